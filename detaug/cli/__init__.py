@@ -1,7 +1,7 @@
 """The command line, `detaug`: one file per sub-command.
 
 A file here has the arguments and the exit status. What is found, and mostly how it is put into words, is in the room that finds
-it: `detaug.remaking.printing`, `detaug.verification.result`, `detaug.bench.benching` ... These files import nothing heavy before
+it: `detaug.remaking.checking`, `detaug.verification.result`, `detaug.bench.benching` ... These files import nothing heavy before
 their command runs, so that ``detaug --help`` answers at once.
 """
 

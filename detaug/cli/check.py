@@ -1,7 +1,4 @@
-"""`detaug check`: test a receipt against its ledger and the pipeline.
-
-The check is `detaug.remaking.checking`, the lines that it prints are `detaug.remaking.printing`.
-"""
+"""`detaug check`: test a receipt against its ledger and the pipeline."""
 
 from __future__ import annotations
 
@@ -56,7 +53,6 @@ def check(
     from detaug.ledger.receipt import read_receipt
     from detaug.nnunet.checkpoint_records import disagreements
     from detaug.remaking import checking
-    from detaug.remaking.printing import checked_as_json, shown_check
     from detaug.reports.progress import progress
 
     if (target is None) == (nnunet is None):
@@ -73,4 +69,4 @@ def check(
 
             remaker = partial(remaker_of, load_factory(target or ""))
         found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
-    conclude(json_target, shown_check(found), checked_as_json(found), 0 if found.ok else 1)
+    conclude(json_target, found.shown(), found.as_json(), 0 if found.ok else 1)

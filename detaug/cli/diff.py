@@ -30,7 +30,6 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
     from detaug.ledger.comparing import compare
-    from detaug.remaking.printing import as_json, shown_comparison
     from detaug.reports.progress import progress
 
     if a.is_dir() or b.is_dir():
@@ -43,7 +42,7 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
         found = compare(a, b, shown.advance)
     if found.is_mute:
         raise CannotRun("the batches have no bytes that are the same everywhere, so that there is nothing to compare")
-    conclude(json_target, shown_comparison(found, str(a), str(b)), as_json(found), 0 if found.is_equal else 1)
+    conclude(json_target, found.shown(str(a), str(b)), found.as_json(), 0 if found.is_equal else 1)
 
 
 def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:

@@ -33,7 +33,6 @@ def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json
 
     The exit status is 0 if the batch is the ledger's or there is none, 1 if not, 2 if it cannot be made.
     """
-    from detaug.remaking.printing import replayed_as_json, shown_replay
     from detaug.remaking.replaying import replay as make
 
     if run.is_dir() == (target is not None):
@@ -45,7 +44,7 @@ def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json
     else:
         remaker, record = _of_ledger(run, target, epoch, step)
     found = make(remaker, epoch, step, record)
-    conclude(json_target, shown_replay(found), replayed_as_json(found), 1 if found.differs else 0)
+    conclude(json_target, found.shown(), found.as_json(), 1 if found.differs else 0)
 
 
 def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:

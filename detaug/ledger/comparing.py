@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from rich.text import Text
 
 from detaug.ledger.header import IDENTITY, Record, by_name, lasting
 from detaug.ledger.lines import Key, key_of
@@ -17,6 +20,7 @@ from detaug.ledger.reading import read_header, records
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
 _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
+_MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
 
 
 @dataclass
@@ -36,6 +40,7 @@ class Comparison:
         equal, different: batches that are in both.
         only_a, only_b: batches that are in one.
         first: the first batch that differs or is in one only; None: there is none.
+        first_in: "a", "b" or "both".
         keys: in which keys the first one differs; empty where it is in one only.
         every_key: in how many batches each key differs.
         header: what differs in the headers, the most likely cause first.
@@ -50,9 +55,9 @@ class Comparison:
     first: Key | None = None
     first_in: str = ""
     keys: tuple[str, ...] = ()
-    every_key: dict[str, int] = field(default_factory=dict)
+    every_key: Counter[str] = field(default_factory=Counter)
     header: list[HeaderDifference] = field(default_factory=list)
-    untold: dict[str, int] = field(default_factory=dict)
+    untold: Counter[str] = field(default_factory=Counter)
     mute: int = 0
 
     @property
@@ -64,6 +69,65 @@ class Comparison:
     def is_equal(self) -> bool:
         """Whether both have the same batches."""
         return self.first is None
+
+    def shown(self, a: str, b: str) -> Iterator[Text]:
+        """One screen, with these names for the two."""
+        if self.untold:
+            yield Text(f"not compared, without bytes that are the same everywhere: {listed(self.untold)}", "yellow")
+        if self.first is None:
+            yield Text(f"equal: all {self.equal:,} batches", "green")
+            if self.header:
+                yield Text("what differs in the headers has changed no batch:")
+                yield from header_lines(self.header, "in a", "in b")
+            return
+        where = {"a": f"is only in {a}", "b": f"is only in {b}", "both": "differs"}[self.first_in]
+        keys = f", in {listed(self.keys)}" if self.keys else ""
+        yield Text(f"{self.first.text} is the first batch that {where}{keys}", "bold red")
+        yield Text(
+            f"equal: {self.equal:,}; different: {self.different:,}; only in a: {self.only_a:,}; only in b: {self.only_b:,}"
+        )
+        if self.every_key:
+            most = self.every_key.most_common(_MOST_KEYS)
+            yield Text(f"different, by key: {', '.join(f'{key!r} {number:,}' for key, number in most)}")
+        if not self.different:
+            yield Text("whatever both have is equal: one run ended earlier, left batches out, or was of another rank")
+        if self.header:
+            yield Text("the headers differ in (the most likely cause first):")
+            yield from header_lines(self.header, "in a", "in b")
+        elif self.different:
+            yield Text(
+                "the headers do not differ: the pipeline itself may not be deterministic (detaug verify finds the line)"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        first = None
+        if self.first is not None:
+            epoch, place = self.first
+            first = {"epoch": epoch, "step": place, "in": self.first_in, "keys": list(self.keys)}
+        header = [asdict(each) for each in self.header]
+        return {
+            **vars(self), "header": header, "first": first, "first_in": None, "keys": None, "is_equal": self.is_equal
+        }  # fmt: skip
+
+
+def listed(keys: Sequence[str] | Counter[str]) -> str:
+    """Keys of a batch, for the reader."""
+    return ", ".join(map(repr, list(keys)[:_MOST_KEYS]))
+
+
+def short(value: Any) -> str:
+    """A value on a line."""
+    text = str(value)
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+
+
+def header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
+    """For the reader, who knows the two as these."""
+    for each in differences[:_MOST_DIFFERENCES]:
+        yield Text(f"  {each.name}: {short(each.a)} {a}, {short(each.b)} {b}")
+    if len(differences) > _MOST_DIFFERENCES:
+        yield Text(f"  and {len(differences) - _MOST_DIFFERENCES} more")
 
 
 def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) -> Comparison:
@@ -79,13 +143,12 @@ def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) 
         if number % 1000 == 0:
             advanced(1000)
         records = {where: record for _, where, record in group}
-        if len(records) == 2:
-            _compare_batch(found, key, records["a"], records["b"])
-            continue
-        (where,) = records
+        where = "both" if len(records) == 2 else next(iter(records))
         found.only_a += where == "a"
         found.only_b += where == "b"
-        _note_first(found, key, where)
+        equal, keys = _compared(found, records["a"], records["b"]) if where == "both" else (False, ())
+        if not equal and found.first is None:
+            found.first, found.first_in, found.keys = key, where, keys
     return found
 
 
@@ -95,29 +158,18 @@ def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, Record]]:
             yield key_of(record), where, record
 
 
-def _compare_batch(found: Comparison, key: Key, one: Record, other: Record) -> None:
+def _compared(found: Comparison, one: Record, other: Record) -> tuple[bool, tuple[str, ...]]:
+    """Count a batch that is in both; whether it is equal, and in which keys it differs."""
     ours, theirs = (keys if isinstance(keys := each.get("keys"), dict) else {} for each in (one, other))
-    _count(found.untold, without_print(ours, theirs))
+    found.untold.update(without_print(ours, theirs))
     if one.get("whole") == other.get("whole") and one.get("keys") == other.get("keys"):
         found.equal += 1
         found.mute += is_mute(one.get("whole"), ours)
-        return
+        return True, ()
     keys = differing(theirs, ours)
     found.different += 1
-    _count(found.every_key, keys)
-    if found.first is None:
-        found.keys = keys
-    _note_first(found, key, "both")
-
-
-def _count(counts: dict[str, int], names: Iterable[str]) -> None:
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-
-
-def _note_first(found: Comparison, key: Key, where: str) -> None:
-    if found.first is None:
-        found.first, found.first_in = key, where
+    found.every_key.update(keys)
+    return False, keys
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:

@@ -35,13 +35,7 @@ _VOLATILE = ("memory.available", "shared_memory", "open_files", "kernel_cache")
 
 
 def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
-    """The first line.
-
-    Args:
-        declared: the pipeline's description, see `detaug.pipeline.identity`.
-        environment: of `detaug.training.environment`.
-        facts: seed, name, num_streams, rank, world_size, and arguments with which the same pipeline is made again.
-    """
+    """The first line: a pipeline's description, the machine, and the arguments with which the same pipeline is made again."""
     return {
         "kind": "header",
         "what": WHAT,

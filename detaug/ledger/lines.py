@@ -55,11 +55,7 @@ def encoded(record: Record) -> bytes:
 
 
 def decoded(line: bytes) -> Record:
-    """The record of a line.
-
-    Raises:
-        Damaged: it is none.
-    """
+    """The record of a line; or `Damaged`."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -70,11 +66,7 @@ def decoded(line: bytes) -> Record:
 
 
 def key_of(record: Record) -> Key:
-    """Where a record stands; an epoch's end stands behind all its batches.
-
-    Raises:
-        Damaged: it does not say.
-    """
+    """Where a record stands; an epoch's end stands behind all its batches. `Damaged`: it does not say."""
     epoch, place = record.get("epoch"), record.get("place", record.get("step"))
     if record["kind"] == "epoch":
         place = float("inf")
@@ -87,12 +79,7 @@ def key_of(record: Record) -> Key:
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """The whole lines, with their line feeds. What stands behind the last line feed was being written when the process or the
-    machine stopped, and is left out.
-
-    Raises:
-        OSError: the file cannot be read.
-        NotALedger: a line is longer than any of a ledger.
-    """
+    machine stopped, and is left out. A file with a line that is longer than any of a ledger is `NotALedger`."""
     with open(path, "rb") as file:
         while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
             yield line
@@ -106,18 +93,17 @@ class Course:
     The digest is SHA-256 of the identity of the run, a line feed, and for every batch its epoch, place where it is not
     the step, step and fingerprints and a line feed, as JSON. Nothing enters it that differs between two equal runs.
 
-    Args:
-        header: the ledger's.
-
     Attributes:
+        header: the ledger's.
         batches: in all.
         epochs: how many have ended.
         epoch: which one is going on; None: none is.
         size: how many batches of it there are.
-        last: the last batch; in `end_epoch` its epoch's end; None: there was none.
+        last: the last batch, or the epoch's end behind it; None: there was none.
     """
 
     def __init__(self, header: Record) -> None:
+        self.header = header
         self._hash = sha256(identity(header) + b"\n")
         self.epochs = self.batches = self.size = 0
         self.epoch: int | None = None
@@ -128,22 +114,20 @@ class Course:
         """64 hexadecimal digits, over all batches so far."""
         return self._hash.hexdigest()
 
-    def add(self, record: Record, key: Key) -> None:
-        """A batch, of the epoch that is going on or of another, where none is. Errors as `after`."""
-        self._hash.update(_counted(record))
+    def add(self, record: Record, key: Key) -> str:
+        """A batch, of the epoch that is going on or of another, where none is; the digits for its line. `Damaged`: it has no
+        fingerprints."""
+        try:
+            what = [record["epoch"], record.get("place"), record["step"], record["whole"], record["keys"]]
+        except KeyError as error:
+            raise Damaged(f"a batch without {error}") from None
+        if not isinstance(record["keys"], dict) or type(record["step"]) is not int:
+            raise Damaged("its fingerprints are not by key, or its step is no number")
+        self._hash.update(json.dumps(what, sort_keys=True, separators=(",", ":")).encode() + b"\n")
         self.batches += 1
         self.size = self.size + 1 if self.epoch == key.epoch else 1
         self.epoch, self.last = key.epoch, key
-
-    def after(self, record: Record) -> str:
-        """The digits for a batch's line: of the digest with that batch.
-
-        Raises:
-            Damaged: it has no fingerprints.
-        """
-        then = self._hash.copy()
-        then.update(_counted(record))
-        return then.hexdigest()[:DIGITS]
+        return self.digest[:DIGITS]
 
     def end_epoch(self) -> Record:
         """The epoch that is going on has ended; the line that says so."""
@@ -152,18 +136,3 @@ class Course:
         self.epochs, self.last = self.epochs + 1, Key(self.epoch, float("inf"))
         self.epoch = None
         return record
-
-
-def _counted(record: Record) -> bytes:
-    """What of a batch's line enters the digest.
-
-    Raises:
-        Damaged: it has no fingerprints.
-    """
-    try:
-        what = [record["epoch"], record.get("place"), record["step"], record["whole"], record["keys"]]
-    except KeyError as error:
-        raise Damaged(f"a batch without {error}") from None
-    if not isinstance(record["keys"], dict) or type(record["step"]) is not int:
-        raise Damaged("its fingerprints are not by key, or its step is no number")
-    return json.dumps(what, sort_keys=True, separators=(",", ":")).encode() + b"\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,7 @@ _MOST_STEPS = 1 << 32
 
 
 def read_header(path: Path) -> Record:
-    """A ledger's first line.
-
-    Raises:
-        OSError: the file cannot be read.
-        NotALedger: it is no ledger, or one of another format.
-    """
+    """A ledger's first line; `NotALedger` where the file is none, or one of another format."""
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, "there is no such file", os.fspath(path))
     if not path.is_file():  # a pipe could be read once only, and a ledger is read several times
@@ -56,16 +50,8 @@ def read_header(path: Path) -> Record:
 
 
 def records(path: Path, damaged: Callable[[int, Damaged], None] | None = None) -> Iterator[tuple[int, Record]]:
-    """(number of the line, from 1, record) of all lines but the header.
-
-    Args:
-        path: of the ledger.
-        damaged: is told lines that are none of a ledger's, which are then passed over.
-
-    Raises:
-        NotALedger: a line is none of a ledger's; the message says which.
-        OSError: the file cannot be read.
-    """
+    """(number of the line, from 1, record) of all lines but the header. Lines that are none of a ledger's are told to `damaged`
+    and passed over; without it, the first is a `NotALedger` that says which."""
     for number, line in enumerate(read_lines(path), 1):
         if number == 1:
             continue
@@ -102,35 +88,51 @@ def course_before(path: Path, key: Key) -> tuple[Course, int]:
     return course, size
 
 
-@dataclass
 class Sum:
-    """What a ledger adds up to.
+    """What a ledger adds up to, read from its first line to its last, or for so many batches (`up_to`).
 
     Attributes:
         header: its first line.
-        batches, epochs: how many there are that count; epochs that have ended.
-        digest: over the batches (`detaug.ledger.lines`).
+        course: after the batches that count.
         first, last: of them.
         keys: in how many batches each key has a fingerprint.
         by_epoch: number of batches of each epoch.
         gaps: (epoch, steps without a line that are between or before others).
-        faults: what is wrong with the file, in words.
-        taken: the batches that were asked for.
+        faults: what is wrong with the file, in words; at most twelve.
+        taken: the batches whose numbers (from 0) are `wanted`.
         goes_on: there are more batches than were asked for.
     """
 
-    header: Record
-    batches: int = 0
-    epochs: int = 0
-    digest: str = ""
-    first: Key | None = None
-    last: Key | None = None
-    keys: dict[str, int] = field(default_factory=dict)
-    by_epoch: dict[int, int] = field(default_factory=dict)
-    gaps: list[tuple[int, range]] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    taken: list[Record] = field(default_factory=list)
-    goes_on: bool = False
+    def __init__(
+        self,
+        path: Path,
+        up_to: int | None = None,
+        wanted: Collection[int] = (),
+        advanced: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self.header = read_header(path)
+        self.course = Course(self.header)
+        self.first: Key | None = None
+        self.last: Key | None = None
+        self.keys: dict[str, int] = {}
+        self.by_epoch: dict[int, int] = {}
+        self.gaps: list[tuple[int, range]] = []
+        self.faults: list[str] = []
+        self.taken: list[Record] = []
+        self.goes_on = False
+        self._up_to, self._wanted = up_to, frozenset(wanted)
+        self._is_broken = False  # a line did not fit: those behind it cannot
+        self._due = 0.0  # the place that follows from the last one
+        self._wrapped = False  # the epoch has had a place that is padding
+        if digest(self.header["declared"]) != self.header["pipeline"]:
+            self._fault("the header's description of the pipeline is not the one of which it has the digest")
+        for number, record in records(path, self._damaged):
+            if number % 1000 == 0:
+                advanced(1000)
+            try:
+                self._line(record, number)
+            except Damaged as error:
+                self._damaged(number, error)
 
     @property
     def missing(self) -> int:
@@ -145,96 +147,52 @@ class Sum:
             number -= len(steps)
         raise IndexError(f"there are only {self.missing} steps without a line")
 
-    def fault(self, text: str) -> None:
-        """Add one."""
+    def _fault(self, text: str) -> None:
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append(text)
-        elif len(self.faults) == _MOST_FAULTS:
-            self.faults.append("... and more")
-
-
-def sum_up(
-    path: Path,
-    up_to: int | None = None,
-    wanted: Collection[int] = (),
-    advanced: Callable[[int], None] = lambda _: None,
-) -> Sum:
-    """Read a ledger from its first line to its last.
-
-    Args:
-        path: of the ledger.
-        up_to: only so many batches are counted.
-        wanted: numbers (from 0) of batches to be taken out.
-        advanced: is called with the numbers of lines that were read since the last call.
-
-    Raises:
-        OSError: it cannot be read.
-        NotALedger: it is no ledger.
-    """
-    return _Reader(path, up_to, frozenset(wanted), advanced).read()
-
-
-class _Reader:
-    def __init__(self, path: Path, up_to: int | None, wanted: frozenset[int], advanced: Callable[[int], None]) -> None:
-        self._path, self._up_to, self._wanted, self._advanced = path, up_to, wanted, advanced
-        self._sum = Sum(read_header(path))
-        self._course = Course(self._sum.header)
-        self._is_broken = False  # a line did not fit: those behind it cannot
-        self._due = 0.0  # the place that follows from the last one
-        self._wrapped = False  # the epoch has had a place that is padding
-
-    def read(self) -> Sum:
-        found, header = self._sum, self._sum.header
-        if digest(header["declared"]) != header["pipeline"]:
-            found.fault("the header's description of the pipeline is not the one of which it has the digest")
-        for number, record in records(self._path, self._damaged):
-            if number % 1000 == 0:
-                self._advanced(1000)
-            try:
-                if record["kind"] == "batch":
-                    self._batch(record, key_of(record), number)
-                elif record["kind"] == "epoch":
-                    self._end_epoch(record, number)
-                else:
-                    raise Damaged(f"there are no lines of the kind {record['kind']!r}")
-            except Damaged as error:
-                self._damaged(number, error)
-        found.digest, found.epochs = self._course.digest, self._course.epochs
-        return found
 
     def _damaged(self, number: int, error: Damaged) -> None:
-        self._sum.fault(f"line {number} is damaged: {error}")
+        self._fault(f"line {number} is damaged: {error}")
+
+    def _line(self, record: Record, number: int) -> None:
+        if record["kind"] not in ("batch", "epoch"):
+            raise Damaged(f"there are no lines of the kind {record['kind']!r}")
+        self.goes_on = self.goes_on or (record["kind"] == "batch" and self.course.batches == self._up_to)
+        if self.goes_on:
+            return
+        if record["kind"] == "batch":
+            self._batch(record, key_of(record), number)
+        else:
+            self._end_epoch(record, number)
 
     def _batch(self, record: Record, key: Key, number: int) -> None:
-        found, course = self._sum, self._course
-        if found.batches == self._up_to:
-            found.goes_on = True
-            return
+        course = self.course
         if course.last is not None and key <= course.last:
-            found.fault(f"line {number}, {key.text}, stands behind {course.last.text}")
-        if record.get("name") != found.header["name"]:
-            found.fault(f"line {number}, {key.text}, is of {record.get('name')!r}, not of {found.header['name']!r}")
+            self._fault(f"line {number}, {key.text}, stands behind {course.last.text}")
+        if record.get("name") != self.header["name"]:
+            self._fault(f"line {number}, {key.text}, is of {record.get('name')!r}, not of {self.header['name']!r}")
         if course.epoch not in (None, key.epoch):
-            found.fault(f"epoch {course.epoch} has no line that ends it")
+            self._fault(f"epoch {course.epoch} has no line that ends it")
             course.end_epoch()
-        self._check_place(record, key, number)
-        self._check_digest(course.after(record), record, f"line {number} ({key.text})")
-        course.add(record, key)
-        found.by_epoch[key.epoch] = course.size
-        if found.batches in self._wanted:
-            found.taken.append(record)
+        begins = course.epoch is None
+        right = course.add(record, key)
+        self._check_place(record, key, number, begins)
+        self._check_digest(right, record, f"line {number} ({key.text})")
+        self.by_epoch[key.epoch] = course.size
+        if course.batches - 1 in self._wanted:
+            self.taken.append(record)
         for name, value in record["keys"].items():
-            if value is not None and (name in found.keys or len(found.keys) < MOST_KEYS):
-                found.keys[name] = found.keys.get(name, 0) + 1
-        found.batches, found.first, found.last = found.batches + 1, found.first or key, key
+            if value is not None and (name in self.keys or len(self.keys) < MOST_KEYS):
+                self.keys[name] = self.keys.get(name, 0) + 1
+        self.first, self.last = self.first or key, key
 
-    def _check_place(self, record: Record, key: Key, number: int) -> None:
-        """That it is this rank's, and of this epoch; steps that were passed over are gaps."""
-        header, place = self._sum.header, int(key.place)
+    def _check_place(self, record: Record, key: Key, number: int, begins: bool) -> None:
+        """That it is this rank's, and of this epoch, which may begin with it; steps that were passed over are gaps."""
+        header, place = self.header, int(key.place)
         stride, total = int(header["world_size"]), header.get("batches_per_epoch")
-        if self._course.epoch != key.epoch:
+        if begins:
             # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
-            self._due, self._wrapped = (header["rank"] if self._course.batches else place), False
+            self._due, self._wrapped = (place if self.first is None else header["rank"]), False
         padded = place != record["step"]
         if padded:
             first = place - record["step"] if total is None else total
@@ -242,30 +200,24 @@ class _Reader:
             padded = right and place - first < stride and not self._wrapped
         within = 0 <= place < (_MOST_STEPS if total is None or padded else total)
         if not within or not (padded or place == record["step"]):
-            self._sum.fault(f"line {number}, {key.text}: no epoch has step {record['step']} there")
+            self._fault(f"line {number}, {key.text}: no epoch has step {record['step']} there")
         elif (place - self._due) % stride:
-            self._sum.fault(f"line {number}, {key.text}, is none of rank {header['rank']} of {stride}")
+            self._fault(f"line {number}, {key.text}, is none of rank {header['rank']} of {stride}")
         elif place > self._due:
-            self._sum.gaps.append((key.epoch, range(int(self._due), place, stride)))
+            self.gaps.append((key.epoch, range(int(self._due), place, stride)))
         self._due, self._wrapped = place + stride, padded
 
     def _check_digest(self, right: str, record: Record, line: str) -> None:
         if record.get("digest") != right and not self._is_broken:
             self._is_broken = True
-            self._sum.fault(
-                f"{line} does not follow from the lines before: it was changed, or one is missing or elsewhere"
-            )
+            self._fault(f"{line} does not follow from the lines before: it was changed, or one is missing or elsewhere")
 
     def _end_epoch(self, record: Record, number: int) -> None:
         epoch = record["epoch"]
-        if self._sum.goes_on:
+        if self.course.epoch != epoch:
+            self._fault(f"line {number} ends epoch {epoch}, of which there are no batches before it")
             return
-        if self._course.epoch != epoch:
-            self._sum.fault(f"line {number} ends epoch {epoch}, of which there are no batches before it")
-            return
-        right = self._course.end_epoch()
+        right = self.course.end_epoch()
         if record.get("batches") != right["batches"]:
-            self._sum.fault(
-                f"epoch {epoch} has {right['batches']} batches, and its last line says {record.get('batches')}"
-            )
+            self._fault(f"epoch {epoch} has {right['batches']} batches, and its last line says {record.get('batches')}")
         self._check_digest(right["digest"], record, f"line {number} (the end of epoch {epoch})")

@@ -12,7 +12,7 @@ from typing import Any
 
 from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY
-from detaug.ledger.reading import Sum, sum_up
+from detaug.ledger.reading import Sum
 
 FORMAT = 2
 WHAT = "detaug receipt"
@@ -49,18 +49,12 @@ def nothing_to_say(_checkpoint: Path, _ledger: Sum) -> list[str]:
 def make_receipt(
     ledger: Path, checkpoints: Sequence[Path] = (), disagreements: Disagreements = nothing_to_say
 ) -> dict[str, Any]:
-    """The receipt of a ledger as it is now.
-
-    Args:
-        ledger: its file.
-        checkpoints: files whose SHA-256 the receipt has.
-        disagreements: in what a checkpoint is not of the ledger's training.
+    """The receipt of a ledger as it is now, with the SHA-256 of checkpoints.
 
     Raises:
-        CannotReceipt: the ledger is damaged, or has no batch; or a checkpoint is of another training.
-        NotALedger, OSError: it cannot be read; or a checkpoint cannot.
+        CannotReceipt: the ledger is damaged, or has no batch; or a checkpoint is of another training (`disagreements`).
     """
-    found = sum_up(ledger)
+    found = Sum(ledger)
     if found.faults:
         raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {found.faults[0]}")
     if found.last is None:
@@ -87,13 +81,13 @@ def summary(found: Sum) -> dict[str, Any]:
         "what": WHAT,
         "format": FORMAT,
         **{name: header.get(name) for name in COPIED},
-        "batches": found.batches,
-        "epochs": found.epochs,
+        "batches": found.course.batches,
+        "epochs": found.course.epochs,
         "first": found.first and list(found.first),
         "last": found.last and list(found.last),
         "missing": found.missing,
         "keys": dict(sorted(found.keys.items())),
-        "digest": found.digest,
+        "digest": found.course.digest,
         "versions": {
             "detaug": header["detaug"],
             "python": part("python").get("version"),
@@ -111,12 +105,7 @@ def as_text(receipt: dict[str, Any]) -> str:
 
 
 def read_receipt(file: Path) -> dict[str, Any]:
-    """A receipt from its file.
-
-    Raises:
-        OSError: it cannot be read.
-        CannotReceipt: it is none, or of another format.
-    """
+    """A receipt from its file; `CannotReceipt` where that is none, or of another format."""
     with file.open("rb") as opened:
         text = opened.read(MOST_BYTES + 1)
     try:

@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 
 from detaug.ledger.header import BEGINNING, IDENTITY, Record, unlike
@@ -24,11 +25,7 @@ except ImportError:  # a system without it has no locks of files
 logger = logging.getLogger("detaug")
 
 
-class InUse(OSError):
-    """Another augmenter is writing to the file."""
-
-
-_open: weakref.WeakSet[Appending] = weakref.WeakSet()
+_open: weakref.WeakSet[FileIO] = weakref.WeakSet()
 
 
 def _let_go_in_a_fork() -> None:
@@ -41,65 +38,32 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_let_go_in_a_fork)
 
 
-class Appending:
-    """A ledger file that is open for writing, by this process alone.
+def _locked(path: Path) -> FileIO:
+    """The file, open for appending by this process alone; an OSError where somebody else writes to it."""
+    file = FileIO(path, "ab")
+    _open.add(file)
+    if fcntl is None:
+        return file
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise OSError(0, "another augmenter is writing to it; give each its own file") from None
+    except OSError:  # a file system without locks
+        pass
+    return file
 
-    Args:
-        path: is made if it is not there. Call `cut` before anything is appended to one that is.
 
-    Raises:
-        InUse: somebody else writes to it.
-        OSError: it cannot be opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        self._size = 0
-        try:
-            self._lock()
-        except BaseException:
-            os.close(self._descriptor)
-            raise
-        _open.add(self)
-
-    def cut(self, size: int) -> None:
-        """Remove what is behind so many bytes."""
-        os.ftruncate(self._descriptor, size)
-        self._size = size
-
-    def append(self, line: bytes) -> None:
-        """Write a line.
-
-        Raises:
-            OSError: it could not be written; the file is as it was before.
-        """
-        # Not with O_APPEND: on Linux that would have `pwrite` append as well.
-        done = 0
-        try:
-            while done < len(line):
-                done += os.pwrite(self._descriptor, line[done:], self._size + done)
-        except OSError:
-            if done:
-                with suppress(OSError):
-                    os.ftruncate(self._descriptor, self._size)
-            raise
-        self._size += len(line)
-
-    def close(self) -> None:
-        """Give the file free."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InUse(0, "another augmenter is writing to it; give each its own file") from None
-        except OSError:  # a file system without locks
-            pass
+def _append(file: FileIO, record: Record) -> None:
+    """Write a line; after an OSError the file is as it was before."""
+    line, size = encoded(record), os.fstat(file.fileno()).st_size
+    try:
+        while line:
+            line = line[file.write(line) :]
+    except OSError:
+        with suppress(OSError):
+            file.truncate(size)
+        raise
 
 
 def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
@@ -111,11 +75,7 @@ def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """See that a ledger may be written there: a file that is something else must never be touched.
-
-    Raises:
-        ValueError: there is something else.
-    """
+    """A ValueError where there is something else than a ledger: a file that is something else must never be touched."""
     if path.exists() and not path.is_file():
         what = "a folder" if path.is_dir() else "no regular file"
         raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl")
@@ -144,52 +104,36 @@ class LedgerWriter:
         self.path = path
         self._make_header = header
         self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
-        self._file: Appending | None = None
+        self._file: FileIO | None = None
         self._stopped = self._told = False
-        self._name = ""
         self._owner = os.getpid()
-        self._last_print: str | None = None
-        self._course: Course
+        self._course: Course  # of what stands in the file, while that is open
         #: To be held while a batch is taken and `delivered`, so that the lines of several threads come in their batches' order.
         self.taking = threading.RLock()
 
     def delivered(self, key: Key, step: int, note: Note, waited: float, restarts: int) -> None:
-        """A batch was taken.
-
-        Args:
-            key: where it stands.
-            step: what it is.
-            note: came with it.
-            waited: seconds that the user's thread has waited for it.
-            restarts: processes that were replaced so far.
-        """
+        """A batch was taken: `step`, which stands at `key`, for which the user's thread has waited so many seconds, after so many
+        processes were replaced."""
         if self._stopped or os.getpid() != self._owner:  # a fork of the process has another's file
             return
         whole, keys, computed, worker = note
         with self._trying(key):
-            file = self._opened(key)
-            if self._course.last == key and self._last_print == whole:
-                return  # its delivery was interrupted, and it was due again
-            if self._course.last is not None and key <= self._course.last:
-                self._go_to(file, key)
-            if self._course.epoch not in (None, key.epoch):
-                file.append(encoded(self._course.end_epoch()))
-            record: Record = {"kind": "batch", "name": self._name, "epoch": key.epoch, "step": step}
+            file, course = self._opened(key)
+            if course.epoch not in (None, key.epoch):
+                _append(file, course.end_epoch())
+            record: Record = {"kind": "batch", "name": course.header["name"], "epoch": key.epoch, "step": step}
             if key.place != step:
                 record["place"] = key.place
             record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
             record.update(worker=worker, restarts=restarts)
-            # Not into the course itself before the line is in the file: a line that could not be written is in no digest.
-            file.append(encoded({**record, "digest": self._course.after(record)}))
-            self._course.add(record, key)
-            self._last_print = whole
+            _append(file, {**record, "digest": course.add(record, key)})
             self._tell_of_what_is_not_told(whole, keys)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
         if self._file is not None and self._course.epoch is not None:
             with self._trying(Key(self._course.epoch, math.inf)):
-                self._file.append(encoded(self._course.end_epoch()))
+                _append(self._file, self._course.end_epoch())
 
     def close(self) -> None:
         """Give the file free; it is opened again for another batch."""
@@ -206,28 +150,28 @@ class LedgerWriter:
                 yield
             except (OSError, NotALedger) as error:
                 self._stop(key, error)
+            except BaseException:  # Ctrl-C between a line and the course: the course is made anew from the file
+                self.close()
+                raise
 
-    def _opened(self, key: Key) -> Appending:
+    def _opened(self, key: Key) -> tuple[FileIO, Course]:
+        """The file, at whose end this batch is to be written, and the course up to there."""
         if self._file is None:
             header = self._make_header()
-            self._name = header["name"]
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            file = Appending(self.path)
-            try:
-                if self._put_aside(header):
-                    file.close()
-                    file = Appending(self.path)
-                if _has_lines(self.path):
-                    self._go_to(file, key)
-                else:
-                    file.cut(0)
-                    file.append(encoded(header))
-                    self._course = Course(header)
-            except BaseException:
-                file.close()
-                raise
-            self._file = file
-        return self._file
+            self._file = _locked(self.path)
+            if self._put_aside(header):
+                self._file.close()
+                self._file = _locked(self.path)
+            if _has_lines(self.path):
+                self._go_to(self._file, key)
+            else:
+                self._file.truncate(0)
+                _append(self._file, header)
+                self._course = Course(header)
+        elif self._course.last is not None and key <= self._course.last:
+            self._go_to(self._file, key)
+        return self._file, self._course
 
     def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
         unprinted = without_print(keys)
@@ -241,10 +185,10 @@ class LedgerWriter:
             f"the batch's {', '.join(map(repr, unprinted))}" if unprinted else "the batch",
         )
 
-    def _go_to(self, file: Appending, key: Key) -> None:
-        """Where a batch is to be written: what stands there, or was being written when a process was killed, is cut off."""
+    def _go_to(self, file: FileIO, key: Key) -> None:
+        """Cut off what stands behind a batch's place, or was being written when a process was killed."""
         self._course, size = course_before(self.path, key)
-        file.cut(size)
+        file.truncate(size)
 
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""
@@ -268,10 +212,8 @@ class LedgerWriter:
 
     def _stop(self, key: Key, error: Exception) -> None:
         """Nothing more is written by this object."""
-        file, self._file = self._file, None
         self._stopped = True
-        if file is not None:
-            file.close()
+        self.close()
         if key.place == math.inf:  # all of an epoch's batches are there
             key = Key(key.epoch + 1, 0)
         logger.warning(
@@ -283,11 +225,7 @@ class LedgerWriter:
 
 
 def _has_lines(path: Path) -> bool:
-    """Whether a ledger has begun there: a new one has no line, nor has one that was cut off in its first.
-
-    Raises:
-        NotALedger: what stands there was never the beginning of one.
-    """
+    """Whether a ledger has begun there: a new one has no line, nor has one that was cut off in its first. Else `NotALedger`."""
     if next(read_lines(path), None) is not None:
         return True
     with path.open("rb") as file:

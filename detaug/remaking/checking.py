@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from detaug.ledger import receipt as receipts
-from detaug.ledger.comparing import HeaderDifference, environment_differences
+from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
 from detaug.ledger.header import IDENTITY, Record, environment
 from detaug.ledger.lines import key_of
 from detaug.ledger.notes import differing, is_mute, without_print
-from detaug.ledger.reading import Sum, sum_up
+from detaug.ledger.reading import Sum
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
 DEFAULT_SAMPLES = 20
+_MOST_SAMPLES = 5
+#: What of a machine batches are made by: not its memory, nor the switches and threads that are a training's.
+_CAN_CHANGE_BATCHES = (
+    "blas.0.architecture", "cpu.architecture", "cpu.model", "detaug.", "numpy.", "packages.", "python.", "system.libc",
+    "system.name", "variables",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -24,9 +32,7 @@ class Sample:
     """A batch that was drawn, and made again.
 
     Attributes:
-        epoch, step: which.
-        differs: whether it is not as in the ledger.
-        keys: in which it differs.
+        differs: whether it is not as in the ledger; `keys` are those in which.
         compared: keys that were compared, which the pipeline made here says.
         untold: keys that were not compared, for their values have no bytes that are the same everywhere.
     """
@@ -75,6 +81,56 @@ class Checked:
         wrong = dict.fromkeys(max(1, round(batches * share)) for share in (0, 0.01, 0.05, 0.1))
         return [(k, receipts.chance_to_find(k, batches, len(self.samples))) for k in wrong]
 
+    def shown(self) -> Iterator[Text]:
+        """The report."""
+        receipt = self.receipt
+        yield Text(
+            f"receipt: {receipt['batches']:,} batches, seed {short(receipt['seed'])}, {receipt['name'] or 'no name'}, rank "
+            f"{receipt['rank']} of {receipt['world_size']}, digest {receipt['digest'][:16]}…, detaug "
+            f"{receipt['versions'].get('detaug')}"
+        )
+        for fault in self.faults:
+            yield Text(f"wrong: {fault}", "bold red")
+        for sample in self.different[:_MOST_SAMPLES]:
+            keys = f" in {listed(sample.keys)}" if sample.keys else ""
+            yield Text(f"wrong: epoch {sample.epoch}, step {sample.step}: made again, it differs{keys}", "bold red")
+        if len(self.different) > _MOST_SAMPLES:
+            yield Text(f"wrong: and {len(self.different) - _MOST_SAMPLES} more", "bold red")
+        if self.different and not self.faults:
+            yield Text(
+                "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
+            )
+        right, drawn = len(self.samples) - len(self.different), f" and the salt {self.salt!r}" if self.salt else ""
+        yield Text(
+            f"{right:,} of {len(self.samples):,} batches, drawn from the digest{drawn}, are as the ledger has them"
+        )
+        compared = dict.fromkeys(name for each in self.samples for name in each.compared)
+        yield Text(f"compared: {', '.join(map(repr, compared)) or 'batches as a whole'}")
+        for note in self.notes:
+            yield Text(f"note: {note}", "dim")
+        # of what has changed no batch here, only what may change those that were not drawn
+        elsewhere = [each for each in self.elsewhere if not self.ok or each.name.startswith(_CAN_CHANGE_BATCHES)]
+        if elsewhere:
+            yield Text("here and there differ" + ("" if self.ok else " (the most likely cause first)") + ":")
+            yield from header_lines(elsewhere, "in the ledger", "here")
+        if not self.ok:
+            yield Text("not as the receipt says", "bold red")
+            return
+        chances = ", ".join(f"{k:,} with {_percent(chance)}" for k, chance in self.chances())
+        yield Text(
+            f"had so many of its {receipt['batches']:,} batches been wrong, these samples would have found it: {chances}"
+        )
+        yield Text("as the receipt says", "green")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        chances = [{"wrong": k, "found": chance} for k, chance in self.chances()]
+        return {"ok": self.ok, **asdict(self), "chances": chances}
+
+
+def _percent(chance: float) -> str:
+    return f"{chance:.1%}" if chance >= 0.001 else f"{chance:.3%}"
+
 
 def check(
     receipt: Mapping[str, Any],
@@ -86,17 +142,13 @@ def check(
     shown: Progress | None = None,
     salt: str = "",
 ) -> Checked:
-    """Check a receipt against its ledger, and the ledger against the pipeline.
+    """Check a receipt against its ledger, which may have grown since, and the ledger against the pipeline.
 
     Args:
-        receipt: see `detaug.ledger.receipt`.
-        ledger: the file it was made from; it may have grown since.
         remaker: makes the pipeline, given the ledger's header.
-        samples: how many batches are drawn from the receipt's digest, and made again here.
+        samples: how many batches are drawn from the receipt's digest and the salt, and made again here.
         checkpoints: files whose SHA-256 is compared with the receipt's.
         disagreements: in what a checkpoint is not of the ledger's training.
-        shown: shows how far it is.
-        salt: what else they are drawn from.
 
     Raises:
         CannotRemake: the batches cannot be made here.
@@ -107,7 +159,7 @@ def check(
     found = Checked(receipt, salt)
     numbers = receipts.drawn(receipt["digest"], receipt["batches"], samples, salt)
     shown.update(f"reading {ledger.name}")
-    summed = sum_up(ledger, receipt["batches"], numbers, shown.advance)
+    summed = Sum(ledger, receipt["batches"], numbers, shown.advance)
     _compare_with_receipt(found, summed)
     _compare_checkpoints(found, checkpoints)
     found.faults += [text for file in checkpoints for text in disagreements(file, summed)]
@@ -144,10 +196,10 @@ def check(
 def _compare_with_receipt(found: Checked, summed: Sum) -> None:
     found.faults += summed.faults
     ours = receipts.summary(summed)
-    if summed.batches < found.receipt["batches"]:
+    if summed.course.batches < found.receipt["batches"]:
         end = "" if summed.last is None else f"; it ends at {summed.last.text}"
         found.faults.append(
-            f"the ledger has {summed.batches:,} of the receipt's {found.receipt['batches']:,} batches{end}"
+            f"the ledger has {summed.course.batches:,} of the receipt's {found.receipt['batches']:,} batches{end}"
         )
         ours = {name: ours[name] for name in (*receipts.COPIED, "versions", "system", "cpu", "gpu")}
     for name, value in ours.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from bdb import BdbQuit
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,17 +27,10 @@ class CannotRemake(UnusableError):
 
 
 class Remaker:
-    """Makes batches of a ledger.
-
-    Args:
-        augmenter: of the ledger's pipeline and seed; it is not started.
-        header: the ledger's.
+    """Makes batches of a ledger by an augmenter of the same pipeline and seed, which is not started; or `CannotRemake`.
 
     Attributes:
         remark: how the description differs from the ledger's in what may be paths; empty: it does not.
-
-    Raises:
-        CannotRemake: it is another pipeline.
     """
 
     def __init__(self, augmenter: DeterministicAugmenter, header: Mapping[str, Any]) -> None:
@@ -50,18 +42,11 @@ class Remaker:
         self.remark = _compare(portable(inside.declared), header["declared"])
 
     def make(self, epoch: int, step: int) -> Any:
-        """The batch.
-
-        Raises:
-            CannotRemake: there is no such batch, or the loader or the transform raises.
-            KeyboardInterrupt: the debugger was quit.
-        """
+        """The batch; `CannotRemake` where there is none, or where the loader or the transform raises."""
         try:
             return self.replayer.make(BatchKey(epoch, step))
         except StreamEnded:
             raise CannotRemake(f"epoch {epoch} has no step {step} here: has the data changed?") from None
-        except BdbQuit:
-            raise KeyboardInterrupt from None
         except Exception as error:
             raise CannotRemake(
                 f"epoch {epoch}, step {step} cannot be made here: {type(error).__name__}: {error}"
@@ -73,12 +58,8 @@ class Remaker:
 
 
 def _compare(ours: list[str], ledgers: list[str]) -> str:
-    """See that it is the ledger's pipeline. Digests of long lists may be of files that lie elsewhere here, so that they are only
-    remarked on: the batches will show.
-
-    Raises:
-        CannotRemake: it is not.
-    """
+    """`CannotRemake` where it is not the ledger's pipeline. Digests of long lists may be of files that lie elsewhere here, so
+    that they are only remarked on: the batches will show."""
     if len(ours) == len(ledgers):
         ours = [theirs if _is_of_script(own, theirs) else own for own, theirs in zip(ours, ledgers, strict=True)]
     if ours == ledgers:
@@ -96,11 +77,7 @@ def _is_of_script(own: str, theirs: str) -> bool:
 
 
 def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:
-    """See that this version of detaug makes the same bytes.
-
-    Raises:
-        CannotRemake: it does not.
-    """
+    """`CannotRemake` where this version of detaug makes other bytes."""
     for name, text, ours in (("numerics", "numerics version", NUMERICS), ("seed_scheme", "seed scheme", SEED_SCHEME)):
         if header.get(name) != ours:
             raise CannotRemake(
@@ -110,12 +87,8 @@ def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:
 
 
 def remaker_of(factory: Factory, header: Mapping[str, Any]) -> Remaker:
-    """From a factory, as for `detaug verify`: with the ledger's seed, and its arguments where the factory gives no augmenter.
-
-    Raises:
-        CannotRemake: it makes another pipeline.
-        UnusableError: it fails, or gives something that is no pipeline.
-    """
+    """From a factory, as for `detaug verify`: with the ledger's seed, and its arguments where the factory gives no augmenter; or
+    `CannotRemake`."""
     handed = call_factory(factory, header.get("stateless"), header.get("batches_per_epoch"))
     try:
         augmenter = handed.augmenter(

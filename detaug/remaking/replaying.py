@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from rich.text import Text
 
 from detaug.ledger.header import Record
 from detaug.ledger.notes import differing, is_mute, prints_of
@@ -19,11 +22,10 @@ from detaug.transforms.building.workspace import Workspace
 
 @dataclass(frozen=True)
 class Stage:
-    """A transform that was applied.
+    """A transform that was applied, by its name and params.
 
     Attributes:
         sample: of the batch, from 0; where a pipeline takes whole batches, the index of its call.
-        text: the transform's name and params.
         fingerprint: of all arrays after it; empty: it left nothing to compare.
     """
 
@@ -34,12 +36,9 @@ class Stage:
 
 @dataclass
 class Replayed:
-    """What was found.
+    """What was found: the batch's fingerprints here, and its line in the ledger, if there is one.
 
     Attributes:
-        epoch, step: the batch.
-        whole, keys: its fingerprints here.
-        record: its line in the ledger; None: there is none.
         differs: the keys in which it is not as in the ledger; None: there was nothing to compare with.
         stages: the transforms that it went through.
     """
@@ -52,14 +51,35 @@ class Replayed:
     differs: tuple[str, ...] | None = None
     stages: list[Stage] = field(default_factory=list)
 
+    def shown(self) -> Iterator[Text]:
+        """Transforms, and the verdict."""
+        last = None
+        for stage in self.stages:
+            if stage.sample != last:
+                last = stage.sample
+                yield Text(f"sample {stage.sample}", "bold")
+            yield Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}")
+        yield Text(f"epoch {self.epoch}, step {self.step}: {self.whole or 'without stable bytes'}")
+        for key, value in self.keys.items():
+            yield Text(f"  {key!r}: {value or 'without stable bytes'}")
+        if self.differs:
+            yield Text(f"not as the ledger has it: it differs in {', '.join(map(repr, self.differs))}", "bold red")
+        elif self.differs is not None:
+            yield Text("as the ledger has it", "green")
+        elif self.record is None:
+            yield Text("there is no ledger to compare it with")
+        else:
+            why = "it has no bytes that are the same everywhere"
+            yield Text(f"nothing of it can be compared with the ledger: {why}", "yellow")
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        compared = self.differs is not None
+        return {"ok": not self.differs, "compared": compared, **asdict(self), "differs": list(self.differs or ())}
+
 
 def line_of(ledger: Path, epoch: int, step: int) -> Record:
-    """The line of a batch.
-
-    Raises:
-        CannotRemake: it has none; the message says which there are.
-        NotALedger, OSError: it cannot be read.
-    """
+    """The line of a batch; `CannotRemake` says which there are."""
     seen = (-1, -1)
     for _, record in records(ledger):
         if record["kind"] == "batch":
@@ -71,11 +91,7 @@ def line_of(ledger: Path, epoch: int, step: int) -> Record:
 
 
 def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None) -> Replayed:
-    """Make a batch again, watch it, and compare it with its line.
-
-    Raises:
-        CannotRemake: there is no such batch, or it cannot be made.
-    """
+    """Make a batch again, watch it, and compare it with its line; or `CannotRemake`."""
     batch, stages = watched(remaker, epoch, step)
     whole, keys = remaker.prints(batch)
     found = Replayed(epoch, step, whole, keys, record, None, stages)

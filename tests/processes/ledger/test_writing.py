@@ -21,7 +21,7 @@ from detaug import Check, Skip, fingerprint
 from detaug.ledger.header import portable
 from detaug.ledger.lines import NotALedger
 from detaug.ledger.notes import prints_of
-from detaug.ledger.reading import read_header, records, sum_up
+from detaug.ledger.reading import Sum, read_header, records
 from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 
@@ -67,7 +67,7 @@ def test_the_digest_is_sha256_over_the_run_and_its_batches_as_documented(path: P
             assert line["digest"] == hashed.hexdigest()[:16]
         else:
             assert (line["batches"], line["digest"]) == (4, hashed.hexdigest())
-    assert sum_up(path).digest == hashed.hexdigest()
+    assert Sum(path).course.digest == hashed.hexdigest()
 
 
 @pytest.mark.parametrize(
@@ -146,15 +146,6 @@ def test_after_a_jump_back_the_ledger_is_that_of_a_run_that_never_jumped(path: P
     assert digest(path) == whole
 
 
-def test_a_validation_loader_that_always_begins_at_epoch_0_keeps_its_last_pass(tmp_path: Path) -> None:
-    with augmenter(tmp_path / "val.jsonl") as made:
-        for _ in range(3):
-            made.set_epoch(0)
-            assert len(list(made)) == 4
-    assert kinds(tmp_path / "val.jsonl")[1:] == [*["batch"] * 4, "epoch"]
-    assert digest(tmp_path / "val.jsonl") == digest(run(tmp_path / "once.jsonl", 4))
-
-
 def test_looking_for_an_epochs_end_writes_nothing(tmp_path: Path) -> None:
     """`iter` takes a batch and puts it back where a loader does not say how many it gives."""
     with augmenter(tmp_path / "run.jsonl", loader=[0, 1, 2], num_streams=1, batches_per_epoch=None) as made:
@@ -207,19 +198,6 @@ def test_a_resumed_run_goes_on_without_a_gap_or_a_double(path: Path, until: int)
     assert digest(path) == digest(run(path.with_name("whole.jsonl")))
 
 
-def test_a_run_that_is_resumed_from_further_back_has_its_lines_anew(path: Path) -> None:
-    with augmenter(path) as made:
-        take(made, 2)
-        state = made.state_dict()
-        take(made, 8)
-    with augmenter(path) as made:
-        made.load_state_dict(state)
-        take(made, 1)
-        assert steps(path) == [(0, 0), (0, 1), (0, 2)]
-        take(made, 9)
-    assert digest(path) == digest(run(path.with_name("whole.jsonl")))
-
-
 def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for seed in (1, 2, 3):
         run(path, 1, seed=seed)
@@ -244,14 +222,6 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content:
     with pytest.raises(ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"):
         augmenter(tmp_path / "case.npy")
     assert (tmp_path / "case.npy").read_bytes() == content
-
-
-def test_a_ledger_that_was_cut_off_in_its_first_line_begins_anew(path: Path) -> None:
-    whole = run(path, 2).read_bytes()
-    for length in (1, 20, 200):
-        path.write_bytes(whole[:length])
-        run(path, 2)
-        assert kinds(path) == ["header", "batch", "batch"]
 
 
 def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:

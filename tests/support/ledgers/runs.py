@@ -90,7 +90,6 @@ def made_to_fit(found: list[dict[str, Any]]) -> None:
     course = Course(found[0])
     for each in found:
         if each["kind"] == "batch" and isinstance(each.get("keys"), dict):
-            each["digest"] = course.after(each)
-            course.add(each, key_of(each))
+            each["digest"] = course.add(each, key_of(each))
         elif each["kind"] == "epoch":
             each["digest"] = course.digest
