@@ -11,7 +11,7 @@ import decimal
 import locale
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,39 +29,61 @@ _Filter = tuple[str, Any, str, str, Any, int]
 _smallest_normal = sys.float_info.min
 
 
+def _decimals() -> Any:
+    context = decimal.getcontext().copy()
+    context.clear_flags()
+    return context.__reduce__()[1]  # contexts themselves are equal only to themselves
+
+
+def _set_einsum(values: tuple[bool, str | None]) -> None:
+    opt_einsum.enabled, opt_einsum.strategy = values
+
+
+def _default_device() -> str | None:
+    device = getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # not loaded: none was ever set
+    return None if device is None else str(device)
+
+
+def denormals_are_flushed() -> bool:
+    """Whether the calling thread's arithmetic makes zeros of denormal numbers."""
+    return _smallest_normal * 0.5 == 0.0
+
+
+#: What reads each setting that changes bytes, and what sets it.
+_SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "device": (_default_device, torch.set_default_device),
+    # Of the thread; in NumPy and Python as well.
+    "denormals": (denormals_are_flushed, torch.set_flush_denormal),
+    "deterministic": (
+        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda values: torch.use_deterministic_algorithms(values[0], warn_only=values[1]),
+    ),
+    "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    # Its convolutions round in another way.
+    "onednn": (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    # The order of products.
+    "einsum": (lambda: (opt_einsum.enabled, opt_einsum.strategy), _set_einsum),
+    "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "numpy_errors": (np.geterr, lambda values: np.seterr(**values)),
+    # Sums over arrays that have to be cast go buffer by buffer.
+    "numpy_buffer": (np.getbufsize, np.setbufsize),
+    "decimals": (_decimals, lambda values: decimal.setcontext(decimal.Context(*values))),
+}
+
+
 @dataclass(frozen=True)
 class ProcessSettings:
     """The settings, by value. Contexts that the caller of ``next`` happens to be in count where they are given below.
 
     Attributes:
-        dtype: torch's default dtype.
-        device: torch's default device.
-        denormals_flushed: `torch.set_flush_denormal`: numbers too small for a full mantissa become zero, in NumPy and
-            Python as well. A property of the thread.
-        deterministic: `torch.use_deterministic_algorithms`, and whether it only warns.
-        matmul_precision: `torch.set_float32_matmul_precision`.
-        onednn: whether torch uses oneDNN (its convolutions round in another way).
-        einsum: torch.backends.opt_einsum's (enabled, strategy): the order of products.
-        grad: whether torch records gradients.
-        numpy_errors: `np.seterr`.
-        numpy_buffer: `np.setbufsize`: sums over arrays that have to be cast go buffer by buffer.
-        decimals: the thread's decimal context, without its flags.
+        values: of `_SETTINGS`.
         locale: `locale.setlocale`: the order of strings, the reading of numbers.
         recursion_limit: `sys.setrecursionlimit`.
         filters: `warnings.filters`, where one of them makes an error of a warning; else none.
     """
 
-    dtype: torch.dtype
-    device: str | None
-    denormals_flushed: bool
-    deterministic: tuple[bool, bool]
-    matmul_precision: str
-    onednn: bool
-    einsum: tuple[bool, str | None]
-    grad: bool
-    numpy_errors: tuple[tuple[str, Any], ...]
-    numpy_buffer: int
-    decimals: tuple[Any, ...]
+    values: dict[str, Any]
     locale: str
     recursion_limit: int
     filters: tuple[_Filter, ...]
@@ -70,30 +92,17 @@ class ProcessSettings:
     def here() -> ProcessSettings:
         """Those of the calling thread, now."""
         return ProcessSettings(
-            dtype=torch.get_default_dtype(),
-            device=_default_device(),
-            denormals_flushed=denormals_are_flushed(),
-            deterministic=(
-                torch.are_deterministic_algorithms_enabled(),
-                torch.is_deterministic_algorithms_warn_only_enabled(),
-            ),
-            matmul_precision=torch.get_float32_matmul_precision(),
-            onednn=torch._C._get_mkldnn_enabled(),
-            einsum=_einsum(),
-            grad=torch.is_grad_enabled(),
-            numpy_errors=tuple(np.geterr().items()),
-            numpy_buffer=np.getbufsize(),
-            decimals=_of_decimal_context(decimal.getcontext()),
-            locale=locale.setlocale(locale.LC_ALL),
-            recursion_limit=sys.getrecursionlimit(),
-            filters=_filters_with_errors(),
+            {name: read() for name, (read, _) in _SETTINGS.items()},
+            locale.setlocale(locale.LC_ALL),
+            sys.getrecursionlimit(),
+            _filters_with_errors(),
         )
 
     def keep(self) -> None:
         """In a worker, for good, before the pipeline is there."""
         keep_one_thread()
         torch.set_autocast_enabled("cpu", False)  # the pipeline does not run under the user's ``with torch.autocast``
-        self._apply(ProcessSettings.here())
+        self._apply()
         _fill_memory(False)
         sys.setrecursionlimit(self.recursion_limit)
         if locale.setlocale(locale.LC_ALL) != self.locale:
@@ -102,8 +111,8 @@ class ProcessSettings:
     def renew(self) -> None:
         """In a worker before each batch: what the batch before it, or a library that it loaded, has changed."""
         renew_one_thread()
-        if denormals_are_flushed() != self.denormals_flushed:  # libraries built with -ffast-math do that when loaded
-            torch.set_flush_denormal(self.denormals_flushed)
+        if denormals_are_flushed() != self.values["denormals"]:  # libraries built with -ffast-math do that when loaded
+            torch.set_flush_denormal(self.values["denormals"])
 
     def keep_filters(self) -> None:
         """In a worker, once the pipeline is there: a library's own import may warn, and has not where it was forked."""
@@ -122,41 +131,17 @@ class ProcessSettings:
         with ExitStack() as stack:
             stack.enter_context(one_thread())
             stack.callback(_fill_memory, fill)
-            stack.callback(lambda: before._apply(ProcessSettings.here()))
-            self._apply(before)
+            stack.callback(before._apply)
+            self._apply()
             _fill_memory(False)
             stack.enter_context(torch.autocast("cpu", enabled=False))
             yield
 
-    def _apply(self, now: ProcessSettings) -> None:
-        """Change what is `now` otherwise."""
-        if now.dtype != self.dtype:
-            torch.set_default_dtype(self.dtype)
-        if now.device != self.device:
-            torch.set_default_device(self.device)
-        if now.denormals_flushed != self.denormals_flushed:
-            torch.set_flush_denormal(self.denormals_flushed)
-        if now.deterministic != self.deterministic:
-            torch.use_deterministic_algorithms(self.deterministic[0], warn_only=self.deterministic[1])
-        if now.matmul_precision != self.matmul_precision:
-            torch.set_float32_matmul_precision(self.matmul_precision)
-        if now.onednn != self.onednn:
-            torch._C._set_mkldnn_enabled(self.onednn)
-        if now.einsum != self.einsum:
-            opt_einsum.enabled, opt_einsum.strategy = self.einsum
-        if now.grad != self.grad:
-            torch.set_grad_enabled(self.grad)
-        if now.numpy_errors != self.numpy_errors:
-            np.seterr(**dict(self.numpy_errors))
-        if now.numpy_buffer != self.numpy_buffer:
-            np.setbufsize(self.numpy_buffer)
-        if now.decimals != self.decimals:
-            decimal.setcontext(_decimal_context(self.decimals))
-
-
-def denormals_are_flushed() -> bool:
-    """Whether the calling thread's arithmetic makes zeros of denormal numbers."""
-    return _smallest_normal * 0.5 == 0.0
+    def _apply(self) -> None:
+        """Change what is otherwise now."""
+        for name, (read, write) in _SETTINGS.items():
+            if read() != self.values[name]:
+                write(self.values[name])
 
 
 def be_ready_to_fork() -> None:
@@ -166,35 +151,8 @@ def be_ready_to_fork() -> None:
         reseed_global_rngs(np.random.SeedSequence(0))
 
 
-def _default_device() -> str | None:
-    device = getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # not loaded: none was ever set
-    return None if device is None else str(device)
-
-
-def _einsum() -> tuple[bool, str | None]:
-    return opt_einsum.enabled, opt_einsum.strategy
-
-
 def _fill_memory(fill: bool) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = fill  # type: ignore[attr-defined]
-
-
-def _of_decimal_context(context: decimal.Context) -> tuple[Any, ...]:
-    traps = tuple(sorted(signal.__name__ for signal, on in context.traps.items() if on))
-    return (
-        context.prec,
-        context.rounding,
-        context.Emin,
-        context.Emax,
-        context.capitals,
-        context.clamp,
-        traps,
-    )
-
-
-def _decimal_context(values: tuple[Any, ...]) -> decimal.Context:
-    prec, rounding, least, most, capitals, clamp, traps = values
-    return decimal.Context(prec, rounding, least, most, capitals, clamp, [], [getattr(decimal, name) for name in traps])
 
 
 def _filters_with_errors() -> tuple[_Filter, ...]:
