@@ -1,26 +1,19 @@
-"""The command line, `detaug`: one file per sub-command.
+"""The command line, `detaug`.
 
-A file here has the arguments and the exit status. What is found, and mostly how it is put into words, is in the room that finds
-it: `detaug.remaking.checking`, `detaug.verification.result`, `detaug.bench.benching` ... These files import nothing heavy before
-their command runs, so that ``detaug --help`` answers at once.
+A file here has the arguments and the exit status of a few commands. What is found, and mostly how it is put into words, is in
+the room that finds it: `detaug.remaking.checking`, `detaug.verification.result`, `detaug.bench.benching` ... These files import
+nothing heavy before their command runs, so that ``detaug --help`` answers at once.
 """
 
 from __future__ import annotations
 
 import click
 
-from detaug.cli.bench import bench
-from detaug.cli.check import check
-from detaug.cli.demo import demo
-from detaug.cli.diff import diff
-from detaug.cli.doctor import doctor
+from detaug.cli.ledgers import check, diff, receipt, replay
+from detaug.cli.machine import doctor, warmup
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
-from detaug.cli.preview import preview
-from detaug.cli.receipt import receipt
-from detaug.cli.replay import replay
-from detaug.cli.verify import verify
-from detaug.cli.warmup import warmup
+from detaug.cli.pipelines import bench, demo, preview, verify
 
 
 @click.group(

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -37,16 +37,11 @@ class CannotRun(click.ClickException):
 
 
 class Command(click.Command):
-    """Ends with status 130 when it is interrupted, with 2 when it cannot be run, and not with 1, which means "differs"."""
+    """Ends with status 130 after Ctrl-C, with 141 where nobody reads its output, and with 2 after any other error: 1 means
+    "differs"."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; Ctrl-C meanwhile is one line.
-
-        Raises:
-            click.exceptions.Exit: with 130 after Ctrl-C, with 141 where nobody reads its output any more, and with 2, not
-                Python's 1, after an error that nobody expected.
-            CannotRun: something cannot be used, read or written, is not installed, or calls `sys.exit`.
-        """
+        """Run it, and end with the status of what stopped it."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -100,20 +95,6 @@ def _stop_printing() -> None:
         os.close(nowhere)
 
 
-class _Unpadded:
-    """A file or a pipe without the spaces to which rich fills lines up."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        """Write it, without spaces before line ends."""
-        return self._stream.write(re.sub(" +$", "", text, flags=re.MULTILINE))
-
-
 class Target:
     """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else: what
     pipelines and their workers print there goes to stderr."""
@@ -139,43 +120,31 @@ class Target:
         """
         from rich.console import Console
 
-        class Piped(Console):
-            def on_broken_pipe(self) -> None:  # rich would end the program with 1
-                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        class Output(Console):
+            def print(self, *objects: Any, **options: Any) -> None:
+                """Without the spaces to which rich fills lines up; a pipe that nobody reads is an error."""
+                with self.capture() as captured:
+                    super().print(*objects, **options)
+                click.echo(re.sub(" +$", "", captured.get(), flags=re.MULTILINE), self.file, nl=False, color=True)
 
         stream = sys.stderr if self._is_stdout else sys.stdout
-        if stream.isatty():
-            return Piped(file=stream, highlight=False)
-        width = None if os.environ.get("COLUMNS") else 1000
-        return Piped(file=cast(IO[str], _Unpadded(stream)), highlight=False, width=width)
+        width = None if stream.isatty() or os.environ.get("COLUMNS") else 1000
+        return Output(file=stream, highlight=False, width=width)
 
     def write(self, result: Any) -> None:
-        """Write the result, if the option was given.
-
-        Raises:
-            CannotRun: with exit status 2.
-        """
+        """Write the result, if the option was given."""
         text = json.dumps(result, indent=2) + "\n"
         if self._file is not None:
             write_output(self._file, text.encode())
         elif self._stdout is not None:
-            try:
-                with self._stdout as stdout:
-                    stdout.write(text)
-            except BrokenPipeError:
-                raise
-            except OSError as error:
-                raise CannotRun(f"cannot write to stdout: {error.strerror or error}") from error
+            with self._stdout as stdout:
+                stdout.write(text)
         elif self._is_stdout:
             sys.stdout.write(text)
 
 
 def write_output(file: Path, content: bytes) -> None:
-    """Write a file.
-
-    Raises:
-        CannotRun: with exit status 2.
-    """
+    """Write a file; one that cannot be written ends the command with status 2."""
     try:
         with whole_file(file) as opened:
             opened.write(content)
@@ -184,12 +153,7 @@ def write_output(file: Path, content: bytes) -> None:
 
 
 def conclude(json_target: Target, shown: Iterable[RenderableType], found: dict[str, Any], status: int) -> None:
-    """Show a result, one part after the other, write it where `--json` asks for it, and end.
-
-    Raises:
-        CannotRun: it cannot be written.
-        click.exceptions.Exit: with the status, where it is not 0.
-    """
+    """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
     from rich.text import Text
 
     console = json_target.console()
@@ -267,10 +231,7 @@ class _TargetType(OutputType):
 
 
 def json_option(function: _F) -> _F:
-    """Add `--json`; the command gets a `Target` as `json_target`.
-
-    A file that cannot be written is refused at once and not after minutes of work.
-    """
+    """Add `--json`; the command gets a `Target` as `json_target`."""
     text = "Write the results to this file as well; '-': to stdout, and all else to stderr."
     option = click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)
     return option(function)

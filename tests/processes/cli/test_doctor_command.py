@@ -7,7 +7,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli.doctor import doctor
+from detaug.cli.machine import doctor
 
 
 @pytest.mark.parametrize("width", [80, 120])

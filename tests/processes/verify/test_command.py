@@ -100,7 +100,7 @@ def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], me
 def test_help_answers_without_torch() -> None:
     code = """
 import sys
-from detaug.cli.verify import verify
+from detaug.cli.pipelines import verify
 verify(["--help"], standalone_mode=False)
 print("torch" in sys.modules)
 """

@@ -1,0 +1,207 @@
+"""Commands for a run that kept a ledger, or a training of nnU-Net: `detaug diff`, `replay`, `receipt`, `check`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option, write_output
+
+if TYPE_CHECKING:
+    from detaug.ledger.header import Record
+    from detaug.remaking.pipelines import Remaker
+
+_RUN = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, dir_okay=False)
+_RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
+
+
+@click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
+@click.argument("a", type=_RUN)
+@click.argument("b", type=_RUN)
+@click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
+@json_option
+def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
+    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
+    after it, and what differs in the headers, the most likely cause first.
+
+    Times, process numbers and restarts do not count.
+
+    Of nnU-Net, A and B are folders fold_X of its results (or a model's folder that has one fold). What the trainings are made of
+    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared bit by bit, by the best
+    checkpoint that both have: all entries that differ, the first epoch of each metric, the first tensor. Trainings of
+    nnU-Net's own trainers have no record of seed and data.
+
+    The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
+    """
+    from detaug.ledger.comparing import compare
+    from detaug.reports.progress import progress
+
+    if a.is_dir() or b.is_dir():
+        _of_trainings(a, b, plot, json_target)
+        return
+    if plot is not None:
+        raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
+    with progress("diff", told=False) as shown:
+        shown.update("comparing batches")
+        found = compare(a, b, shown.advance)
+    if found.is_mute:
+        raise CannotRun("the batches have no bytes that are the same everywhere, so that there is nothing to compare")
+    conclude(json_target, found.shown(str(a), str(b)), found.as_json(), 0 if found.is_equal else 1)
+
+
+def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
+    from rich.text import Text
+
+    from detaug.nnunet import results
+
+    found = results.compare(a, b)
+    if picture is not None:
+        results.plot(found, picture)
+    told = {"equal": not found.differences, "checkpoint": found.checkpoint, "differences": found.differences}
+    conclude(json_target, map(Text, found.lines()), told, 1 if found.differences else 0)
+
+
+@click.command(short_help="Make one batch of a run again: params, fingerprints.")
+@click.argument("run", metavar="LEDGER|FOLDER", type=click.Path(path_type=Path, resolve_path=True))
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("--epoch", type=click.IntRange(min=0), required=True, help="Of the batch.")
+@click.option("--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch.")
+@click.option("--val", is_flag=True, show_default=False, help="With FOLDER: a batch of the validation loader.")
+@json_option
+def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json_target: Target) -> None:
+    """Make one batch of a run again, in this process, and compare it with its line in the ledger.
+
+    What every transform drew is shown, and a fingerprint of the arrays behind it: where these begin to differ between two
+    machines or versions is what made the difference.
+
+    Of a training of nnU-Net, FOLDER is that of a fold's checkpoints, and stands alone: seed, trainer, plans and fold are the
+    checkpoint's, and the cases are read from nnUNet_preprocessed. Nothing is written. Where the training kept a ledger
+    (DETAUG_LEDGER=1), the batch is compared with it.
+
+    The exit status is 0 if the batch is the ledger's or there is none, 1 if not, 2 if it cannot be made.
+    """
+    from detaug.remaking.replaying import replay as make
+
+    if run.is_dir() == (target is not None):
+        raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
+    if val and not run.is_dir():
+        raise click.UsageError("--val goes with a folder of nnU-Net's results")
+    if target is None:
+        remaker, record = _of_training(run, "val" if val else "train", epoch, step)
+    else:
+        remaker, record = _of_ledger(run, target, epoch, step)
+    found = make(remaker, epoch, step, record)
+    conclude(json_target, found.shown(), found.as_json(), 1 if found.differs else 0)
+
+
+def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
+    from detaug.ledger.reading import read_header
+    from detaug.remaking.pipelines import check_versions, remaker_of
+    from detaug.remaking.replaying import line_of
+    from detaug.verification.target import load_factory
+
+    factory = load_factory(target)
+    header = read_header(ledger)
+    check_versions(header)
+    return remaker_of(factory, header), line_of(ledger, epoch, step)
+
+
+def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
+    from detaug.nnunet.remaking import remaker_in
+    from detaug.remaking.replaying import line_of
+
+    remaker, ledger = remaker_in(folder, name)
+    return remaker, None if ledger is None else line_of(ledger, epoch, step)
+
+
+@click.command(short_help="Sum a ledger up in a few lines that others can check.")
+@click.argument("ledger", type=_FILE)
+@click.option(
+    "--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Add its SHA-256; may be given more than once."
+)
+@click.option("-o", "--output", type=OutputType(), help="Write to this file.  [default: stdout]")
+def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
+    """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
+    most 8 kB of JSON. `detaug check` tests it.
+
+    A checkpoint of detaug's nnU-Net trainers has a record of its training: it must be of the ledger's seed, data and epochs.
+
+    LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
+
+    The exit status is 0, or 2 where the ledger is damaged, cannot be read, or is of another training than a checkpoint.
+    """
+    from detaug.ledger.receipt import as_text, make_receipt
+    from detaug.nnunet.checkpoint_records import disagreements
+    from detaug.reports.progress import progress
+
+    with progress("receipt", told=False):
+        made = make_receipt(ledger, checkpoints, disagreements)
+    if output is None:
+        click.echo(as_text(made), nl=False)
+        return
+    write_output(output, as_text(made).encode())
+    click.echo(
+        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, digest {made['digest'][:16]}…", err=True
+    )
+
+
+@click.command(short_help="Test a receipt: draw batches of its ledger, make them again, compare.")
+@click.argument("receipt", type=_RESOLVED_FILE)
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("--ledger", type=_RESOLVED_FILE, required=True, help="The ledger of which the receipt was made.")
+@click.option("--samples", type=click.IntRange(min=1), default=20, help="Batches to be made again.")
+@click.option(
+    "--salt", default="", show_default=False, metavar="TEXT", help="Draw other batches, which nobody can foresee."
+)
+@click.option(
+    "--checkpoint", "checkpoints", type=_RESOLVED_FILE, multiple=True, help="Compare its SHA-256 with the receipt's."
+)
+@click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
+@json_option
+def check(
+    receipt: Path,
+    target: str | None,
+    ledger: Path,
+    samples: int,
+    salt: str,
+    checkpoints: tuple[Path, ...],
+    nnunet: tuple[str, str, str] | None,
+    trainer: str,
+    plans: str,
+    json_target: Target,
+) -> None:
+    """Test a receipt, in a minute instead of a training.
+
+    Which batches are tested is drawn from the receipt's own digest, so that its author cannot choose them; and from --salt, a
+    word of your own, so that the author cannot foresee them either. Each is made again
+    here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), and compared with its line in the ledger, in all
+    keys that this pipeline gives. The report says with what probability a ledger with k wrong batches would have been found.
+
+    The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
+    """
+    from detaug.ledger.receipt import read_receipt
+    from detaug.nnunet.checkpoint_records import disagreements
+    from detaug.remaking import checking
+    from detaug.reports.progress import progress
+
+    if (target is None) == (nnunet is None):
+        raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
+    with progress("check", told=False) as shown:
+        if nnunet is not None:
+            from detaug.nnunet.remaking import remaker_of_training
+
+            def remaker(header: Any) -> Remaker:
+                return remaker_of_training(header, *nnunet, trainer, plans)
+        else:
+            from detaug.remaking.pipelines import remaker_of
+            from detaug.verification.target import load_factory
+
+            remaker = partial(remaker_of, load_factory(target or ""))
+        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
+    conclude(json_target, found.shown(), found.as_json(), 0 if found.ok else 1)

@@ -1,0 +1,190 @@
+"""`detaug nnunet`: what goes with nnU-Net's own command line."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from argparse import ArgumentParser
+from pathlib import Path
+from traceback import print_exc, walk_tb
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detaug.cli import options
+from detaug.cli.options import CannotRun, Target, conclude, json_option
+
+if TYPE_CHECKING:
+    from detaug.seeding.tree import Seed
+
+_DEFAULT = """\
+detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
+nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or nnUNetTrainerDeterministic.
+"""
+
+
+@click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
+def nnunet() -> None:
+    """Trainers for nnU-Net v2, and a proof that they are reproducible.
+
+    \b
+        export nnUNet_extTrainer=$(detaug nnunet path)
+        DETAUG_SEED=1 nnUNetv2_train DATASET CONFIG FOLD -tr nnUNetTrainerDetAug
+    """
+
+
+@nnunet.command()
+def path() -> None:
+    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs no such variable.
+
+    For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
+    """
+    import detaug
+
+    click.echo(Path(detaug.__file__).parent / "nnunet" / "external")
+
+
+@nnunet.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    short_help="nnUNetv2_train, with detaug's trainers.",
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ...")
+def train(arguments: tuple[str, ...]) -> None:
+    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
+
+    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
+    """
+    from detaug.errors import BatchError, UnusableError
+    from detaug.nnunet.compatibility import train_command
+    from detaug.nnunet.verification.wrong_use import planned
+
+    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    for name in ("dataset", "configuration", "fold"):
+        parser.add_argument(name, nargs="?")
+    parser.add_argument("-p", default="nnUNetPlans")
+    asked, _ = parser.parse_known_args(arguments)
+    helped = {"-h", "--help"} & set(arguments)
+    if helped:
+        click.echo(_DEFAULT)
+    try:
+        if asked.fold is not None and not helped:
+            planned(asked.dataset, asked.configuration, asked.p)
+        train_command(arguments)
+    except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
+        raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        raised_in = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
+        if isinstance(error, UnusableError) or (raised_in.startswith("detaug.") and not isinstance(error, BatchError)):
+            raise CannotRun(str(error)) from error  # it says what is wrong; others want their traceback
+        print_exc()
+        raise click.exceptions.Exit(2) from None
+
+
+def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Path | None) -> Path | None:
+    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
+    return folder
+
+
+@nnunet.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
+@click.argument("dataset")
+@click.argument("configuration", metavar="CONFIG")
+@click.option("-f", "--fold", type=options.fold, default="0", help="Fold: a number, or 'all'.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="The trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="The plans' identifier.")
+@click.option(
+    "-device",
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default=None,
+    show_default="cuda where there is a GPU",
+    help="What to train on.",
+)
+@click.option("--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings.")
+@click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
+@click.option("--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch.")
+@click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    callback=_new_folder,
+    help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
+)
+@json_option
+def verify(device: str | None, keep: Path | None, json_target: Target, **asked: Any) -> None:
+    """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
+
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
+    time in new processes and with separate results: straight through with two processes that load data, straight
+    through with none, and killed in the middle of an epoch and resumed, with other numbers of processes again. The
+    three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
+    weights, data, a step's outcome, the weights that it writes, resuming, or bookkeeping.
+
+    The report says how rare a branch of the transforms may be to have been taken in one of the batches; --iterations
+    gives more of them.
+
+    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
+    trains (splits_final.json).
+
+    The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
+    """
+    from rich.text import Text
+
+    from detaug.nnunet.verification.settings import Settings
+    from detaug.nnunet.verification.wrong_use import checked
+    from detaug.reports.progress import progress
+
+    settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
+    from detaug.nnunet.verification.verifying import verify_training
+
+    with progress("nnunet verify") as shown:
+        result = verify_training(settings, keep, shown)
+    where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
+    conclude(json_target, [result, *where], result.as_json(), result.status)
+
+
+@nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
+@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The new folder.  [default: beside MODEL, under the stock trainer's name]",
+)
+def export(model: Path, output: Path | None) -> None:
+    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own trainer.
+
+    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints and what prediction
+    needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the same. The new folder's name is printed.
+
+    The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
+    """
+    from detaug.nnunet import results
+    from detaug.reports.progress import progress
+
+    with progress("nnunet export") as shown:
+        folder = results.export(model, output, shown)
+    click.echo(folder)
+
+
+@nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
+@click.option("--seed", type=options.seed, default="1234", help="Of the data set and of the trainings.")
+@json_option
+def demo(seed: Seed, json_target: Target) -> None:
+    """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
+
+    Five cases of 32³ voxels are made, nnU-Net plans and preprocesses them, and nnUNetTrainerDetAug trains on the CPU for two
+    short epochs, with a narrow network: once straight through, and once with another number of workers, killed (SIGKILL) in
+    the second epoch and continued with --c. The two checkpoint_final.pth are compared byte for byte. It takes about two
+    minutes on two idle cores; afterwards nothing is left of it.
+
+    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first training fails.
+    """
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise CannotRun("nnU-Net is not installed: pip install 'detaug[nnunet]'")
+    from detaug.demo.toy_training import train_and_compare
+    from detaug.reports.progress import progress
+
+    with progress("nnunet demo") as shown, tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder:
+        result = train_and_compare(Path(folder), seed, shown)
+    conclude(json_target, [result], result.as_json(), result.status)

@@ -1,0 +1,181 @@
+"""Commands for a pipeline: `detaug verify`, `preview`, `bench`, and `demo`, which needs none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detaug.cli import options
+from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option, write_output
+
+if TYPE_CHECKING:
+    from detaug.seeding.tree import Seed
+
+
+@click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
+@click.argument("target", metavar="MODULE:FACTORY")
+@click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
+@click.option("--seed", type=options.seed, help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
+@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1,2,3]")
+@click.option(
+    "--start-method",
+    "start_methods",
+    type=click.Choice(["fork", "spawn", "forkserver"]),
+    multiple=True,
+    help="How workers start; may be given more than once.  [default: this system's, and spawn]",
+)
+@click.option("--hash-seeds", type=options.numbers, help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
+@json_option
+def verify(target: str, json_target: Target, **asked: Any) -> None:
+    """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
+
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
+    (loader, transform), where the transform may be None, a map-style data set, or a DeterministicAugmenter. Its batches
+    are made with several process counts and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED
+    and more.
+
+    The exit status is 0 if all are equal, 1 if the bytes of any row differ, 2 if there is no pipeline or a row could not be
+    measured.
+    """
+    from detaug.reports.progress import progress
+    from detaug.verification import verify as run
+
+    asked["start_methods"] = asked["start_methods"] or None  # click's word for "not given" is an empty tuple
+    # What is left on screen is the table; the bar is for the time until then.
+    with progress("verify") as shown:
+        result = run(target, progress=shown.update, **asked)
+    conclude(json_target, [result], result.as_json(), result.status)
+
+
+def lengths(text: str) -> tuple[float, ...]:
+    """Of a voxel's edges."""
+    try:
+        edges = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        edges = ()
+    if len(edges) not in (2, 3) or not all(0 < edge < float("inf") for edge in edges):
+        raise click.BadParameter(f"{text!r} is not two or three positive lengths such as 3,1,1")
+    return edges
+
+
+@click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("--nnunet", nargs=2, metavar="DATASET CONFIG", help="A training of nnU-Net's, on your preprocessed data.")
+@click.option("-f", "--fold", type=options.fold, default="0", help="With --nnunet: a number, or 'all'.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
+@click.option("-o", "--output", type=OutputType(".png"), default="preview.png", help="The picture.")
+@click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
+@click.option(
+    "--seed", type=options.seed, envvar="DETAUG_SEED", help="Of the samples.  [default: the augmenter's own, else 1234]"
+)
+@click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
+@click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
+@click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
+@click.option(
+    "--spacing", type=lengths, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
+)
+def preview(
+    target: str | None,
+    nnunet: tuple[str, str] | None,
+    fold: int | str,
+    trainer: str,
+    plans: str,
+    output: Path,
+    **asked: Any,
+) -> None:
+    """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
+
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
+    verify`: it returns (loader, transform), a map-style data set, or a DeterministicAugmenter. The samples are those that
+    a training with this seed gets, and with the augmenter's name if it returns one: name="train" draws other numbers than no
+    name. Without it, a demo is drawn: a pipeline on an MRI that comes with nilearn.
+
+    The exit status is 2 where there is no pipeline with images.
+    """
+    from detaug.previews import preview as make
+    from detaug.reports.progress import progress
+
+    if target is not None and nnunet is not None:
+        raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
+    try:
+        with progress("preview") as shown:
+            asked["progress"] = shown
+            if nnunet is None:
+                result = make(target, **asked)
+            else:
+                from detaug.nnunet.verification.settings import Settings
+                from detaug.previews.previewing import preview_training
+
+                seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
+                settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
+                result = preview_training(settings, **asked)
+            shown.update("draw")
+            picture = result.png
+    except MemoryError as error:
+        raise CannotRun("there is not enough memory for one batch") from error
+    write_output(output, picture)
+    console = Target().console()
+    console.print(
+        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them", soft_wrap=True
+    )
+
+
+@click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
+@click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
+@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1, and all cores]")
+@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
+@click.option("--seed", type=options.seed, default="1234", help="Of DeterministicAugmenter.")
+@json_option
+def bench(
+    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
+) -> None:
+    """Measure batches per second by the number of processes, and the time of each transform.
+
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
+    verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs under DeterministicAugmenter,
+    batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own. It
+    takes about a minute on two idle cores; --seconds bounds each run.
+
+    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
+    """
+    if 0 in (processes or ()):
+        raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
+    from rich.text import Text
+
+    from detaug.pictures.charts import require_matplotlib
+    from detaug.reports.progress import progress
+
+    require_matplotlib()
+    from detaug.bench import benching
+
+    with progress("bench") as shown:
+        result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
+    write_output(output, benching.png(result))
+    drawn = Text(f"Drawn in {output}", "dim")
+    conclude(json_target, [*result.shown(), drawn], result.as_json(), 0)
+
+
+@click.command(short_help="Compare batches of a real MRI, run after run.")
+@click.option("--batches", type=click.IntRange(min=6), default=24, help="Batches per run.")
+@click.option("--patch", type=click.IntRange(8, 128), default=24, help="Edge of the cubic patches, in voxels (= mm).")
+@click.option("--seed", type=options.seed, default="1234", help="The one seed of all runs.")
+@json_option
+def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
+    """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
+
+    The MNI152 template (T1, 1 mm, with grey and white matter as labels) goes through batchgenerators' own 3-D
+    augmentation: twice through its NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process,
+    in two workers, with a worker killed in mid-run, and stopped halfway and resumed with three workers. The exit status
+    is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
+    """
+    from detaug.demo.run import Settings, run_all
+    from detaug.reports.progress import progress
+
+    # What is left on screen is the table; the bar is for the time until then.
+    with progress("demo") as shown:
+        result = run_all(Settings(batches, patch, seed), shown)
+    conclude(json_target, [result], result.as_json(), result.status)
