@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from detaug.engine.checking.checks import Again, CheckedBatch, make_again, make_to_check
 from detaug.engine.executor import Job
@@ -21,12 +24,15 @@ from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.frozen import read_shipped
 from detaug.transport.importing import note_worker
-from detaug.transport.transfer import pack
+from detaug.transport.transfer import pack, unpack
+
+#: Buffers from this size (bytes) on are used where they lie.
+_MAPPED = 65_536
 
 
 @dataclass
 class Made:
-    """What came of making a batch. One of `error`, `ended` and the batch; neither for a batch that was only asked for.
+    """What came of making a batch: one of `error`, `ended` and the batch, or none for a batch that was only asked for.
 
     Attributes:
         pickled, buffers: the batch, as `detaug.transport.transfer.pack` takes it apart. Ray writes the buffers into its
@@ -50,13 +56,28 @@ class Made:
     logs: Sequence[str] = ()
     memory: int | None = None
 
+    def batch(self) -> Any:
+        """It put together, where its buffers lie."""
+        return unpack(self.pickled, map(_writable, self.buffers))
+
+
+def _writable(buffer: Bytes) -> Bytes:
+    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only, for others may read them;
+    nobody else reads an answer."""
+    if buffer.nbytes < _MAPPED:
+        return buffer.copy()
+    room = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
+    room.owner = buffer  # type: ignore[attr-defined]  # which keeps the memory
+    writable: Bytes = np.frombuffer(room, np.uint8)  # type: ignore[call-overload]
+    return writable
+
 
 class BatchMaker:
     """An actor. Its methods run one after the other, in one thread.
 
     Args:
-        shipped: the pipeline and the job, see `detaug.transport.frozen.ship`.
-        place: which of the actors it is, from 0 on.
+        shipped: the pipeline and the job (`detaug.transport.frozen.ship`).
+        place: the actor's index, from 0.
     """
 
     def __init__(self, shipped: Bytes, place: int) -> None:
@@ -81,13 +102,7 @@ class BatchMaker:
         return NodeReport.here()
 
     def make(self, epoch: int, step: int, probe: bool, state: LoaderState | None) -> Made:
-        """A batch.
-
-        Args:
-            epoch, step: which.
-            probe: it is only asked for whether there is such a batch.
-            state: of the loader, ahead of its stream's first batch.
-        """
+        """A batch, or with `probe` only whether there is one. `state`: the loader's, ahead of its stream's first batch."""
         began = time.perf_counter()
         self._written = None
         if state is not None:

@@ -15,6 +15,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +30,7 @@ from detaug.engine.prefetching import PrefetchingEngine
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Made
-from detaug.ray.handles import Actor, Event, first_line, writable
-from detaug.ray.pool import ActorPool
-from detaug.transport.transfer import unpack
+from detaug.ray.pool import Actor, ActorPool, first_line
 
 if TYPE_CHECKING:
     from detaug.ray.executor import RayExecutor
@@ -45,19 +44,14 @@ _LOOK_EVERY = 0.5
 
 
 class RayEngine(PrefetchingEngine):
-    """Actors for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`.
-
-    Args:
-        work: what is to be made.
-        settings: of the actors. This process is connected to the cluster.
-    """
+    """Actors for one pipeline, and their batches in order (`detaug.engine.executor.Engine`). This process is connected to the
+    cluster."""
 
     def __init__(self, work: Work, settings: RayExecutor) -> None:
         super().__init__(work, settings.max_restarts)
         self._settings = settings
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = 0
-        self._losses: dict[BatchKey, int] = {}
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._pool = ActorPool(work, settings, self, self._events.put)
         try:
@@ -98,17 +92,12 @@ class RayEngine(PrefetchingEngine):
             self._tear_down()
 
     def _take_events(self) -> None:
-        try:
+        with suppress(queue.Empty):
             event = self._events.get(timeout=_LOOK_EVERY)
-        except queue.Empty:
-            return
-        while True:
-            if event is not None:
-                self._pool.take(event)
-            try:
+            while True:
+                if event is not None:  # else something has changed that the thread looks at anyway
+                    event()
                 event = self._events.get_nowait()
-            except queue.Empty:
-                return
 
     def _look_at_the_time(self) -> None:
         if self._fatal is not None:
@@ -164,9 +153,9 @@ class RayEngine(PrefetchingEngine):
         task = actor.calls.pop(ticket, None)
         if task is None or actor.number not in self._pool.actors:
             return  # it died, and the task is open again already
-        times = self._losses[task.key] = self._losses.get(task.key, 0) + 1
+        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
         what, why = failures.describe_batch(task.key, self._work.places), first_line(str(error))
-        if times > max(1, self._settings.max_restarts):
+        if times > self._max_restarts:
             self.fail(RuntimeError(f"{what} was lost {times} times in a row: {why}"))
             return
         logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, why)
@@ -188,7 +177,6 @@ class RayEngine(PrefetchingEngine):
 
     def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
         self._deaths.pop(task.key, None)
-        self._losses.pop(task.key, None)
         if made.state is not None:
             self._work.states.add(made.state, BatchKey(*self._schedule.position[:2]))
         if made.ended:
@@ -202,7 +190,7 @@ class RayEngine(PrefetchingEngine):
         elif task.probe:
             self._finish(task, Exists())
         else:
-            self._finish(task, self._unpacked(task, lambda: unpack(made.pickled, [writable(b) for b in made.buffers])))
+            self._finish(task, self._unpacked(task, made.batch))
             self._tell_what_is_due()  # before the next one is unpacked here
         if made.check is not None:
             self._checking.reported(made.check._replace(worker=actor.number))
@@ -212,41 +200,41 @@ class RayEngine(PrefetchingEngine):
     def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
         """See there; so with the following."""
         arguments = (*check.key, stepped, check.state, check.after)
-        return self._ask_another(check, "make_again", arguments, lambda answer: self._checking.made_again(*answer))
+        take, give_up = self._checking.made_again, self._checking.give_up
+        return self._ask(self._another(check), "make_again", arguments, lambda answer: take(*answer), give_up)
 
     def ask_to_explain(self, check: CheckedBatch) -> bool:
-        return self._ask_another(
-            check, "explain", (*check.key, True), lambda answer: self._checking.explained(answer, None)
+        take, give_up = self._checking.explained, self._checking.give_up
+        return self._ask(
+            self._another(check), "explain", (*check.key, True), lambda answer: take(answer, None), give_up
         )
 
     def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        actor = self._pool.actors.get(check.worker)
+        take, lost = self._checking.explained, self._checking.lost
+        actor, number = self._pool.actors.get(check.worker), check.worker
+        return self._ask(
+            actor, "explain", (*check.key, False), lambda answer: take(answer, number), lambda: lost(number)
+        )
+
+    def _another(self, check: CheckedBatch) -> Actor | None:
+        """An actor other than the one that made the batch, unless there is no other."""
+        return min(
+            self._pool.ready(),
+            key=lambda each: (each.number == check.worker, len(each.calls), each.index),
+            default=None,
+        )
+
+    def _ask(
+        self,
+        actor: Actor | None,
+        method: str,
+        arguments: tuple[Any, ...],
+        take: Callable[[Any], None],
+        lost: Callable[[], None],
+    ) -> bool:
         if actor is None or actor.leaving:
             return False
-        self._pool.call(
-            actor,
-            "explain",
-            (*check.key, False),
-            lambda _actor, answer: self._checking.explained(answer, check.worker),
-            lambda _actor, _error: self._checking.lost(check.worker),
-        )
-        return True
-
-    def _ask_another(
-        self, check: CheckedBatch, method: str, arguments: tuple[Any, ...], take: Callable[[Any], None]
-    ) -> bool:
-        """Call a method of an actor: another than the one that made the batch, unless there is no other."""
-        ready = self._pool.ready()
-        if not ready:
-            return False
-        actor = min(ready, key=lambda each: (each.number == check.worker, len(each.calls), each.index))
-        self._pool.call(
-            actor,
-            method,
-            arguments,
-            lambda _actor, answer: take(answer),
-            lambda _actor, _error: self._checking.give_up(),
-        )
+        self._pool.call(actor, method, arguments, lambda _actor, answer: take(answer), lambda _actor, _error: lost())
         return True
 
     # --- the end

@@ -8,7 +8,6 @@ import re
 import socket
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 import ray
 
@@ -98,21 +97,6 @@ def advice_on(error: str) -> str:
             'runtime_env={"working_dir": "."}'
         )
     return ""
-
-
-def is_gone(node_id: str) -> bool:
-    """Whether the cluster has no such node any more."""
-    return not any(node["NodeID"] == node_id for node in _alive())
-
-
-def cpus() -> tuple[float, float]:
-    """(free, all) of the cluster's."""
-    free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-    return free, ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-
-
-def _alive() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
 
 
 def _version(name: str) -> str:

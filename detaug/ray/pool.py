@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -18,9 +22,9 @@ from ray import exceptions
 
 from detaug.engine import failures
 from detaug.engine.executor import Work
+from detaug.engine.order.outcomes import Task
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker
-from detaug.ray.handles import Actor, Event, first_line, is_alive, plain
 from detaug.ray.nodes import NodeReport
 from detaug.transport.frozen import ship
 
@@ -50,20 +54,54 @@ _MEMORY_ADVICE = (
 _KILL_PATIENCE = 5.0
 
 
+@dataclass
+class Actor:
+    """An actor as the driver knows it.
+
+    Attributes:
+        number: never used twice.
+        index: stream-bound streams belong to it.
+        handle: Ray's.
+        started: when it was asked for.
+        report: from its process; None: it is not there yet.
+        calls: the task of each call that is under way, by ticket, in the order in which they were made.
+        since: when the first of them was begun, as far as its answers tell.
+        told: the generation of loader states that each stream was told of.
+        leaving: why it is being killed; empty: it is not.
+    """
+
+    number: int
+    index: int
+    handle: Any
+    started: float
+    report: NodeReport | None = None
+    calls: dict[int, Task] = field(default_factory=dict)
+    since: float = 0.0
+    told: dict[int, int] = field(default_factory=dict)
+    leaving: str = ""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        where = "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
+        return f"actor {self.index}{where}"
+
+
 class ActorPool:
     """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started.
 
     Args:
-        work: what is to be made.
-        settings: of the actors. This process is connected to the cluster.
+        work, settings: what is to be made, and by how many. This process is connected to the cluster.
         engine: is told what becomes of them.
-        post: takes an event from any thread; the engine's thread then gives it to `take`.
+        post: has the engine's thread call a function.
 
     Attributes:
         actors: those that are alive or start, by number.
     """
 
-    def __init__(self, work: Work, settings: RayExecutor, engine: RayEngine, post: Callable[[Event], None]) -> None:
+    def __init__(
+        self, work: Work, settings: RayExecutor, engine: RayEngine, post: Callable[[Callable[[], None]], None]
+    ) -> None:
         self.actors: dict[int, Actor] = {}
         self._work = work
         self._settings = settings
@@ -73,8 +111,7 @@ class ActorPool:
         self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
         self._numbers = 0
         self._start_failures = 0
-        self._said_missing = False
-        self._asked_what_is_missing = float("-inf")
+        self._ask_again = float("-inf")  # when to ask for free CPUs; never once it was said that they are missing
         self._maker = ray.remote(BatchMaker)
         self._shipped = ray.put(ship(work.pipeline.freeze(), work.job))
         self._num_local = work.num_processes  # whose indices come first
@@ -92,7 +129,7 @@ class ActorPool:
                 ray.kill(actor.handle)
         self.actors.clear()
         until = time.monotonic() + _KILL_PATIENCE
-        while any(is_alive(pid) for pid in pids) and time.monotonic() < until:
+        while any(_is_alive(pid) for pid in pids) and time.monotonic() < until:
             time.sleep(0.01)
 
     def pids(self) -> list[int]:
@@ -116,26 +153,30 @@ class ActorPool:
         lost: Callable[[Actor, BaseException], None],
     ) -> None:
         """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both in the engine's thread."""
-        reference = getattr(actor.handle, method).remote(*arguments)
-        future = reference.future()
+        future = getattr(actor.handle, method).remote(*arguments).future()
         # No reference to it is kept but the future's: the batch's memory is given back with the batch.
-        future.add_done_callback(lambda done: self._post(Event(actor, take, lost, done.result)))
+        future.add_done_callback(lambda done: self._post(partial(self._answered, actor, take, lost, done.result)))
 
-    def take(self, event: Event) -> None:
-        """Hand on what a call has given, or that its actor died."""
-        actor = event.actor
+    def _answered(
+        self,
+        actor: Actor,
+        take: Callable[[Actor, Any], None],
+        lost: Callable[[Actor, BaseException], None],
+        result: Callable[[], Any],
+    ) -> None:
+        """`result` gives what a call has returned, or raises why it does not."""
         if actor.number not in self.actors:  # it is dead to us; who asked it is told so
-            event.lost(actor, exceptions.ActorDiedError())
+            lost(actor, exceptions.ActorDiedError())
             return
         try:
-            answer = event.result()
+            answer = result()
         except _DEATHS as error:
             self._died(actor, error)
-            event.lost(actor, error)
+            lost(actor, error)
         except exceptions.ObjectLostError as error:
-            event.lost(actor, error)
+            lost(actor, error)
         else:
-            event.take(actor, answer)
+            take(actor, answer)
 
     def look(self, now: float) -> None:
         """Start those whose pause is over, say what others wait for, and kill those that hang."""
@@ -143,8 +184,8 @@ class ActorPool:
             self._start_actor(self._pausing.pop(0)[1])
         waiting = [actor for actor in self.actors.values() if actor.report is None]
         late = any(self._is_late(actor, now) for actor in waiting)
-        if late and not self._said_missing and now - self._asked_what_is_missing > _ASK_EVERY:
-            self._asked_what_is_missing = now
+        if late and now > self._ask_again:
+            self._ask_again = now + _ASK_EVERY
             self._say_what_is_missing(len(waiting))
         for actor in list(self.actors.values()):
             self._look_for_a_stall(actor, now)
@@ -187,7 +228,7 @@ class ActorPool:
         if self._engine.has_failed:
             return
         tasks = list(actor.calls.values())
-        why = plain(str(error))
+        why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
         pauses = False
         if isinstance(error, exceptions.OutOfMemoryError):
             with contextlib.suppress(Exception):
@@ -208,11 +249,11 @@ class ActorPool:
                 )
                 return
             logger.warning("%s could not start; starting another: %s", actor.name, why)
-        elif actor.leaving or nodes.is_gone(actor.report.node_id):
+        elif actor.leaving or _is_gone(actor.report.node_id):
             logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
         elif not tasks:
             logger.warning("%s ended between batches; starting another", actor.name)
-        blames = tasks and actor.report is not None and not nodes.is_gone(actor.report.node_id)
+        blames = tasks and actor.report is not None and not _is_gone(actor.report.node_id)
         self._engine.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
         if pauses:
             self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
@@ -220,10 +261,11 @@ class ActorPool:
             self._start_actor(actor.index)
 
     def _say_what_is_missing(self, number: int) -> None:
-        free, all_cpus = nodes.cpus()
+        free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+        all_cpus = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         if free >= self._settings.num_cpus and not self._settings.resources:
             return  # they are starting
-        self._said_missing = True
+        self._ask_again = float("inf")
         self._engine.say_once(
             f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
             f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
@@ -239,3 +281,22 @@ class ActorPool:
         actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
         logger.warning("%s has been making %s for %.0f s", actor.name, what, now - actor.since)
         ray.kill(actor.handle)
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether this node has such a process."""
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+def _is_gone(node_id: str) -> bool:
+    """Whether the cluster has no such node any more."""
+    return not any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())  # type: ignore[no-untyped-call]
+
+
+def first_line(text: str) -> str:
+    """Of an error of Ray's, which goes on for pages."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")
