@@ -1,5 +1,1 @@
 """Measurements of detaug against its peers: ratios within one run, never numbers carried over from another."""
-
-from benchmarks.requirements import require
-
-require("psutil")

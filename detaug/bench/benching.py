@@ -96,14 +96,14 @@ class Result:
     Attributes:
         transforms: mean seconds per sample of each, in order; one that is not applied to a sample counts 0 for it. Or why they
             were not timed.
-        elsewhere: cores that other programs kept busy meanwhile; None where the system does not tell.
+        elsewhere: cores that other programs kept busy meanwhile.
     """
 
     settings: Settings
     rates: tuple[Rate, ...]
     transforms: dict[str, float] | str
     environment: dict[str, Any]
-    elsewhere: float | None
+    elsewhere: float
 
     @property
     def times(self) -> dict[str, float]:
@@ -154,7 +154,7 @@ class Result:
     @property
     def disturbed(self) -> str:
         """What to know of numbers that other programs had a part in."""
-        if (self.elsewhere or 0.0) <= DISTURBING:
+        if self.elsewhere <= DISTURBING:
             return ""
         usable = self.environment["cpu"]["usable_cores"]
         return f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough."

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import statistics
 import time
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from detaug.processes.cores import lines
+import psutil
 
 T = TypeVar("T")
 
@@ -118,22 +117,16 @@ class CoresElsewhere:
     def __init__(self) -> None:
         self._wall, self._all, self._ours = time.monotonic(), _busy_seconds(), _own_seconds()
 
-    def read(self) -> float | None:
-        """A mean over the time since then; None where the system does not tell."""
-        busy = _busy_seconds()
-        if busy is None or self._all is None:
-            return None
-        foreign = (busy - self._all) - (_own_seconds() - self._ours)
+    def read(self) -> float:
+        """A mean over the time since then."""
+        foreign = (_busy_seconds() - self._all) - (_own_seconds() - self._ours)
         return max(0.0, foreign / (time.monotonic() - self._wall))
 
 
-def _busy_seconds() -> float | None:
-    """CPU seconds of all processes on all cores, as Linux counts them."""
-    first = next(iter(lines("/proc/stat")), None)
-    if first is None:
-        return None
-    user, nice, system = (int(number) for number in first.split()[1:4])
-    return (user + nice + system) / os.sysconf("SC_CLK_TCK")
+def _busy_seconds() -> float:
+    """CPU seconds of all processes on all cores."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
 
 
 def _own_seconds() -> float:

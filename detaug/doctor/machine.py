@@ -16,6 +16,7 @@ import torch
 from torch.utils import collect_env
 
 from detaug.kernels.cache import cache_folder, count_kernels
+from detaug.memory.limits import lines
 from detaug.processes import cores
 from detaug.training.switches.table import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
@@ -74,7 +75,7 @@ def environment() -> dict[str, Any]:
 
 def cpu_model() -> str:
     """Name, family and model, for many kinds of processors share a name."""
-    pairs = [line.partition(":") for line in cores.lines("/proc/cpuinfo")]
+    pairs = [line.partition(":") for line in lines("/proc/cpuinfo")]
     found = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
     if "model name" not in found:
         return platform.processor() or platform.machine()

@@ -1,11 +1,13 @@
-"""Which limit of the system a process has reached: its value, and what to do. Standard library only."""
+"""Which limit of the system a process has reached: its value, and what to do; and what control groups grant."""
 
 from __future__ import annotations
 
 import errno
-import os
 import resource
+from collections.abc import Iterator
 from pathlib import Path
+
+import psutil
 
 _MIB = 2**20
 _LESS = "use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), or raise the limit"
@@ -16,12 +18,7 @@ class LimitReached(OSError):
 
 
 def explained(error: OSError, what: str) -> LimitReached:
-    """The error with the limit that was met.
-
-    Args:
-        error: what the system said.
-        what: what could not be done, e.g. ``"cannot start a worker"``.
-    """
+    """The system's error with the limit that was met. `what` could not be done, e.g. ``"cannot start a worker"``."""
     advice = advice_for(error)
     return LimitReached(error.errno, f"{what}: {error.strerror or error}." + (f" {advice}" if advice else ""))
 
@@ -56,7 +53,7 @@ class MemoryKills:
 
     @staticmethod
     def _count() -> int | None:
-        return _number_after("/proc/vmstat", "\noom_kill ")
+        return next((_number(line[9:]) for line in lines("/proc/vmstat") if line.startswith("oom_kill ")), None)
 
     def what_happened(self) -> str:
         """That it killed a process, and the memory there is; empty if it did not."""
@@ -68,12 +65,8 @@ class MemoryKills:
 
 def private_memory() -> int:
     """This process's private memory in bytes: resident, without files and shared memory."""
-    try:
-        with open("/proc/self/statm") as file:
-            _, resident, shared = (int(word) for word in file.read().split()[:3])
-    except OSError:  # no /proc: the peak has to do
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    info = psutil.Process().memory_info()
+    return int(info.rss - getattr(info, "shared", 0))
 
 
 def _memory(mappings: bool = True) -> str:
@@ -81,57 +74,50 @@ def _memory(mappings: bool = True) -> str:
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
-    group = _memory_of_the_control_group()
-    if group is not None:
-        known.append(f"its control group is limited to {group // _MIB} MiB of memory")
-    free = _number_after("/proc/meminfo", "MemAvailable:")
-    if free is not None:
-        known.append(f"{free // 1024} MiB are free on the machine")
-    most = _number_after("/proc/sys/vm/max_map_count", "")
+    granted = (*of_control_groups("memory.max"), *of_control_groups("memory.limit_in_bytes", "memory"))
+    if limits := [int(each) for each in granted if each.isdigit() and int(each) < 2**60]:
+        known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
+    known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
+    most = _number_in("/proc/sys/vm/max_map_count")
     if mappings and most is not None:
         known.append(f"a process may have {most} mappings (vm.max_map_count), of which every held batch takes one")
     return f"Memory: {', '.join(known)}. To get by with less, {_LESS}."
 
 
-def _memory_of_the_control_group() -> int | None:
-    found = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
+def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
+    """The lines of a file of this process's control group and of those above it; in a container only the root may be there.
+    Without a controller they are groups of version 2, which have all in one folder."""
+    for line in lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-        else:
-            continue
-        group = root / path.lstrip("/")
-        for folder in [group, *group.parents]:  # in a container only the root may be there
-            value = _number_after(str(folder / name), "")
-            if value is not None and value < 2**60:
-                found.append(value)
-            if folder == root:
-                break
-    return min(found, default=None)
+        if controller in controllers.split(","):
+            root = Path("/sys/fs/cgroup", controller)
+            group = root / path.lstrip("/")
+            for folder in (group, *group.parents):
+                if folder.is_relative_to(root):
+                    yield from lines(folder / file)
 
 
-def _number_after(file: str, word: str) -> int | None:
+def lines(file: str | Path) -> list[str]:
+    """Of a text file; none where it cannot be read."""
     try:
-        text = Path(file).read_text()
+        return Path(file).read_text(errors="replace").splitlines()
     except OSError:
-        return None
-    after = text.partition(word)[2] if word else text
-    first = after.split()[:1]
-    return int(first[0]) if first and first[0].isdigit() else None
+        return []
+
+
+def _number_in(file: str) -> int | None:
+    return next(map(_number, lines(file)), None)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() else None
 
 
 def _descriptors() -> str:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
-        used = f"{len(os.listdir('/proc/self/fd'))} are open"
-    except OSError:  # listing takes one as well
+        used = f"{psutil.Process().num_fds()} are open"
+    except OSError:  # counting takes one as well
         used = "all are open"
     most = "no limit" if hard == resource.RLIM_INFINITY else hard
     return (
@@ -141,7 +127,7 @@ def _descriptors() -> str:
 
 
 def _descriptors_of_the_system() -> str:
-    return f"The whole system may have {_number_after('/proc/sys/fs/file-max', '')} open files (sysctl fs.file-max)."
+    return f"The whole system may have {_number_in('/proc/sys/fs/file-max')} open files (sysctl fs.file-max)."
 
 
 def _file_size() -> str:
@@ -153,8 +139,8 @@ def _file_size() -> str:
 def _processes() -> str:
     limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     value = "not limited" if limit == resource.RLIM_INFINITY else f"limited to {limit}"
-    group = _number_after("/sys/fs/cgroup/pids.max", "")
-    of_group = f", the control group's to {group} (pids.max)" if group is not None else ""
+    granted = [int(each) for each in of_control_groups("pids.max") if each.isdigit()]
+    of_group = f", the control group's to {min(granted)} (pids.max)" if granted else ""
     return (
         f"The number of a user's processes and threads is {value} here (ulimit -u){of_group}: use fewer "
         "(num_processes), or raise the limit."

@@ -1,5 +1,4 @@
-"""What a child process settles for itself: signals, its parent's death, its streams, what its own children leave behind. Standard
-library only."""
+"""What a child process settles for itself: signals, its parent's death, its streams, what its own children leave behind."""
 
 from __future__ import annotations
 
@@ -12,8 +11,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
+
+import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LINUX = sys.platform.startswith("linux")
@@ -203,16 +204,16 @@ def kill_orphans(workers: set[int]) -> None:
     hold open. A daemon that has moved to its own session stays.
     """
     deadline = time.monotonic() + _PATIENCE
-    for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
-        orphans = [pid for pid in _children() if pid not in workers and _in_this_session(pid)]
-        if not orphans:
-            return
-        for pid in orphans:
-            kill(pid)
-        while not all(has_ended(pid) for pid in orphans):
-            if time.monotonic() > deadline:
+    with suppress(OSError, psutil.Error):  # no descriptor is left to look for them
+        for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
+            children = psutil.Process().children()
+            orphans = [each for each in children if each.pid not in workers and os.getsid(each.pid) == os.getsid(0)]
+            if not orphans:
                 return
-            time.sleep(0.001)
+            for each in orphans:
+                kill(each.pid)
+            if psutil.wait_procs(orphans, max(0.0, deadline - time.monotonic()))[1]:
+                return
 
 
 def has_ended(pid: int) -> bool:
@@ -221,21 +222,6 @@ def has_ended(pid: int) -> bool:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
         return True
-
-
-def _children() -> list[int]:
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-
-
-def _in_this_session(pid: int) -> bool:
-    try:
-        return os.getsid(pid) == os.getsid(0)
-    except OSError:
-        return False
 
 
 def renew_standard_streams() -> None:

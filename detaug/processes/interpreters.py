@@ -1,7 +1,4 @@
-"""Fresh interpreters for workers: with this one's options, import path and folder, one thread, and one hash seed.
-
-Standard library only: a helper for "spawn" starts in milliseconds.
-"""
+"""Fresh interpreters for workers: with this one's options, import path and folder, one thread, and one hash seed."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+
+import psutil
 
 #: Libraries read these when they are loaded, which may be long after a worker was started.
 THREAD_VARIABLES = (
@@ -120,16 +119,11 @@ def known_hash_seed() -> int | None:
     """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random.
 
     A program may have changed the variable since (``os.environ["PYTHONHASHSEED"] = "0"``), which has no effect on its hashes:
-    where the system tells, what it was at the start counts.
+    what it was at the start counts.
     """
     if not sys.flags.hash_randomization:
         return 0
     if sys.flags.ignore_environment:
         return None
-    try:
-        with open("/proc/self/environ", "rb") as file:
-            variables = dict(entry.partition(b"=")[::2] for entry in file.read().split(b"\0"))
-        text = variables.get(b"PYTHONHASHSEED", b"").decode(errors="replace")
-    except OSError:  # another system
-        text = os.environ.get("PYTHONHASHSEED", "")
+    text = psutil.Process().environ().get("PYTHONHASHSEED", "")
     return int(text) if text.isdecimal() else None

@@ -17,6 +17,8 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
+
 import detaug
 from detaug.memory.blocks import create
 
@@ -96,16 +98,12 @@ def place_of(stack: str) -> str:
 
 def state_of(pid: int) -> str:
     """What the kernel says of a process that does not answer; empty where that explains nothing."""
-    return {
-        "T": "it is stopped (SIGSTOP; SIGCONT continues it)",
-        "t": "a debugger has stopped it",
-        "D": "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
-    }.get(_letter(pid), "")
-
-
-def _letter(pid: int) -> str:
     try:
-        # The name in parentheses may hold anything.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
+        status = psutil.Process(pid).status()
+    except psutil.Error:
         return ""
+    return {
+        psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
+        psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
+        psutil.STATUS_DISK_SLEEP: "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
+    }.get(status, "")

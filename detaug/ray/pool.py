@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import ray
 from ray import exceptions
 
@@ -129,7 +129,7 @@ class ActorPool:
                 ray.kill(actor.handle)
         self.actors.clear()
         until = time.monotonic() + _KILL_PATIENCE
-        while any(_is_alive(pid) for pid in pids) and time.monotonic() < until:
+        while any(map(psutil.pid_exists, pids)) and time.monotonic() < until:
             time.sleep(0.01)
 
     def pids(self) -> list[int]:
@@ -281,15 +281,6 @@ class ActorPool:
         actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
         logger.warning("%s has been making %s for %.0f s", actor.name, what, now - actor.since)
         ray.kill(actor.handle)
-
-
-def _is_alive(pid: int) -> bool:
-    """Whether this node has such a process."""
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
 
 
 def _is_gone(node_id: str) -> bool:

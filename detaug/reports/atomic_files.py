@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+import psutil
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
@@ -33,18 +35,8 @@ def remove_unfinished(folder: Path) -> None:
     """Remove what writers that were killed have left of `whole_file` in a folder, of earlier versions too."""
     for partial in (*folder.glob(".*.partial"), *folder.glob("*.unfinished")):
         process = partial.name.split(".")[-2]
-        if process.isdecimal() and not _is_running(int(process)):
+        if process.isdecimal() and not psutil.pid_exists(int(process)):
             partial.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # another user's
-        pass
-    return True
 
 
 def write_text(path: Path, text: str) -> None:

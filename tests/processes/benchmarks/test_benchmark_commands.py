@@ -54,19 +54,18 @@ def made_up(names: tuple[str, ...], quick: bool, json_target: Target) -> None:
     measure_rows("made up", [("made-up", lambda: rows()[0])], quick, json_target)
 
 
-@pytest.mark.parametrize("package", ["engine"])
-def test_absent_psutil_is_one_line_with_the_cure(package: str) -> None:
+def test_an_absent_library_is_one_line_with_the_cure() -> None:
     # as where it is not installed: no module of that name is found
     code = (
         "import importlib.util as util, runpy; found = util.find_spec\n"
-        "util.find_spec = lambda name, *more: None if name == 'psutil' else found(name, *more)\n"
-        f"runpy.run_module('benchmarks.{package}', run_name='__main__')"
+        "util.find_spec = lambda name, *more: None if name == 'nilearn' else found(name, *more)\n"
+        "runpy.run_module('benchmarks.nnunet', run_name='__main__')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "the benchmarks need psutil: pip install '.[benchmarks]'\n"
+    assert done.stderr == "the benchmarks need nilearn: pip install '.[benchmarks]'\n"
 
 
 def test_missed_target_fails_a_full_run_and_no_quick_one() -> None:

@@ -65,7 +65,8 @@ def test_affinity_limits_the_usable_cores() -> None:
 
 
 def test_control_group_s_quota_limits_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores, "group_lines", lambda name: ["150000 100000"] if name == "cpu.max" else [])
+    granted = {"cpu.max": ["150000 100000", "max 100000"]}
+    monkeypatch.setattr(cores, "of_control_groups", lambda file, controller="": granted.get(file, []))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert environment()["cpu"]["usable_cores"] == 1
 
@@ -163,7 +164,7 @@ def test_cards_are_read_from_the_driver_s_list(monkeypatch: pytest.MonkeyPatch) 
 def test_processors_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "model name\t: AMD EPYC\ncpu family\t: 25\nmodel\t\t: {}\n"
     for number in (17, 160):
-        monkeypatch.setattr(cores, "lines", lambda _, number=number: text.format(number).splitlines())
+        monkeypatch.setattr(machine, "lines", lambda _, number=number: text.format(number).splitlines())
         assert machine.cpu_model() == f"AMD EPYC, family 25, model {number}"
 
 
