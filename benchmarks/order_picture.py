@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,7 @@ RED, BLUE = "#D55E00", "#0072B2"  # of Okabe and Ito's palette, which the colour
 def _run(name: str, kill: bool) -> list[tuple[str, np.ndarray]]:
     """(fingerprint, a plane of the first sample) of each batch, as they arrive."""
     shown = []
-    with closing(augmenter_of(name, PROCESSES, SETTINGS)) as augmenter:
+    with augmenter_of(name, PROCESSES, SETTINGS) as augmenter:
         for number in range(SHOWN):
             batch = next(augmenter)
             pid = batch.pop("pid")

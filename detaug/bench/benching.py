@@ -50,14 +50,7 @@ DEMO_PATCH = 64
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `detaug bench`.
-
-    Attributes:
-        target: where the factory is, as for `detaug.verify`; None: the demo.
-        processes: worker processes; empty: one, and as many as there are cores.
-        seconds: that each run is measured for; batches that take longer are waited for.
-        seed: of DeterministicAugmenter.
-    """
+    """The arguments of `detaug bench`. No `target`: the demo's; no `processes`: one, and as many as there are cores."""
 
     target: str | None = None
     processes: tuple[int, ...] = ()
@@ -94,21 +87,17 @@ class Result:
     """What was measured.
 
     Attributes:
-        transforms: mean seconds per sample of each, in order; one that is not applied to a sample counts 0 for it. Or why they
-            were not timed.
+        times: mean seconds per sample of each transform; one that is not applied to a sample counts 0 for it.
+        untimed: why there are none.
         elsewhere: cores that other programs kept busy meanwhile.
     """
 
     settings: Settings
     rates: tuple[Rate, ...]
-    transforms: dict[str, float] | str
+    times: dict[str, float]
+    untimed: str
     environment: dict[str, Any]
     elsewhere: float
-
-    @property
-    def times(self) -> dict[str, float]:
-        """Of the transforms; none where they were not timed."""
-        return {} if isinstance(self.transforms, str) else self.transforms
 
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
@@ -138,8 +127,8 @@ class Result:
                 transforms.add_row(name, f"{1000 * seconds:.3g}")
             yield from (transforms, Text())
         missing = {each.system: each.reason for each in self.rates if each.reason}
-        if isinstance(self.transforms, str):
-            missing["time per transform"] = self.transforms
+        if self.untimed:
+            missing["time per transform"] = self.untimed
         for name, reason in missing.items():
             yield Text(f"{name}: not measured, because {reason.rstrip('.')}.")
         yield Text(
@@ -165,7 +154,6 @@ def bench(settings: Settings, shown: Progress) -> Result:
 
     Raises:
         UnusableError: detaug itself cannot run the pipeline.
-        NotInstalled: nilearn, which holds the demo's MRI, is not.
     """
     if settings.target is None:
         from detaug.demo.mri import load_template
@@ -187,8 +175,9 @@ def bench(settings: Settings, shown: Progress) -> Result:
         found = interleaved(tuple(SYSTEMS), ROUNDS, measure)
         rates += [_summary(system, processes, found) for system in SYSTEMS]
     shown.update("the time of each transform")
-    transforms = _measured(_transform_times, settings)
-    return Result(settings, tuple(rates), transforms, environment(), elsewhere.read())
+    found = _measured(_transform_times, settings)
+    times, untimed = ({}, found) if isinstance(found, str) else (found, "")
+    return Result(settings, tuple(rates), times, untimed, environment(), elsewhere.read())
 
 
 def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
@@ -290,11 +279,7 @@ def _table(*columns: str) -> Table:
 
 
 def png(result: Result) -> bytes:
-    """Bars of the batches per second, and of the transforms' times.
-
-    Raises:
-        NotInstalled: matplotlib is not.
-    """
+    """Bars of the batches per second, and of the transforms' times."""
     title = result.settings.target or "detaug's demo: patches of an MRI"
     figure = figure_of(f"{title}: {result.environment['cpu']['model']}", 9, 7 if result.times else 4)
     above, *below = figure.subplots(1 + bool(result.times), 1, squeeze=False)[:, 0]

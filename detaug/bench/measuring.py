@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
+import os
 import statistics
 import time
 import traceback
@@ -34,12 +34,8 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
 
     The benchmark's own process never computes, starts no threads and imports no engine, so every measurement begins in
     the same state: no warm heap, no dead thread pool, no helper process left by an earlier one.
-
-    Raises:
-        MeasurementError: the child raised, died, or was still running after `MEASUREMENT_TIMEOUT`.
     """
-    process, receiver = start_fresh_process(function, *args)
-    result: T = result_of(process, receiver)
+    result: T = result_of(*start_fresh_process(function, *args))
     return result
 
 
@@ -53,7 +49,11 @@ def start_fresh_process(function: Callable[..., T], *args: Any) -> tuple[Any, Co
 
 
 def result_of(process: Any, receiver: Connection) -> Any:
-    """Wait for a process of `start_fresh_process` and return its result."""
+    """Wait for a process of `start_fresh_process` and return its result.
+
+    Raises:
+        MeasurementError: it raised, died, or was still running after `MEASUREMENT_TIMEOUT`.
+    """
     try:
         if not receiver.poll(MEASUREMENT_TIMEOUT):
             raise MeasurementError(f"a measurement was still running after {MEASUREMENT_TIMEOUT:.0f} s")
@@ -131,7 +131,4 @@ def _busy_seconds() -> float:
 
 def _own_seconds() -> float:
     """This process and all that it started and that have ended."""
-    return sum(
-        usage.ru_utime + usage.ru_stime
-        for usage in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    )
+    return sum(os.times()[:4])

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, WeightedRandomSampler, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from detaug.sources import DatasetSource, TorchIterable
 from detaug.sources.orders import Sampled, Weighted
@@ -53,34 +53,20 @@ def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
 def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """torch's `DataLoader`; of a loader of batches every worker has the whole."""
     options: dict[str, Any] = {"num_workers": processes, "prefetch_factor": max(2, NUM_CACHED // processes + 1)}
-    transform = _drawing(made.transform)
-    if isinstance(made.source, DatasetSource):
-        source, collate = made.source, made.source.collate_fn or default_collate
+    source, transform = made.source, _drawing(made.transform)
+    if isinstance(source, (DatasetSource, TorchIterable)) and source.batch_size is not None:
+        if isinstance(source, DatasetSource):
+            if isinstance(source.order, (Sampled, Weighted)):
+                raise NotForThis("of data sets with a sampler or weights only detaug's speed is measured")
+            options["shuffle"] = source.shuffle
+        collate = source.collate_fn or default_collate
         loader: Any = DataLoader(
-            source.loader, **_order(source), worker_init_fn=source.worker_init_fn,
-            collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
-        )  # fmt: skip
-    elif isinstance(made.source, TorchIterable) and made.source.batch_size is not None:
-        source, collate = made.source, made.source.collate_fn or default_collate  # type: ignore[assignment]
-        loader = DataLoader(
             source.loader, source.batch_size, drop_last=source.drop_last, worker_init_fn=source.worker_init_fn,
             collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
         )  # fmt: skip
     else:
-        loader = DataLoader(_Batches(made.source.made().loader, transform), batch_size=None, **options)
+        loader = DataLoader(_Batches(source.made().loader, transform), batch_size=None, **options)
     yield _endless(loader)
-
-
-def _order(source: DatasetSource) -> dict[str, Any]:
-    """The arguments by which a torch DataLoader takes the same samples in batches of the same size."""
-    order = source.order
-    if isinstance(order, Sampled) and order.gives_batches:
-        return {"batch_sampler": order.sampler()}
-    sampler = order.sampler() if isinstance(order, Sampled) else None
-    if isinstance(order, Weighted):
-        sampler = WeightedRandomSampler(order.weights.tolist(), order.length)
-    settings = {"batch_size": source.batch_size, "drop_last": source.drop_last}
-    return {**settings, "sampler": sampler, "shuffle": source.shuffle}
 
 
 SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {

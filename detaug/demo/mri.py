@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import find_objects
 
 from detaug.errors import NotInstalled
 
@@ -39,14 +40,12 @@ class Case:
 
 @lru_cache(maxsize=1)
 def load_template() -> Case:
-    """The whole head of the template, cut to the box of the brain.
+    """The whole head of the template, cut to the box of the brain: (145, 181, 155) voxels from 197×233×189.
 
-    Returns:
-        Case: image float32 and labels int16, (145, 181, 155) voxels of 1 mm from the template's 197×233×189; axes run
-        to the right, to the front and upwards. Both are read-only, because every caller gets the same arrays.
+    Axes run to the right, to the front and upwards. The arrays are read-only, because every caller gets the same.
 
     Raises:
-        ModuleNotFoundError: nilearn is not installed.
+        NotInstalled: (a ModuleNotFoundError) nilearn is not.
     """
     datasets = _nilearn_datasets()
     t1 = _volume(datasets.load_mni152_template(resolution=1))
@@ -59,7 +58,7 @@ def load_template() -> Case:
     brain = t1 > 0
     image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(np.float32)
 
-    box = _bounding_box(brain)
+    box = find_objects(brain)[0]
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
     image.flags.writeable = labels.flags.writeable = False
     return Case("mni152", image, labels)
@@ -67,14 +66,6 @@ def load_template() -> Case:
 
 def _volume(image: Any) -> NDArray[np.float32]:
     return np.asarray(image.dataobj, dtype=np.float32)
-
-
-def _bounding_box(mask: NDArray[np.bool_]) -> tuple[slice, ...]:
-    box = []
-    for axis in range(mask.ndim):
-        occupied = np.flatnonzero(mask.any(axis=tuple(other for other in range(mask.ndim) if other != axis)))
-        box.append(slice(int(occupied[0]), int(occupied[-1]) + 1))
-    return tuple(box)
 
 
 def _nilearn_datasets() -> Any:

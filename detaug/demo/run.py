@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -125,16 +126,8 @@ class Runs(Result[Run]):
 
 
 def run_all(settings: Settings, shown: Progress) -> Runs:
-    """Make all runs, one after another.
-
-    Args:
-        settings: what they share.
-        shown: shows every run and batch.
-
-    Raises:
-        ModuleNotFoundError: nilearn, which holds the MRI, is not installed.
-    """
-    load_template()
+    """Make all runs, one after another."""
+    load_template()  # once for all, or NotInstalled
     first: dict[str, str] = {}
     planned = [
         Planned(
@@ -159,11 +152,11 @@ def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, str])
             prints.append(fingerprint(batch))
             shown.advance()
 
-    with closing(augmenter_of(plan.augmenter, plan.processes, settings)) as augmenter:
+    with augmenter_of(plan.augmenter, plan.processes, settings) as augmenter:
         take(augmenter, settings.batches // 2 if plan.resume else settings.batches)
         state = augmenter.state_dict() if plan.resume else None
     if state is not None:
-        with closing(augmenter_of(plan.augmenter, plan.processes + 1, settings)) as augmenter:
+        with augmenter_of(plan.augmenter, plan.processes + 1, settings) as augmenter:
             augmenter.load_state_dict(state)
             take(augmenter, settings.batches)
     found = fingerprint(prints)
@@ -172,34 +165,24 @@ def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, str])
     return Run(plan.what, verdict, plan=plan, fingerprint=found, pids=tuple(sorted(set(pids))))
 
 
-def augmenter_of(name: str, processes: int, settings: Settings) -> Any:
+@contextmanager
+def augmenter_of(name: str, processes: int, settings: Settings) -> Iterator[Any]:
     """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
     patch_size = (settings.patch,) * 3
     loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     transform = training_transforms(patch_size)
-    if name == STOCK:
-        return _StockAugmenter(loader, transform, processes, settings.seed)
-    # The demo compares every batch itself; the check makes most of a worker's first ones twice.
-    return DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=settings.seed, check=False)
+    if name == OURS:
+        # The demo compares every batch itself; the check makes most of a worker's first ones twice.
+        with DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=settings.seed, check=False) as ours:
+            yield ours
+        return
+    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
-
-class _StockAugmenter:
-    """batchgenerators' augmenter with a `close`, and with its workers seeded, which is the best that it offers.
-
-    That seeds NumPy and torch, but not Python's `random`, from which batchgenerators' noise draws, and leaves the order
-    to whichever worker is first.
-    """
-
-    def __init__(self, loader: MRIPatchLoader, transform: Any, processes: int, seed: Seed) -> None:
-        from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
-
-        # NumPy takes 32 bits of each.
-        seeds = [SeedTree(seed).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
-        self._stock = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds)
-
-    def __next__(self) -> dict[str, Any]:
-        batch: dict[str, Any] = next(self._stock)
-        return batch
-
-    def close(self) -> None:
-        self._stock._finish()
+    # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from which batchgenerators' noise
+    # draws, is not, and the order is left to whichever worker is first.
+    seeds = [SeedTree(settings.seed).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
+    stock = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds)
+    try:
+        yield stock
+    finally:
+        stock._finish()

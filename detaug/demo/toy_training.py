@@ -58,12 +58,7 @@ def settings(seed: Seed) -> Settings:
 def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Result:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
-    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes.
-
-    Args:
-        root: an empty folder for nnU-Net's three.
-        seed: of the data set and of the trainings.
-        shown: shows what begins.
+    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an empty folder for its three.
 
     Raises:
         TrainingFailed: the first training ended with an error.
