@@ -11,11 +11,9 @@ import ctypes
 import errno
 import mmap
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +34,6 @@ _libc.madvise.restype = ctypes.c_int
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _munmap = _libc.munmap
-_MADV_POPULATE_WRITE = 23  # <linux/mman.h>, since 5.14
 
 
 def create(size: int) -> int:
@@ -88,14 +85,11 @@ def _explained(error: OSError, size: int) -> LimitReached:
 
 
 class Mapping:
-    """`size` bytes of a descriptor, mapped until this object is gone.
+    """`size` bytes of a descriptor, mapped until this object is gone; the caller may close the descriptor at once.
 
     Args:
-        descriptor: stays the caller's, who may close it at once.
-        size: bytes.
         private: writes stay in this process (copy on write).
-        inherited: whether a process that is forked has it too. What it has it also keeps from being given back to the
-            system for as long as it lives.
+        inherited: whether a process that is forked has it too, and so keeps it from being given back to the system.
     """
 
     def __init__(self, descriptor: int, size: int, private: bool = False, inherited: bool = True) -> None:
@@ -126,12 +120,6 @@ class Mapping:
             if _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0:
                 self.inherited = True
 
-    def populate(self, size: int) -> None:
-        """Map the first `size` bytes, which are reserved, at once: page by page, as they are written, takes twice as long.
-        Nothing where the system cannot."""
-        if sys.platform.startswith("linux"):
-            _libc.madvise(self.address, size, _MADV_POPULATE_WRITE)
-
     @property
     def __array_interface__(self) -> dict[str, Any]:
         return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.address, False)}
@@ -148,13 +136,7 @@ class Mapping:
 
 
 class BlockView:
-    """A view of a block, or of a part of it: it lives as long as any array that views it.
-
-    Args:
-        mapping: of the block.
-        offset: where the part begins, bytes.
-        size: bytes; None: to the end.
-    """
+    """A view of a block, or of `size` bytes of it from `offset` on: it lives as long as any array that views it."""
 
     def __init__(self, mapping: Mapping, offset: int = 0, size: int | None = None) -> None:
         self._mapping = mapping
@@ -169,14 +151,8 @@ class BlockView:
         return np.asarray(self)
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Offsets of some buffers in one block.
-
-    Attributes:
-        offsets: where each buffer begins, bytes, in the order given.
-        size: bytes needed in all.
-    """
+class Layout(NamedTuple):
+    """Where buffers lie in one block (bytes), in the order given, and the bytes needed in all."""
 
     offsets: tuple[int, ...]
     size: int

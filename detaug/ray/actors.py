@@ -19,10 +19,11 @@ from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.purity.bulk import MOST_BYTES
 from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.transport.frozen import read_shipped
+from detaug.transport.frozen import Frozen, read_payload, write_payload
 from detaug.transport.importing import note_worker
 from detaug.transport.transfer import pack, unpack
 
@@ -76,13 +77,15 @@ class BatchMaker:
     """An actor. Its methods run one after the other, in one thread.
 
     Args:
-        shipped: the pipeline and the job (`detaug.transport.frozen.ship`).
+        shipped: the pipeline and the job. Its arrays lie in the store, where others read them as well.
         place: the actor's index, from 0.
     """
 
-    def __init__(self, shipped: Bytes, place: int) -> None:
+    def __init__(self, shipped: tuple[Frozen, Job], place: int) -> None:
         note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
-        frozen, job = read_shipped(shipped)
+        frozen, job = shipped
+        if frozen.nbytes <= MOST_BYTES:  # larger arrays stay where they are, read-only
+            frozen, job = read_payload(write_payload(frozen, job))
         self._job: Job = job
         self._logs: list[str] = []
         job.settings.keep()

@@ -26,7 +26,6 @@ from detaug.engine.order.outcomes import Task
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker
 from detaug.ray.nodes import NodeReport
-from detaug.transport.frozen import ship
 
 if TYPE_CHECKING:
     from detaug.ray.engine import RayEngine
@@ -113,7 +112,7 @@ class ActorPool:
         self._start_failures = 0
         self._ask_again = float("-inf")  # when to ask for free CPUs; never once it was said that they are missing
         self._maker = ray.remote(BatchMaker)
-        self._shipped = ray.put(ship(work.pipeline.freeze(), work.job))
+        self._shipped = ray.put((work.pipeline.freeze(), work.job))
         self._num_local = work.num_processes  # whose indices come first
 
     def start(self) -> None:

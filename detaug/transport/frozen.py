@@ -15,7 +15,7 @@ import pickle
 import random
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from detaug.memory.blocks import Bytes, Mapping, create, lay_out, reserve
-from detaug.purity.bulk import MOST_BYTES, PrivateBlock
+from detaug.purity.bulk import PrivateBlock
 from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
 
@@ -34,12 +34,7 @@ _HEAD = struct.Struct("<Q")
 
 
 class Frozen(NamedTuple):
-    """A pickled object.
-
-    Attributes:
-        structure: a pickle.
-        buffers: the bytes of the large arrays in it, in their order.
-    """
+    """A pickled object: the pickle, and the bytes of the large arrays in it, in their order."""
 
     structure: bytes
     buffers: list[Bytes]
@@ -62,9 +57,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if reduced is not NotImplemented:
                 return reduced
         if kind is np.ndarray and not (obj.dtype.hasobject or obj.flags.forc):
-            return np.ascontiguousarray(obj).__reduce_ex__(
-                5
-            )  # numpy would write a strided array into the pickle itself
+            # numpy would write a strided array into the pickle itself
+            return np.ascontiguousarray(obj).__reduce_ex__(5)
         if kind is np.memmap and isinstance(obj.base, mmap.mmap) and obj.mode in ("r", "c") and obj.flags.forc:
             order = "C" if obj.flags.c_contiguous else "F"
             return np.memmap, (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
@@ -74,11 +68,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def freeze(value: Any) -> Frozen:
-    """Take `value` as it is now. What its large arrays hold may change until it is written.
-
-    Raises:
-        TypeError, pickle.PicklingError, ...: whatever the object that cannot be pickled raises.
-    """
+    """Take `value` as it is now; what its large arrays hold may change until it is written. An object that cannot be pickled
+    raises what it likes."""
     _send_the_script_by_value()
     buffers: list[Bytes] = []
 
@@ -110,33 +101,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
     map the block again."""
-    return _read(PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes())
-
-
-def ship(frozen: Frozen, job: Any) -> Bytes:
-    """The same in one array, for other machines."""
-    descriptor = write_payload(frozen, job)
-    try:
-        return Mapping(descriptor, os.fstat(descriptor).st_size).bytes()
-    finally:
-        os.close(descriptor)
-
-
-def read_shipped(block: Bytes) -> tuple[Frozen, Any]:
-    """What `ship` gave, from memory that others read as well.
-
-    The arrays are private to this process, as those of `read_payload`; above `detaug.purity.bulk.MOST_BYTES` in all they stay
-    where they are, read-only.
-    """
-    if block.nbytes > MOST_BYTES:
-        return _read(block)
-    descriptor = create(block.nbytes)
-    reserve(descriptor, block.nbytes)
-    np.copyto(Mapping(descriptor, block.nbytes).bytes(), block)
-    return read_payload(descriptor)
-
-
-def _read(block: Bytes) -> tuple[Frozen, Any]:
+    block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
     (length,) = _HEAD.unpack(block[: _HEAD.size].tobytes())
     start = lay_out([_HEAD.size, length]).offsets[1]
     structure, sizes, job = pickle.loads(block[start : start + length].data)
@@ -160,16 +125,16 @@ def _send_the_script_by_value() -> None:
         cloudpickle.register_pickle_by_value(script)
 
 
-def _pickling_error(value: Any) -> Exception | None:
-    try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
-    except Exception as error:
-        return error
-    return None
+def why_not_picklable(value: Any, path: str, pickler: type[pickle.Pickler] = _Pickler) -> str:
+    """The deepest attribute or item of `value` that cannot be pickled, and why, in one sentence."""
 
+    def error_of(part: Any) -> Exception | None:
+        try:
+            pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(part)
+        except Exception as error:
+            return error
+        return None
 
-def why_not_picklable(value: Any, path: str, error_of: Callable[[Any], Exception | None] = _pickling_error) -> str:
-    """The deepest attribute or item of `value` that cannot be pickled, and why (`error_of`), in one sentence."""
     error = error_of(value)
     for _ in range(8):
         for name, part in parts_of(value):

@@ -57,7 +57,7 @@ class SlotContents(NamedTuple):
     """What a worker says of a batch that it wrote.
 
     Attributes:
-        slot: the slot's number, unique in its worker.
+        slot: unique in its worker.
         capacity: bytes of the slot.
         parts: (offset, bytes) of the pickle and of each buffer.
         replaced: slots that the worker gave up meanwhile.
@@ -73,9 +73,6 @@ class WorkerSlots:
     """A worker's side: makes slots, fills the free ones.
 
     A free slot is given up when a larger one has to be made, so that batches that grow end up with slots that fit.
-
-    Args:
-        log: receives messages for the user.
     """
 
     def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
@@ -131,9 +128,6 @@ class WorkerSlots:
 
         Returns:
             What the parent is told of it, and the descriptor to be sent (and closed) if the slot is a new one.
-
-        Raises:
-            OSError: no slot could be made.
         """
         filling, self._filling = self._filling, None
         contents: list[Bytes | None] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
@@ -200,11 +194,14 @@ class WorkerSlots:
         if not filling.is_held:
             insort(self._free, (filling.mapping.size, next(self._returns), filling.slot))
             return
-        del self._slots[filling.slot]
-        if (descriptor := self._unsent.pop(filling.slot, None)) is not None:
+        self._give_up(filling.slot)
+
+    def _give_up(self, slot: int) -> None:
+        del self._slots[slot]
+        if (descriptor := self._unsent.pop(slot, None)) is not None:
             os.close(descriptor)
         else:
-            self._given_up.append(filling.slot)
+            self._given_up.append(slot)
 
     def _new_filling(self, size: int) -> _Filling:
         number = self._slot_for(size)
@@ -217,18 +214,12 @@ class WorkerSlots:
             place = bisect_right(self._free, (self._free[place][0] + 1,)) - 1
             return self._free.pop(place)[2]
         if self._free:
-            smallest = self._free.pop(0)[2]
-            del self._slots[smallest]
-            if (descriptor := self._unsent.pop(smallest, None)) is not None:
-                os.close(descriptor)
-            else:
-                self._given_up.append(smallest)
+            self._give_up(self._free.pop(0)[2])
         capacity = capacity_for(size)
         descriptor = create(capacity)
         try:
             reserve(descriptor, size)
             mapping = Mapping(descriptor, capacity, inherited=False)
-            mapping.populate(size)
         except BaseException:
             os.close(descriptor)
             raise
@@ -239,15 +230,7 @@ class WorkerSlots:
 
 
 class _Filling:
-    """A slot that a batch is being made in.
-
-    Args:
-        slot: its number.
-        mapping: of its memory.
-
-    Attributes:
-        used: bytes from its beginning that were given out.
-    """
+    """A slot that a batch is being made in; `used` bytes from its beginning were given out."""
 
     def __init__(self, slot: int, mapping: Mapping) -> None:
         self.slot = slot

@@ -16,8 +16,7 @@ import pickle
 import sys
 import types
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from cloudpickle import cloudpickle
@@ -32,14 +31,8 @@ _SMALL = 512
 _SCRIPT = ("__main__", "__mp_main__")
 
 
-@dataclass
-class Packed:
-    """A batch, ready to be written.
-
-    Attributes:
-        pickled: its structure.
-        buffers: its large parts, uint8, in the order in which `unpack` wants them.
-    """
+class Packed(NamedTuple):
+    """A batch, ready to be written: its structure, and its large parts in the order in which `unpack` wants them."""
 
     pickled: bytes
     buffers: list[Bytes]
@@ -70,7 +63,7 @@ def pack(batch: Any) -> Packed:
     try:
         _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
     except Exception as error:
-        raise TypeError(f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _error_of)}") from error
+        raise TypeError(f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _Pickler)}") from error
     return Packed(file.getvalue(), buffers)
 
 
@@ -85,14 +78,6 @@ def _is_owned(view: memoryview) -> bool:
     while isinstance(owner, memoryview):
         owner = owner.obj
     return owner is not None
-
-
-def _error_of(value: Any) -> Exception | None:
-    try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: False).dump(value)
-    except Exception as error:
-        return error
-    return None
 
 
 def _reduce_by_name(obj: Any) -> Any:
