@@ -12,11 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _LINUX = sys.platform.startswith("linux")
 _hooked = False
 _MOST_GENERATIONS = 10
@@ -34,8 +35,8 @@ _LEFT_TO_THE_PARENT: tuple[int, ...] = (
 def leave_signals_to_the_parent() -> None:
     """Ignore signals for the parent, and forget handlers inherited from it.
 
-    A Python handler that does nothing is used, not SIG_IGN: programs that a loader executes would inherit the latter.
-    Processes that a loader forks get the default back.
+    A Python handler that does nothing is used, for programs that a loader executes would inherit SIG_IGN. Processes that a
+    loader forks get the default back.
     """
     signal.set_wakeup_fd(-1)
     # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
@@ -119,13 +120,9 @@ def be_killed_first() -> None:
 
     Its badness score is raised by half of the memory there is (``/proc/PID/oom_score_adj``, of -1000 to 1000).
     """
-    try:
-        with open("/proc/self/oom_score_adj") as file:
-            score = int(file.read())
-        with open("/proc/self/oom_score_adj", "w") as file:
-            file.write(str(min(1000, score + 500)))
-    except (OSError, ValueError):  # another system, or one that does not let us
-        pass
+    file = Path("/proc/self/oom_score_adj")
+    with suppress(OSError, ValueError):  # another system, or one that does not let us
+        file.write_text(str(min(1000, int(file.read_text()) + 500)))
 
 
 def open_pidfd(pid: int) -> int | None:
@@ -137,13 +134,8 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def wait_for_end(pid: int, timeout: float, pidfd: int | None) -> bool:
-    """Wait for a process within `timeout` seconds, and reap it if it is a child; whether it has ended.
-
-    Args:
-        pid: the process.
-        timeout: seconds.
-        pidfd: of it. One that is no child needs it: once it has ended, its number may be another's.
-    """
+    """Wait for a process within `timeout` seconds, and reap it if it is a child; whether it has ended. One that is no child needs
+    its pidfd: once it has ended, its number may be another's."""
     deadline = time.monotonic() + timeout
     waiting = select.poll()
     if pidfd is not None:
@@ -167,10 +159,8 @@ def kill(pid: int) -> None:
 
 def send_signal(pid: int, number: int) -> None:
     """That signal, if the process is still there and may be sent one."""
-    try:
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
 
 
 def run_and_exit(function: Callable[[], Any]) -> None:
@@ -225,11 +215,10 @@ def has_ended(pid: int) -> bool:
 
 
 def renew_standard_streams() -> None:
-    """Write to the same files through new objects.
+    """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are.
 
-    A thread of the parent that was printing at the moment of the fork holds its stream's lock, and no thread of the child
-    will ever release it: the first ``print`` would wait forever. What the parent has not yet written out stays the
-    parent's, too. Streams that are no files (a notebook's) are left as they are.
+    A thread of the parent that was printing at the fork holds its stream's lock, which nobody releases in the child: the
+    first ``print`` would wait forever. What the parent has not yet written out stays the parent's, too.
     """
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
@@ -275,7 +264,5 @@ def signal_name(exitcode: int) -> str:
     """``-9`` → ``"signal 9 (SIGKILL)"``, ``3`` → ``"exit code 3"``."""
     if exitcode >= 0:
         return f"exit code {exitcode}"
-    try:
-        return f"signal {-exitcode} ({signal.Signals(-exitcode).name})"
-    except ValueError:
-        return f"signal {-exitcode}"
+    names = {each.value: f" ({each.name})" for each in signal.Signals}
+    return f"signal {-exitcode}{names.get(-exitcode, '')}"

@@ -43,7 +43,7 @@ class Surrounding:
     Attributes:
         environment: see `worker_environment`.
         folder: the current one; None where it is gone.
-        arguments: ``sys.argv``: modules that a worker imports may read it, and so may loaders.
+        arguments: ``sys.argv``, which loaders and the modules that a worker imports may read.
     """
 
     environment: dict[str, str] = field(repr=False)

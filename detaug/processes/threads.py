@@ -62,7 +62,9 @@ def one_thread() -> Iterator[None]:
     threads, which start with the first kernel that needs them, are limited from the next block on.
     """
     with contextlib.ExitStack() as stack:
-        _hold_environment(stack)
+        for name, value in _variables().items():
+            stack.callback(_set_variable, name, os.environ.get(name))
+            os.environ[name] = value
         stack.callback(torch.set_num_threads, torch.get_num_threads())
         torch.set_num_threads(1)
         for number, set_number in _libraries().values():
@@ -81,12 +83,6 @@ def one_thread() -> Iterator[None]:
 def _variables() -> dict[str, str]:
     # Numba refuses another number once its threads run.
     return {name: "1" for name in THREAD_VARIABLES if not (name.startswith("NUMBA") and "numba" in sys.modules)}
-
-
-def _hold_environment(stack: contextlib.ExitStack) -> None:
-    for name, value in _variables().items():
-        stack.callback(_set_variable, name, os.environ.get(name))
-        os.environ[name] = value
 
 
 def _set_variable(name: str, value: str | None) -> None:
@@ -132,7 +128,7 @@ def _libraries() -> dict[str, _Threads]:
     return found
 
 
-def _of_itk(base: Any) -> _Threads:
+def _itk(base: Any) -> _Threads:
     return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
 
 
@@ -148,6 +144,6 @@ _KNOWN: dict[str, Callable[[Any], _Threads]] = {
     # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
     "cv2": lambda module: (module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)),
     "numexpr": lambda module: (module.get_num_threads, module.set_num_threads),
-    "SimpleITK": lambda module: _of_itk(module.ProcessObject),
-    "itk": lambda module: _of_itk(module.MultiThreaderBase),
+    "SimpleITK": lambda module: _itk(module.ProcessObject),
+    "itk": lambda module: _itk(module.MultiThreaderBase),
 }

@@ -38,7 +38,7 @@ class OwnWhereabouts:
 
     Attributes:
         descriptor: of the block, to be sent to the parent; stays open here. None: there is no block.
-        begun: its first entry is the number of tasks that were begun, the one that is being made among them.
+        begun: its first entry is the number of tasks begun, the current one among them.
     """
 
     def __init__(self) -> None:
@@ -60,11 +60,7 @@ class OwnWhereabouts:
 
 
 class Whereabouts:
-    """The parent's side.
-
-    Args:
-        descriptor: of the block; closed by `close`.
-    """
+    """The parent's side; `close` closes the block's descriptor."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

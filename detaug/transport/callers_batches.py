@@ -1,14 +1,15 @@
 """In a helper that was just forked: let go of the batches that the program's functions hold at that moment.
 
-A helper keeps what it has mapped for as long as it lives: of a batch of another augmenter, the memory that the program has
-let go long since. The functions that called for the helper never go on in it, so their variables are not needed there. Then
-references decide as everywhere: a batch that the pipeline, a closure or a module's variable holds as well stays mapped.
+A helper keeps what it has mapped for as long as it lives, also batches that the program has let go long since. The functions
+that called for the helper never go on in it, so their variables are not needed there. A batch that the pipeline, a closure or a
+module's variable holds as well stays mapped.
 """
 
 from __future__ import annotations
 
 import ctypes
 import inspect
+import itertools
 import sys
 from types import FrameType
 from typing import Any
@@ -46,17 +47,12 @@ def _is_batch(value: Any, spans: list[tuple[int, int]]) -> bool:
         if number > _MOST:
             return False
         if type(each) in (list, tuple, dict):
-            if len(each) > _MOST:
-                return False
-            todo.extend(each.values() if isinstance(each, dict) else each)
+            todo.extend(itertools.islice(each.values() if isinstance(each, dict) else each, _MOST))
         elif type(each) is np.ndarray and not each.dtype.hasobject:
-            found = found or _lies_in(each.__array_interface__["data"][0], spans)
+            address = each.__array_interface__["data"][0]
+            found = found or any(start <= address < end for start, end in spans)
         elif type(each) is torch.Tensor and each.device.type == "cpu" and each.layout is torch.strided:
-            found = found or _lies_in(each.data_ptr(), spans)
+            found = found or any(start <= each.data_ptr() < end for start, end in spans)
         elif not isinstance(each, _SCALARS):
             return False
     return found
-
-
-def _lies_in(address: int, spans: list[tuple[int, int]]) -> bool:
-    return any(start <= address < end for start, end in spans)

@@ -19,15 +19,9 @@ def note_worker() -> None:
 
 
 def check_not_imported_by_worker() -> None:
-    """Nothing, unless this process is a worker that has come to a training loop while it imported a module.
-
-    Raises:
-        RuntimeError: it has: each worker would start its own workers, without end.
-    """
-    if not _is_worker:
-        return
-    module = next(_modules_being_imported(), None)
-    if module is not None:
+    """Raise a RuntimeError in a worker that has come to a training loop while it imported a module: each worker would start its
+    own workers, without end."""
+    if _is_worker and (module := next(_modules_being_imported(), None)) is not None:
         raise RuntimeError(
             f"the module {module!r} makes batches while it is imported, and a worker imports it to find its loader or "
             "transform. Put what makes the batches into a function that the program calls, or below "

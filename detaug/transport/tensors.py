@@ -32,8 +32,7 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         return NotImplemented
-    if tensor.requires_grad and not tensor.is_leaf:
-        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
+    _refuse_graph(tensor)
     plain = tensor.detach().resolve_conj().resolve_neg()
     # A dense tensor in another order (channels_last) keeps its strides: it is sent as the contiguous one it permutes.
     strides = plain.stride()
@@ -54,6 +53,11 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     return rebuild_tensor, (array, dtype, back, tensor.requires_grad)
 
 
+def _refuse_graph(tensor: torch.Tensor) -> None:
+    if tensor.requires_grad and not tensor.is_leaf:
+        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
+
+
 def rebuild_tensor(
     array: np.ndarray[Any, Any], dtype: torch.dtype | None, order: tuple[int, ...] | None, requires_grad: bool
 ) -> torch.Tensor:
@@ -72,11 +76,7 @@ def rebuild_leaf(rebuild: Callable[..., torch.Tensor], arguments: tuple[Any, ...
 
 
 def reduce_bulk(obj: Any) -> Any:
-    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does well.
-
-    Raises:
-        TypeError: a tensor is part of a graph.
-    """
+    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does well."""
     kind = type(obj)
     if kind is np.ndarray:
         return _reduce_array(obj)
@@ -121,8 +121,7 @@ def _rebuild_masked(data: _Array, mask: Any, fill_value: Any, hard: bool) -> Any
 
 def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
     """The class's own pickle, with the tensor inside it written as an array."""
-    if tensor.requires_grad and not tensor.is_leaf:
-        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
+    _refuse_graph(tensor)
     reduced = tensor.__reduce_ex__(5)  # type: ignore[no-untyped-call]
     rebuild, arguments = reduced[:2] if isinstance(reduced, tuple) else (None, ())
     if rebuild is not _OF_SUBCLASS or arguments[0] not in _PLAIN_TENSOR or _has_dispatch(tensor):

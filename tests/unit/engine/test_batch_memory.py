@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import resource
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -228,18 +226,3 @@ def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: 
     assert (pair.made, pair.dropped) == (KEPT + 3, 3)
     hold_at_once(KEPT)
     assert pair.made == KEPT + 3
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="pages are mapped one by one")
-def test_filling_a_slot_meets_no_unmapped_page(pair: Pair) -> None:
-    array = np.ones(4_000_000, np.uint8)
-    pages = array.nbytes // resource.getpagesize()
-    for _ in range(4):  # a new slot, which is mapped at once, and the same one again
-        slot = pair.worker.take(array.nbytes)
-        assert slot is not None
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        slot[:] = array
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before < pages // 4
-        del slot
-        pair.worker.abandon()
-    assert pair.worker._made == 1
