@@ -29,8 +29,7 @@ from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
 from detaug.seeding.tree import Seed
 from detaug.transforms.building.stages import observed
-from detaug.verification.handed_in import HandedIn, call_factory
-from detaug.verification.target import load_factory
+from detaug.verification.handed_in import HandedIn, call_factory, load_factory
 
 #: How often each rate is measured, the systems in turn.
 ROUNDS = 3

@@ -102,7 +102,7 @@ def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remake
     from detaug.ledger.reading import read_header
     from detaug.remaking.pipelines import check_versions, remaker_of
     from detaug.remaking.replaying import line_of
-    from detaug.verification.target import load_factory
+    from detaug.verification.handed_in import load_factory
 
     factory = load_factory(target)
     header = read_header(ledger)
@@ -200,7 +200,7 @@ def check(
                 return remaker_of_training(header, *nnunet, trainer, plans)
         else:
             from detaug.remaking.pipelines import remaker_of
-            from detaug.verification.target import load_factory
+            from detaug.verification.handed_in import load_factory
 
             remaker = partial(remaker_of, load_factory(target or ""))
         found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)

@@ -25,7 +25,7 @@ from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
 from detaug.sources import Source
 from detaug.transport.frozen import Frozen, freeze, number_local_classes, why_not_picklable
-from detaug.watching.guard import Guard
+from detaug.watching.randomness import Guard
 
 __all__ = ["Pipeline", "Producer", "StreamEnded"]
 

@@ -25,8 +25,7 @@ from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
 from detaug.transforms.foreign import ForeignTransform
-from detaug.verification.handed_in import Factory, HandedIn, call_factory
-from detaug.verification.target import load_factory
+from detaug.verification.handed_in import Factory, HandedIn, call_factory, load_factory
 
 if TYPE_CHECKING:
     from detaug.demo.mri import Case

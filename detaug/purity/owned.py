@@ -19,7 +19,7 @@ from detaug.purity.template import Copy, Template
 from detaug.seeding.generators import GENERATORS, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
-from detaug.watching.profiler import listening
+from detaug.watching.interception import listening
 
 #: How many objects are searched for generators that a batch has made, and how many of these are named.
 _MOST_VALUES, _MOST_FOUND = 5_000, 20

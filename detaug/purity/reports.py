@@ -19,7 +19,7 @@ import torch
 from detaug.fingerprints import dense, fingerprint
 from detaug.purity.references import PLAIN, attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
-from detaug.watching.profiler import listening
+from detaug.watching.interception import listening
 
 #: The part of a batch that is no mapping, by the name that messages use.
 WHOLE = "batch"

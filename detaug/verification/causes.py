@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import linecache
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from detaug.pipeline.plan import BatchKey
 from detaug.verification.conditions import Conditions
 from detaug.verification.outputs import Difference, first_difference
 from detaug.verification.result import Cause
-from detaug.verification.trials import Interpreters, Outcome, Trial
+from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
 from detaug.watching.interception import Site
 
 #: No more lines than this are tried one by one.
 _MOST_TRIED = 24
 
+#: Every batch that is made alone costs a process.
+_MOST_ALONE = 4
+
 #: What is changed, in the order of the rows: what a row is called, and what a cause says of the line or the pipeline.
-FACTORS = {
+_FACTORS = {
     "nothing": ("made twice", "gives something else every time, under equal circumstances"),
     "history": ("made twice, after other batches", "depends on which batches were made before"),
     "alone": (
@@ -40,20 +44,22 @@ FACTORS = {
         "another global random state before the first batch",
         "draws from a global random generator where detaug has not seeded it, before any batch",
     ),
-    "hash": ("", "depends on hash order (PYTHONHASHSEED), as the order of a set does"),
+    "hash": (
+        "other interpreters, PYTHONHASHSEED {seeds}",
+        "depends on hash order (PYTHONHASHSEED), as the order of a set does",
+    ),
 }
 _BY_LINE = ("randomness", "clock", "process", "folders")
 
 
-@dataclass(frozen=True)
-class Experiment:
+class Experiment(NamedTuple):
     """Trials that differ in one thing alone.
 
     Attributes:
         factor: what that is.
         what: the row.
         still: what all are compared with.
-        changed: the others; the first that differs is the answer. For "alone", each makes one batch.
+        changed: the others. For "alone", each makes one batch.
     """
 
     factor: str
@@ -61,96 +67,114 @@ class Experiment:
     still: Trial
     changed: tuple[Trial, ...]
 
-    @staticmethod
-    def of(factor: str, order: tuple[BatchKey, ...]) -> Experiment:
-        """With these batches; for all but "hash"."""
-        still = Trial(order)
-        if factor == "nothing":
-            changed = [still]
-        elif factor == "history":
-            changed = [Trial(order[::-1])]
-        elif factor == "alone":
-            changed = [Trial((key,)) for key in order]
-        else:
-            # A choice by timing may come out the same by chance.
-            numbers = (1, 2) if factor == "clock" else (1,)
-            changed = [Trial(order, Conditions().changed(factor, number)) for number in numbers]
-        return Experiment(factor, FACTORS[factor][0], still, tuple(changed))
-
-    def run(self, interpreters: Interpreters) -> tuple[Outcome, Outcome]:
-        """What the still one gave, and the first other that differs, or the last."""
-        still = interpreters.outcome(self.still)
-        outcomes = (interpreters.outcome(each, anew=self.factor == "nothing") for each in self.changed)
-        if self.factor == "alone":
-            made = list(outcomes)
-            prints = {key: print_ for outcome in made for key, print_ in outcome.prints.items()}
-            return still, still._replace(prints=prints, raised=next((each.raised for each in made if each.raised), ""))
-        changed = still
-        for changed in outcomes:
-            if changed.raised or differing(still, changed):
-                break
-        return still, changed
+    def run(self, interpreters: Interpreters) -> tuple[list[BatchKey], str]:
+        """The batches that differ, and what was raised first where a batch could not be made."""
+        still, *changed = (interpreters.outcome(each) for each in (self.still, *self.changed))
+        different = {key for outcome in changed for key in _differing(still, outcome)}
+        return sorted(different), next((each.raised for each in (still, *changed) if each.raised), "")
 
 
-def differing(first: Outcome, second: Outcome) -> list[BatchKey]:
-    """The batches that are not the same in two outcomes that both made them, in order."""
-    return sorted(key for key, code in first.prints.items() if second.prints.get(key, code) != code)
+def experiments(keys: Sequence[BatchKey], hash_seeds: Sequence[int]) -> Iterator[Experiment]:
+    """One for each thing that is changed."""
+    order = tuple(dict.fromkeys(keys))
+    for factor, (what, _) in _FACTORS.items():
+        made = _in_two_epochs(order) if factor == "alone" else order
+        changed = _changed(factor, made, hash_seeds)
+        if changed:
+            yield Experiment(factor, what.format(seeds=", ".join(map(str, hash_seeds))), Trial(made), changed)
 
 
-def causes_of(interpreters: Interpreters, experiment: Experiment, key: BatchKey) -> list[Cause]:
-    """Why a batch differs in the experiment.
+def _changed(factor: str, order: tuple[BatchKey, ...], hash_seeds: Sequence[int]) -> tuple[Trial, ...]:
+    if factor == "history":
+        return (Trial(order[::-1]),)
+    if factor == "alone":
+        return tuple(Trial((key,)) for key in order)
+    # A choice by timing may come out the same by chance.
+    numbers = hash_seeds[1:] if factor == "hash" else (1, 2) if factor == "clock" else (1,)
+    return tuple(Trial(order, Conditions(factor, number)) for number in numbers)
+
+
+def _in_two_epochs(order: tuple[BatchKey, ...]) -> tuple[BatchKey, ...]:
+    """The first batches of epoch 0, and those of epoch 2."""
+    first = order[0].epoch
+    steps = [key.step for key in order if key.epoch == first][:_MOST_ALONE]
+    return tuple(BatchKey(epoch, step) for epoch in (first, first + 2) for step in steps)
+
+
+def causes_of(interpreters: Interpreters, differing: dict[Experiment, list[BatchKey]]) -> tuple[Cause, ...]:
+    """Why batches differ: those of each experiment that differ in it."""
+    factors = {experiment.factor for experiment in differing}
+    if "nothing" in factors:  # then every other experiment differs as well, and shows nothing
+        factors = {"nothing"}
+    elif "history" in factors:  # then what differs alone does so for the same reason
+        factors -= {"alone"}
+    found: dict[object, Cause] = {}
+    for experiment, (first, *_) in differing.items():
+        if experiment.factor not in factors:
+            continue
+        try:
+            causes = _causes_in(interpreters, experiment, first)
+        except TrialFailed as error:
+            causes = [Cause(f"the search for the cause ({experiment.what}) was stopped: {error}")]
+        for cause in causes:
+            found.setdefault(cause.site or cause.what, cause)
+    with_line = tuple(cause for cause in found.values() if cause.site)
+    # What no seed governs depends on what was drawn before: history without a line is that same fault.
+    return with_line if "randomness" in factors and with_line else tuple(found.values())
+
+
+def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey) -> list[Cause]:
+    """Why that batch differs in the experiment.
 
     Raises:
         TrialFailed: a batch could not be made again.
     """
     pairs = _watched(experiment, key)
-    found: list[Cause] = []
-    if experiment.factor in _BY_LINE:
-        for changed in experiment.changed:
-            sites = interpreters.outcome(changed).sites[experiment.factor]
-            for site, function in list(sites.items())[:_MOST_TRIED]:
-                alone = [(still, _only(other, site)) for still, other in pairs]
-                difference, differs = _first_difference(interpreters, alone, key)
-                if differs and site not in (cause.site for cause in found):
-                    what = FACTORS[experiment.factor][1].format(function=function)
-                    found.append(Cause(f"{_code(site)}{what}", site, difference))
-    if not found:
-        difference, _ = _first_difference(interpreters, pairs, key, anew=experiment.factor == "nothing")
-        what = FACTORS[experiment.factor][1].partition(" ({")[0]
-        found = [Cause(f"the pipeline {what}", None, difference)]
-    return found
+    text = _FACTORS[experiment.factor][1]
+    found: dict[Site, Cause] = {}
+    for changed in experiment.changed if experiment.factor in _BY_LINE else ():
+        sites = interpreters.outcome(changed).sites[experiment.factor]
+        for site, function in list(sites.items())[:_MOST_TRIED]:
+            alone = [(still, other._replace(conditions=other.conditions._replace(only=site))) for still, other in pairs]
+            differs, difference = _first_difference(interpreters, alone, key)
+            if differs:
+                found.setdefault(site, Cause(f"{_code(site)}{text.format(function=function)}", site, difference))
+    if found:
+        return list(found.values())
+    _, difference = _first_difference(interpreters, pairs, key)
+    return [Cause(f"the pipeline {text.partition(' ({')[0]}", None, difference)]
 
 
 def _watched(experiment: Experiment, key: BatchKey) -> list[tuple[Trial, Trial]]:
     """Pairs of trials whose last batch is that one, the shortest first, which may not show the difference."""
-    still, others = experiment.still, experiment.changed
-    before = still.order[: still.order.index(key) + 1]
+    before = experiment.still.order[: experiment.still.order.index(key) + 1]
+    pairs = []
     if experiment.factor == "alone":
-        return [(replace(still, order=before, watched=True), Trial((key,), watched=True))]
-    if experiment.factor == "history":
-        after = others[0].order[: others[0].order.index(key) + 1]
-        orders = [((key,), after[-2:]), ((key,), after), (before, after)]
-        return [(Trial(one, watched=True), Trial(two, watched=True)) for one, two in orders]
-    return [
-        (replace(still, order=order, watched=True), replace(other, order=order, watched=True))
-        for order in ((key,), before)
-        for other in others
-    ]
-
-
-def _only(trial: Trial, site: Site) -> Trial:
-    return replace(trial, conditions=replace(trial.conditions, only=site))
+        pairs = [(Trial(before), Trial((key,)))]
+    elif experiment.factor == "history":
+        order = experiment.changed[0].order
+        after = order[: order.index(key) + 1]
+        pairs = [(Trial(one), Trial(two)) for one, two in (((key,), after[-2:]), ((key,), after), (before, after))]
+    else:
+        for order in ((key,), before):
+            pairs += [(Trial(order), Trial(order, other.conditions)) for other in experiment.changed]
+    return [(one._replace(watched=True), two._replace(watched=True)) for one, two in pairs]
 
 
 def _first_difference(
-    interpreters: Interpreters, pairs: list[tuple[Trial, Trial]], key: BatchKey, anew: bool = False
-) -> tuple[Difference | None, bool]:
-    """Where the batch differs first, and whether it does."""
+    interpreters: Interpreters, pairs: list[tuple[Trial, Trial]], key: BatchKey
+) -> tuple[bool, Difference | None]:
+    """Whether the batch differs, and where first."""
     for still, changed in pairs:
-        here, there = interpreters.outcome(still), interpreters.outcome(changed, anew)
-        if key in differing(here, there):
-            return first_difference(here.outputs, there.outputs), True
-    return None, False
+        here, there = interpreters.outcome(still), interpreters.outcome(changed)
+        if key in _differing(here, there):
+            return True, first_difference(here.outputs, there.outputs)
+    return False, None
+
+
+def _differing(first: Outcome, second: Outcome) -> list[BatchKey]:
+    """The batches that are not the same in two outcomes that both made them."""
+    return [key for key, code in first.prints.items() if second.prints.get(key, code) != code]
 
 
 def _code(site: Site) -> str:

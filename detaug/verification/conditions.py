@@ -16,9 +16,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,36 +37,27 @@ class _Real:
     scandir = staticmethod(os.scandir)
 
 
-@dataclass(frozen=True)
-class Conditions:
-    """Each number names one state of one thing; 0 is the still one.
+class Conditions(NamedTuple):
+    """What surrounds a pipeline: everything is held still, but for one thing at most.
 
     Attributes:
-        randomness: random bytes of the operating system.
-        clock: what `time` and `datetime` say. 0: a millisecond passes from call to call; otherwise random times do.
-        process: what `os.getpid` and the like say.
-        folders: the order in which folders list their files. 0: sorted.
-        global_state: the global generators' state when the pipeline is made.
-        only: nothing is changed but what this line is given.
+        changed: that thing: "randomness", "clock", "process", "folders", "global_state", or another way in which two
+            trials differ; "": none.
+        number: which of its other states.
+        only: the change reaches the calls from this line alone.
     """
 
-    randomness: int = 0
-    clock: int = 0
-    process: int = 0
-    folders: int = 0
-    global_state: int = 0
+    changed: str = ""
+    number: int = 0
     only: Site | None = None
 
-    def changed(self, factor: str, number: int) -> Conditions:
-        """The same but for one thing."""
-        return replace(self, **{factor: number})  # type: ignore[arg-type]
+    def state_of(self, factor: str, site: Site | None = None) -> int:
+        """The state of a thing for a line; 0 is the still one."""
+        return self.number if factor == self.changed and self.only in (None, site) else 0
 
 
 class Surroundings:
     """Functions that answer the pipeline's code as the conditions say, and note who asked.
-
-    Args:
-        conditions: what to answer.
 
     Attributes:
         sites: for each factor, which lines asked, and by which function, in order of their first call.
@@ -78,15 +68,12 @@ class Surroundings:
             factor: {} for factor in ("randomness", "clock", "process", "folders")
         }
         self._conditions = conditions
-        self._begin()
+        self.begin_batch()
 
     def begin_batch(self) -> None:
         """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
-        self._begin()
-
-    def _begin(self) -> None:
         self._drawn = 0
-        self._clocks = {number: _Clock(number) for number in {0, self._conditions.clock}}
+        self._clocks = {number: _Clock(number) for number in {0, self._conditions.number}}
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -97,10 +84,10 @@ class Surroundings:
             # Libraries that time the garbage collector (hypothesis, dask) would read the clock at unpredictable moments.
             stack.callback(gc.callbacks.extend, collectors)
             gc.callbacks.clear()
-            stack.enter_context(Substitution(list(found)).by(list(found.values())))
+            stack.enter_context(Substitution(found).made())
             stack.enter_context(seeding_watched(self._asked))
             # Last: what is above may draw.
-            reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.global_state]))
+            reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.state_of("global_state")]))
             yield
 
     def _replacements(self) -> dict[Any, Any]:
@@ -119,8 +106,7 @@ class Surroundings:
     def _noted(self, factor: str, site: Site, function: str) -> int:
         """The state of that thing for this line."""
         self.sites[factor].setdefault(site, function)
-        chosen = self._conditions.only
-        return int(getattr(self._conditions, factor)) if chosen in (None, site) else 0
+        return self._conditions.state_of(factor, site)
 
     def _asked(self, function: str, size: int, frame: FrameType) -> bytes | None:
         site = caller_of_randomness(frame)

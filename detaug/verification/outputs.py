@@ -13,7 +13,7 @@ import torch
 
 from detaug.fingerprints import fingerprint
 from detaug.purity.pristine import TransformCopy
-from detaug.watching.profiler import listening
+from detaug.watching.interception import listening
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
@@ -176,7 +176,7 @@ def _difference(where: str, key: str, here: Any, there: Any) -> Difference | Non
         return None if same else Difference(where, name, None, 0, 0)
     if here.dtype != there.dtype or here.shape != there.shape:
         return Difference(where, f"the shape or type of {name}", None, 0, 0)
-    unequal = _bits(here) != _bits(there) if here.size else np.zeros(0, dtype=bool)
+    unequal = (_bytes(here) != _bytes(there)).any(axis=1)
     if not unequal.any():
         return None
     largest = None
@@ -186,9 +186,6 @@ def _difference(where: str, key: str, here: Any, there: Any) -> Difference | Non
     return Difference(where, name, largest, int(unequal.sum()), int(here.size))
 
 
-def _bits(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """One row of bytes per element, so that a NaN equals itself, reduced to one comparable number or void."""
-    flat = np.ascontiguousarray(array).reshape(-1)
-    if flat.dtype.itemsize in (1, 2, 4, 8):
-        return flat.view(f"u{flat.dtype.itemsize}")
-    return flat.view(np.dtype((np.void, flat.dtype.itemsize)))
+def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A row for every element, so that a NaN equals itself."""
+    return np.ascontiguousarray(array).reshape(-1, 1).view(np.uint8)

@@ -6,7 +6,6 @@ import json
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,48 +28,9 @@ from detaug.verification.result import Row
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
 DEFAULT_SEED = 1234
-#: Called with the augmenter before every batch.
-Before = Callable[[Any], None]
 
 
-@dataclass(frozen=True)
-class Settings:
-    """As `detaug.verify` takes them; `checked` fills in what is left out.
-
-    Attributes:
-        batches: how many every row compares.
-        seed: the one seed of all rows; None: the augmenter's own, else DEFAULT_SEED.
-        processes: process counts.
-        start_methods: "fork", "spawn", "forkserver".
-        hash_seeds: PYTHONHASHSEED of other interpreters; None: by default; with fewer than two they are not compared.
-    """
-
-    batches: int = DEFAULT_BATCHES
-    seed: Any = None
-    processes: Sequence[int] = ()
-    start_methods: Sequence[str] = ()
-    hash_seeds: Sequence[int] | None = None
-
-    def checked(self) -> Settings:
-        """The same with what was left out filled in.
-
-        Raises:
-            TypeError, ValueError: an argument cannot be right; the message says what is allowed.
-        """
-        counts = [arguments.count("processes", each) for each in self.processes or (1, 2, 3)]
-        methods = self.start_methods or dict.fromkeys((arguments.start_method(None), "spawn"))
-        hash_seeds = (1, 2) if self.hash_seeds is None else self.hash_seeds
-        return Settings(
-            batches=positive_int("batches", self.batches),
-            seed=None if self.seed is None else checked_seed(self.seed),
-            processes=tuple(dict.fromkeys(count for count in counts if count > 0)) or (1,),
-            start_methods=tuple(arguments.start_method(each) for each in methods),
-            hash_seeds=tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds)),
-        )
-
-
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """The batches as this process makes them, one after the other.
 
     Attributes:
@@ -87,16 +47,22 @@ class Reference:
 
 
 class RealRuns:
-    """Makes augmenters of one pipeline.
+    """Makes augmenters of one pipeline. Arguments are those of `detaug.verify`."""
 
-    Args:
-        factory: gives a fresh pipeline at every call.
-        settings: see there.
-    """
-
-    def __init__(self, factory: Factory, settings: Settings) -> None:
+    def __init__(
+        self,
+        factory: Factory,
+        batches: int = DEFAULT_BATCHES,
+        seed: Any = None,
+        processes: Sequence[int] | None = None,
+        start_methods: Sequence[str] | None = None,
+    ) -> None:
+        counts = [arguments.count("processes", each) for each in processes or (1, 2, 3)]
         self._factory = factory
-        self._settings = settings
+        self._batches = positive_int("batches", batches)
+        self._seed = None if seed is None else checked_seed(seed)
+        self._processes = list(dict.fromkeys(count for count in counts if count > 0)) or [1]
+        self._methods = list(dict.fromkeys(arguments.start_method(each) for each in start_methods or (None, "spawn")))
         self._batches_per_epoch: int | None = None
 
     def reference(self) -> Reference:
@@ -109,70 +75,68 @@ class RealRuns:
         self._batches_per_epoch = made.batches_per_epoch
         if self._batches_per_epoch is None and not made.source.pass_per_epoch:
             # So that the rows reach the second epoch.
-            self._batches_per_epoch = max(1, (2 * self._settings.batches + 2) // 3)
+            self._batches_per_epoch = max(1, (2 * self._batches + 2) // 3)
         del made
         with closing(self._augmenter(0)) as augmenter:
-            keys: list[BatchKey] = []
             try:
-                prints = take(augmenter, self._settings.batches, keys=keys)
+                taken = list(_taken(augmenter, self._batches))
             except BatchError as error:
                 raise UnusableError(f"the pipeline fails: {error}") from error
-            if not prints:
+            if not taken:
                 raise UnusableError("the loader gives no batches")
+            keys, prints = map(list, zip(*taken, strict=True))
             return Reference(keys, prints, inspected(augmenter).branch, self._batches_per_epoch)
 
-    def runs(self, reference: Reference) -> Iterator[Planned[Row]]:
-        """The rows, in order."""
-        settings = self._settings
-        methods = settings.start_methods
-        two = 2 if 2 in settings.processes else max(settings.processes)
+    def rows(self, reference: Reference) -> Iterator[Planned[Row]]:
+        """Those that compare with it, in order."""
+        count = len(reference.prints)
+        first, *others = self._methods
+        two = 2 if 2 in self._processes else max(self._processes)
 
-        def planned(what: str, found: Callable[..., _Found], *arguments: Any) -> Planned[Row]:
-            return Planned(what, partial(_row, what, reference, partial(found, reference, *arguments)))
+        def planned(what: str, run: Callable[..., _Found], *arguments: Any) -> Planned[Row]:
+            return Planned(what, partial(_row, what, reference, partial(run, *arguments)))
 
-        for count in settings.processes:
-            yield planned(f"{_processes(count)}, {methods[0]}", self._plain, count, methods[0])
-        for method in methods[1:]:
-            yield planned(f"{_processes(two)}, {method}", self._plain, two, method)
-        yield planned("resumed at random steps", self._resumed, two)
-        yield planned("replayed in another order", self._replayed)
-        for count in (0, two):
-            what = f"{_processes(count)}, global random state scrambled between batches"
-            yield planned(what, self._plain, count, methods[0], _scramble)
+        for number in self._processes:
+            yield planned(f"{_processes(number)}, {first}", self._plain, count, number, first)
+        for method in others:
+            yield planned(f"{_processes(two)}, {method}", self._plain, count, two, method)
+        yield planned("resumed at random steps", self._resumed, count, two)
+        yield planned("replayed in another order", self._replayed, reference.keys)
+        for number in (0, two):
+            what = f"{_processes(number)}, global random state scrambled between batches"
+            yield planned(what, self._plain, count, number, first, _scramble)
 
     # --- one row each
 
-    def _plain(self, reference: Reference, processes: int, method: str, before: Before | None = None) -> _Found:
+    def _plain(self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None) -> _Found:
         with closing(self._augmenter(processes, method)) as augmenter:
-            return _Found(enumerate(take(augmenter, len(reference.prints), before)))
+            return _Found(enumerate(_prints(augmenter, count, before)))
 
-    def _resumed(self, reference: Reference, processes: int) -> _Found:
-        rng = random.Random(f"{self._settings.seed}/resume")
-        count = len(reference.prints)
+    def _resumed(self, count: int, processes: int) -> _Found:
+        rng = random.Random(f"{self._seed}/resume")
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
         places = sorted(rng.sample(room, min(2, len(room))))
         found: list[tuple[int, str]] = []
-        method = self._settings.start_methods[0]
         for turn, place in enumerate(places):
             # From processes to none and back: where a stream was left does not matter either.
             first, second = (processes, 0) if turn % 2 else (0, processes)
-            with closing(self._augmenter(first, method)) as augmenter:
-                take(augmenter, place)
+            with closing(self._augmenter(first, self._methods[0])) as augmenter:
+                _prints(augmenter, place)
                 state = json.loads(json.dumps(augmenter.state_dict()))
             end = min(count, place + max(4, count // 2))
-            with closing(self._augmenter(second, method)) as augmenter:
+            with closing(self._augmenter(second, self._methods[0])) as augmenter:
                 augmenter.load_state_dict(state)
-                found += enumerate(take(augmenter, end - place), place)
+                found += enumerate(_prints(augmenter, end - place), place)
         return _Found(found, "at batch " + ", ".join(map(str, places)) if places else "", whole=False)
 
-    def _replayed(self, reference: Reference) -> _Found:
-        order = list(range(len(reference.keys)))
-        random.Random(f"{self._settings.seed}/replay").shuffle(order)
+    def _replayed(self, keys: list[BatchKey]) -> _Found:
+        order = list(range(len(keys)))
+        random.Random(f"{self._seed}/replay").shuffle(order)
         found = []
         with closing(self._augmenter(0)) as augmenter:
             for number in order:
                 try:
-                    found.append((number, fingerprint(augmenter.replay(*reference.keys[number]))))
+                    found.append((number, fingerprint(augmenter.replay(*keys[number]))))
                 except ValueError as error:
                     if "there is no step" not in str(error):
                         raise
@@ -186,12 +150,11 @@ class RealRuns:
         Raises:
             CannotTravel: this pipeline cannot be run like that.
         """
-        settings = self._settings
         made = call_factory(self._factory, batches_per_epoch=self._batches_per_epoch)
         try:
             return made.augmenter(
                 processes,
-                seed=next(seed for seed in (settings.seed, made.seed, DEFAULT_SEED) if seed is not None),
+                seed=next(seed for seed in (self._seed, made.seed, DEFAULT_SEED) if seed is not None),
                 batches_per_epoch=self._batches_per_epoch,
                 executor=LocalProcesses(method) if processes else None,
             )
@@ -200,8 +163,13 @@ class RealRuns:
 
 
 class _Found(NamedTuple):
-    """(number, fingerprint) of the reference's batches that were made again, a detail for the row, and whether all were
-    to be made, so that a missing one is a difference."""
+    """What a row is made of.
+
+    Attributes:
+        batches: (number, fingerprint) of the reference's batches that were made again.
+        detail: for the row.
+        whole: all were to be made, so that a missing one is a difference.
+    """
 
     batches: Iterable[tuple[int, str]]
     detail: str = ""
@@ -217,46 +185,42 @@ def _row(what: str, reference: Reference, run: Callable[[], _Found]) -> Row:
     return Row.of(what, len(made), [reference.keys[number] for number in sorted(different)], detail=found.detail)
 
 
-def take(
-    augmenter: DeterministicAugmenter, count: int, before: Before | None = None, keys: list[BatchKey] | None = None
-) -> list[str]:
-    """The fingerprints of so many batches (a loader may give fewer), over the ends of epochs.
-
-    Args:
-        before: see there.
-        keys: the augmenter's position before each batch is added to this list.
+def _taken(
+    augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None
+) -> Iterator[tuple[BatchKey, str]]:
+    """The augmenter's position before each of so many batches (a loader may give fewer), and their fingerprints, over the
+    ends of epochs; `before` is called before each.
 
     Raises:
         UnusableError: a batch has none.
     """
-    prints: list[str] = []
-    empty = 0
-    while len(prints) < count and empty < 2:
-        if before is not None:
-            before(augmenter)
+    ends = 0
+    while count and ends < 2:  # an epoch's end; two in a row are a loader that gives no more
+        before()
         key = BatchKey(augmenter.epoch, augmenter.step)
         try:
             batch = next(augmenter)
         except StopIteration:
-            # The end of an epoch, after which the next one begins; two in a row are a loader that gives no more.
-            empty += 1
+            ends += 1
             continue
-        empty = 0
-        if keys is not None:
-            keys.append(key)
         try:
-            prints.append(fingerprint(batch))
+            print_ = fingerprint(batch)
         except TypeError as error:
             raise UnusableError(f"a batch holds what cannot be compared: {error}") from error
         del batch  # its memory goes back before the next one is asked for
-    return prints
+        yield key, print_
+        count, ends = count - 1, 0
+
+
+def _prints(augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None) -> list[str]:
+    return [print_ for _, print_ in _taken(augmenter, count, before)]
 
 
 def _processes(count: int) -> str:
     return f"{count} process{'' if count == 1 else 'es'}"
 
 
-def _scramble(_: Any) -> None:
+def _scramble() -> None:
     """As a training script might that draws its own numbers."""
     random.seed(random.SystemRandom().getrandbits(64))
     np.random.seed(random.SystemRandom().getrandbits(32))

@@ -10,8 +10,7 @@ import pickle
 import subprocess
 import types
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -33,36 +32,25 @@ from detaug.verification.outputs import Output, OutputRecorder
 from detaug.watching.interception import Site
 
 
-@dataclass(frozen=True)
-class Subject:
-    """The pipeline on trial.
-
-    Attributes:
-        factory: gives the pipeline, freshly made, at every call.
-        branch: of the seed tree.
-        batches_per_epoch: where epochs are cut.
-    """
+class Subject(NamedTuple):
+    """The pipeline on trial: its factory, its branch of the seed tree, and where its epochs are cut."""
 
     factory: Factory
     branch: SeedBranch
     batches_per_epoch: int | None = None
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Batches to be made, and how.
+class Trial(NamedTuple):
+    """Batches to be made in this order, and how.
 
     Attributes:
-        order: which, in this order.
-        conditions: what surrounds the pipeline.
+        conditions: what surrounds the pipeline. Where "hash" is changed, the number is the interpreter's PYTHONHASHSEED.
         watched: the outputs of the transforms are kept, of the last batch in `order`.
-        hash_seed: PYTHONHASHSEED of the interpreter; None: the first of those that there are.
     """
 
     order: tuple[BatchKey, ...]
-    conditions: Conditions = field(default_factory=Conditions)
+    conditions: Conditions = Conditions()
     watched: bool = False
-    hash_seed: int | None = None
 
 
 class Outcome(NamedTuple):
@@ -88,7 +76,6 @@ class TrialFailed(Exception):
 def perform(subject: Subject, trial: Trial) -> Outcome:
     """Run one trial in this process, whose random state and modules it changes."""
     surroundings = Surroundings(trial.conditions)
-    outputs: list[Output] = []
     prints: dict[BatchKey, str] = {}
     raised = ""
     with one_thread(), surroundings.around():
@@ -96,18 +83,15 @@ def perform(subject: Subject, trial: Trial) -> Outcome:
         pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
         producer = Producer(pipeline.pristine, subject.branch, lambda _: None)
-        for number, key in enumerate(trial.order):
+        recorder = OutputRecorder(producer.objects)
+        for number, key in enumerate(trial.order, 1):
             surroundings.begin_batch()
-            with ExitStack() as stack:
-                if trial.watched and number == len(trial.order) - 1:
-                    recorder = OutputRecorder(producer.objects)
-                    outputs = recorder.outputs
-                    stack.enter_context(recorder.recording())
+            with recorder.recording() if trial.watched and number == len(trial.order) else nullcontext():
                 try:
                     prints[key] = _print_of(producer, key)
                 except Exception as error:
                     raised = raised or _told(error)
-    return Outcome(prints, surroundings.sites, outputs, raised)
+    return Outcome(prints, surroundings.sites, recorder.outputs, raised)
 
 
 def _print_of(producer: Producer, key: BatchKey) -> str:
@@ -118,11 +102,11 @@ def _print_of(producer: Producer, key: BatchKey) -> str:
 
 
 class Interpreters:
-    """Runs trials, in interpreters that are started when they are needed.
+    """Runs trials, each once, in interpreters that are started when they are needed.
 
     Args:
         subject: the pipeline.
-        hash_seed: of trials that do not name another.
+        hash_seed: of trials that do not change it.
     """
 
     def __init__(self, subject: Subject, hash_seed: int) -> None:
@@ -131,19 +115,19 @@ class Interpreters:
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._known: dict[Trial, Outcome] = {}
 
-    def outcome(self, trial: Trial, anew: bool = False) -> Outcome:
-        """What a trial gives; each is run once, but where it is asked for `anew`.
+    def outcome(self, trial: Trial) -> Outcome:
+        """What a trial gives.
 
         Raises:
             CannotTravel: the factory cannot be sent to another interpreter.
             TrialFailed: the interpreter did not start, or the pipeline raised there.
         """
-        if anew or trial not in self._known:
+        if trial not in self._known:
             self._known[trial] = self._run(trial)
         return self._known[trial]
 
     def _run(self, trial: Trial) -> Outcome:
-        seed = self._hash_seed if trial.hash_seed is None else trial.hash_seed
+        seed = trial.conditions.number if trial.conditions.changed == "hash" else self._hash_seed
         if seed not in self._running:
             try:
                 payload = _dumped(self._subject)
@@ -206,15 +190,13 @@ def start(hash_seed: int) -> tuple[Any, Connection]:
 
 def main(descriptor: int) -> None:
     """The other interpreter's life: read the pipeline and then trials, and answer each from a fork."""
-    run_and_exit(
-        lambda: _serve(Connection(descriptor))
-    )  # taking an interpreter with torch apart would take half a second
+    # It ends at once: taking an interpreter with torch apart would take half a second.
+    run_and_exit(lambda: _serve(Connection(descriptor)))
 
 
 def _serve(connection: Connection) -> None:
-    subject = _or_why_not(
-        lambda: pickle.loads(connection.recv_bytes())
-    )  # from our parent; it imports the user's modules
+    # From our parent; it imports the user's modules.
+    subject = _or_why_not(lambda: pickle.loads(connection.recv_bytes()))
     with Surroundings(Conditions()).around():
         pass  # what it imports is then imported once, and not in every fork
     parent = os.getpid()

@@ -8,21 +8,18 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
+from detaug.engine import arguments
 from detaug.engine.failures import describe
 from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.verification.causes import FACTORS, Experiment, causes_of, differing
-from detaug.verification.handed_in import CannotTravel, Factory
-from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference, Settings
+from detaug.verification.causes import Experiment, causes_of, experiments
+from detaug.verification.handed_in import CannotTravel, Factory, load_factory
+from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference
 from detaug.verification.result import Cause, Result, Row
-from detaug.verification.target import load_factory
-from detaug.verification.trials import Interpreters, Subject, Trial, TrialFailed
-
-#: Every batch that is made alone costs a process.
-_MOST_ALONE = 4
+from detaug.verification.trials import Interpreters, Subject, TrialFailed
 
 
 def verify(
@@ -59,16 +56,21 @@ def verify(
         TypeError, ValueError: another argument is invalid.
     """
     began = time.perf_counter()
-    settings = Settings(batches, seed, processes or (), start_methods or (), hash_seeds).checked()
     made = load_factory(factory) if isinstance(factory, str) else factory
+    real = RealRuns(made, batches, seed, processes, start_methods)
+    hash_seeds = (1, 2) if hash_seeds is None else hash_seeds
+    hash_seeds = tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds))
     if not callable(made):
         raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
     with preserved_global_rngs():
-        return replace(_verified(made, settings, Progress(told=progress)), seconds=time.perf_counter() - began)
+        found = _verified(made, real, hash_seeds, Progress(told=progress))
+    notes = found.notes
+    if found.batches < batches:
+        notes += (f"the loader gave {found.batches} of {batches} batches",)
+    return replace(found, notes=notes, seconds=time.perf_counter() - began)
 
 
-def _verified(factory: Factory, settings: Settings, progress: Progress) -> Result:
-    real = RealRuns(factory, settings)
+def _verified(factory: Factory, real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> Result:
     found: list[Reference] = []
 
     def make_reference() -> Row:
@@ -78,51 +80,28 @@ def _verified(factory: Factory, settings: Settings, progress: Progress) -> Resul
     rows = list(run_rows([Planned("0 processes", make_reference)], progress))
     (reference,) = found
     subject = Subject(factory, reference.branch, reference.batches_per_epoch)
-    hash_seeds = tuple(settings.hash_seeds or ())
-    shown: list[tuple[Experiment, list[BatchKey]]] = []
+    differing: dict[Experiment, list[BatchKey]] = {}
     with closing(Interpreters(subject, hash_seeds[0] if hash_seeds else 1)) as interpreters:
 
         def answer(experiment: Experiment) -> Row:
-            still, changed = experiment.run(interpreters)
-            different = differing(still, changed)
+            different, raised = experiment.run(interpreters)
             if different:
-                shown.append((experiment, different))
-            elif raised := still.raised or changed.raised:  # it has no bytes that could be compared
+                differing[experiment] = different
+            elif raised:  # it has no bytes that could be compared
                 raise TrialFailed(f"in these circumstances, {raised}")
-            return Row.of(experiment.what, len(still.prints), different)
+            made = len(interpreters.outcome(experiment.still).prints)
+            return Row.of(experiment.what, made, different)
 
-        asked = [Planned(each.what, partial(answer, each)) for each in _experiments(reference.keys, hash_seeds)]
-        rows += run_rows(map(_measured, [*real.runs(reference), *asked]), progress)
+        asked = [Planned(each.what, partial(answer, each)) for each in experiments(reference.keys, hash_seeds)]
+        rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
-        causes = _causes(interpreters, shown)
-        notes = _notes(reference, settings)
+        causes = causes_of(interpreters, differing)
     if not causes and any(row.verdict == DIFFERENT for row in rows):
         differ = "; ".join(row.what for row in rows if row.verdict == DIFFERENT)
         causes = (Cause(f"the pipeline depends on something that only shows with: {differ}"),)
-    notices = list(rows[0].notices)
-    return Result(tuple(rows), causes, (*notices, *notes), len(reference.prints), reference.branch.tree.seed)
-
-
-def _experiments(keys: list[BatchKey], hash_seeds: Sequence[int]) -> list[Experiment]:
-    """One for each thing that is changed."""
-    order = tuple(dict.fromkeys(keys))
-    still = Trial(order)
-    found = []
-    for factor in FACTORS:
-        if factor == "hash":
-            others = tuple(replace(still, hash_seed=seed) for seed in hash_seeds[1:])
-            what = f"other interpreters, PYTHONHASHSEED {', '.join(map(str, hash_seeds))}"
-            found += [Experiment(factor, what, still, others)] if others else []
-        else:
-            found.append(Experiment.of(factor, _in_two_epochs(order) if factor == "alone" else order))
-    return found
-
-
-def _in_two_epochs(order: tuple[BatchKey, ...]) -> tuple[BatchKey, ...]:
-    """The first batches of epoch 0, and those of epoch 2."""
-    first = order[0].epoch
-    steps = [key.step for key in order if key.epoch == first][:_MOST_ALONE]
-    return tuple(BatchKey(epoch, step) for epoch in (first, first + 2) for step in steps)
+    made = len(reference.prints)
+    same = (f"all {made} batches are the same",) if len(set(reference.prints)) == 1 < made else ()
+    return Result(tuple(rows), causes, (*rows[0].notices, *same), made, reference.branch.tree.seed)
 
 
 def _measured(planned: Planned[Row]) -> Planned[Row]:
@@ -139,32 +118,3 @@ def _measured(planned: Planned[Row]) -> Planned[Row]:
             return Row(planned.what, FAILED, detail=describe(error).summary.splitlines()[0])
 
     return replace(planned, run=run)
-
-
-def _causes(interpreters: Interpreters, shown: list[tuple[Experiment, list[BatchKey]]]) -> tuple[Cause, ...]:
-    factors = {experiment.factor for experiment, _ in shown}
-    if "nothing" in factors:  # then every other experiment differs as well, and shows nothing
-        shown = [each for each in shown if each[0].factor == "nothing"]
-    elif "history" in factors:  # then what differs alone does so for the same reason
-        shown = [each for each in shown if each[0].factor != "alone"]
-    found: dict[object, Cause] = {}
-    for experiment, different in shown:
-        try:
-            causes = causes_of(interpreters, experiment, different[0])
-        except TrialFailed as error:
-            causes = [Cause(f"the search for the cause ({experiment.what}) was stopped: {error}")]
-        for cause in causes:
-            found.setdefault(cause.site or cause.what, cause)
-    if "randomness" in factors and any(cause.site for cause in found.values()):
-        # What no seed governs depends on what was drawn before: history without a line is that same fault.
-        found = {key: cause for key, cause in found.items() if cause.site is not None}
-    return tuple(found.values())
-
-
-def _notes(reference: Reference, settings: Settings) -> list[str]:
-    notes = []
-    if len(set(reference.prints)) == 1 and len(reference.prints) > 1:
-        notes.append(f"all {len(reference.prints)} batches are the same")
-    if len(reference.prints) < settings.batches:
-        notes.append(f"the loader gave {len(reference.prints)} of {settings.batches} batches")
-    return notes

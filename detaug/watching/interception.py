@@ -1,4 +1,4 @@
-"""Replaces functions for a while in every module that holds them, and finds the line that called them.
+"""Replaces functions for a while in every module that holds them, finds the line that called them, and listens to calls.
 
 ``from os import urandom`` copies the function into the importing module, where replacing ``os.urandom`` has no effect. All
 modules are searched, so it does not matter how a function was imported.
@@ -7,7 +7,7 @@ modules are searched, so it does not matter how a function was imported.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -23,21 +23,14 @@ class Site(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-Place = tuple[dict[str, Any], str, int]
-
-
-def places(functions: Sequence[Any]) -> list[Place]:
-    """Where modules hold these functions: (the module's names, the name, the function's number)."""
-    numbers = {id(function): number for number, function in enumerate(functions)}
+def _places(functions: Iterable[Any]) -> list[tuple[dict[str, Any], str, Any]]:
+    """Where modules hold these functions: (the module's names, the name, the function)."""
     found = []
+    wanted = {id(function) for function in functions}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
-        if not isinstance(names, dict) or numbers.keys().isdisjoint(map(id, list(names.values()))):
-            continue
-        for name, value in list(names.items()):
-            number = numbers.get(id(value))
-            if number is not None:
-                found.append((names, name, number))
+        if isinstance(names, dict) and not wanted.isdisjoint(map(id, list(names.values()))):
+            found += [(names, name, value) for name, value in list(names.items()) if id(value) in wanted]
     return found
 
 
@@ -47,35 +40,36 @@ class Substitution:
     It does not find copies outside modules (default arguments, closures).
 
     Args:
-        originals: the functions.
+        substitutes: each function, and what takes its place.
     """
 
-    def __init__(self, originals: Sequence[Any]) -> None:
-        self._originals = list(originals)
+    def __init__(self, substitutes: Mapping[Any, Any]) -> None:
+        self._substitutes = substitutes
+        self._originals = {substitute: original for original, substitute in substitutes.items()}
         self._modules = 0
-        self._places: list[Place] = []
+        self._places: list[tuple[dict[str, Any], str, Any]] = []
 
     @contextmanager
-    def by(self, substitutes: Sequence[Any]) -> Iterator[None]:
+    def made(self) -> Iterator[None]:
         """Inside, every module that holds one of the functions holds its substitute instead.
 
         At the end, modules that were imported meanwhile are restored too.
         """
         if len(sys.modules) != self._modules:
-            self._places = places(self._originals)
+            self._places = _places(self._substitutes)
             self._modules = len(sys.modules)
-        held = [place for place in self._places if place[0].get(place[1]) is self._originals[place[2]]]
-        for names, name, number in held:
-            names[name] = substitutes[number]
+        held = [place for place in self._places if place[0].get(place[1]) is place[2]]
+        for names, name, original in held:
+            names[name] = self._substitutes[original]
         try:
             yield
         finally:
-            for names, name, number in held:
-                if names.get(name) is substitutes[number]:
-                    names[name] = self._originals[number]
+            for names, name, original in held:
+                if names.get(name) is self._substitutes[original]:
+                    names[name] = original
             if len(sys.modules) != self._modules:
-                for names, name, number in places(substitutes):
-                    names[name] = self._originals[number]
+                for names, name, substitute in _places(self._originals):
+                    names[name] = self._originals[substitute]
 
 
 #: Packages that pass a request for random numbers on: their caller is the one that asks.
@@ -88,58 +82,73 @@ _WATCHED_BY = "detaug.watching.randomness"
 _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detaug.kernels.")
 
 
-def module_of(frame: FrameType) -> str:
-    """The name of the module whose code a frame runs."""
-    return str(frame.f_globals.get("__name__", ""))
-
-
-def is_machinery(module: str) -> bool:
-    """Whether it is detaug's own machinery (or its progress bar, or a notebook's kernel), and not part of a pipeline."""
-    if module.startswith("detaug."):
-        return not module.startswith(_OUR_PIPELINES)
-    return module.partition(".")[0] in ("rich", "ipykernel")  # a kernel ends where os.getppid() changes
-
-
-def is_standard_library(module: str) -> bool:
-    """Whether the module comes with Python."""
-    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
-
-
 def caller_of_randomness(frame: FrameType | None) -> Site | None:
     """The line that asked for random numbers, directly or through `random`, `secrets`, `uuid`, NumPy or torch.
 
     None where the standard library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
-    while frame is not None:
-        module = module_of(frame)
-        if module.partition(".")[0] not in _PASSED_THROUGH and module != _WATCHED_BY:
-            if is_machinery(module) or is_standard_library(module):
-                return None
-            return site_of(frame)
+    while frame is not None and (_module(frame) == _WATCHED_BY or _package(frame) in _PASSED_THROUGH):
         frame = frame.f_back
-    return None
+    return direct_caller(frame)
 
 
 def direct_caller(frame: FrameType | None) -> Site | None:
     """The line that called, unless it is the standard library's or detaug's."""
-    if frame is None:
+    if frame is None or _is_machinery(frame) or _is_standard_library(frame):
         return None
-    module = module_of(frame)
-    return None if is_machinery(module) or is_standard_library(module) else site_of(frame)
+    return Site(frame.f_code.co_filename, frame.f_lineno)
 
 
 def first_outside_library(frame: FrameType | None) -> Site | None:
     """The innermost line that is not the standard library's; None where that is detaug's machinery, or an import."""
-    while frame is not None:
-        module = module_of(frame)
-        if module.startswith("importlib"):
+    while frame is not None and _is_standard_library(frame):
+        if _package(frame) == "importlib":
             return None
-        if not is_standard_library(module):
-            return None if is_machinery(module) else site_of(frame)
         frame = frame.f_back
-    return None
+    return direct_caller(frame)
 
 
-def site_of(frame: FrameType) -> Site:
-    """Where a frame stands."""
-    return Site(frame.f_code.co_filename, frame.f_lineno)
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _package(frame: FrameType) -> str:
+    return _module(frame).partition(".")[0]
+
+
+def _is_machinery(frame: FrameType) -> bool:
+    """Whether it is detaug's own machinery (or its progress bar, or a notebook's kernel), and not part of a pipeline."""
+    if _package(frame) == "detaug":
+        return not _module(frame).startswith(_OUR_PIPELINES)
+    return _package(frame) in ("rich", "ipykernel")  # a kernel ends where os.getppid() changes
+
+
+def _is_standard_library(frame: FrameType) -> bool:
+    return _package(frame) in sys.stdlib_module_names and _module(frame) != "__main__"
+
+
+Listener = Callable[[FrameType, str, Any], object]
+
+
+@contextmanager
+def listening(listen: Listener, forward: bool = False) -> Iterator[None]:
+    """Inside, `listen` is this thread's profile function. The program's own goes on afterwards.
+
+    Args:
+        listen: as for `sys.setprofile`.
+        forward: the program's own, if it is written in Python, is called as well.
+    """
+    outer: Any = sys.getprofile()
+
+    def both(frame: FrameType, event: str, argument: Any) -> None:
+        listen(frame, event, argument)
+        outer(frame, event, argument)
+
+    # cProfile's is an object that cannot be called; it misses what happens inside.
+    sys.setprofile(both if forward and callable(outer) else listen)
+    try:
+        yield
+    finally:
+        sys.setprofile(outer if callable(outer) else None)
+        if outer is not None and not callable(outer):
+            outer.enable()

@@ -1,4 +1,4 @@
-"""Takes the place of the functions that ask the system for random numbers, and of those that seed a generator.
+"""Finds the lines that draw unseeded random numbers: functions that take the place of those which ask the system, and a guard.
 
 All generators that are created without a seed ask the operating system: NumPy's, Python's `random.Random`,
 `random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name in a module.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import random
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,10 +20,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller
+
 #: Is told the function, how many bytes it asks for, and where the call stands; gives them, or None: the system's own.
 Asked = Callable[[str, int, FrameType], bytes | None]
 #: Is told a seed, and where the call stands.
 Seeded = Callable[[Any, FrameType], None]
+
+#: How far (seconds) from now a number may be and still be taken for the time of day.
+_NOW = 10.0
+_UNITS = (1.0, 1e3, 1e6, 1e9)
 
 _seed_of_python = random.Random.seed
 
@@ -92,3 +100,58 @@ def _seed_for_python(a: Any, asked: Asked, seeded: Seeded, frame: FrameType) -> 
         return asked("random.Random", 32, frame)
     seeded(a, frame)
     return a
+
+
+class Guard:
+    """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
+
+    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day in the
+    functions that seed. `detaug.verify` finds the rest.
+
+    Args:
+        report: called with a sentence that names ``file:line``.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._reported: set[Site] = set()
+        self._thread = 0
+        self._substitution = Substitution(substitutes(self._asked, self._seeded))
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Reports such lines of this thread inside the block."""
+        self._thread = threading.get_ident()
+        with seeding_watched(self._asked, self._seeded), self._substitution.made():
+            yield
+
+    def _asked(self, function: str, size: int, frame: FrameType) -> None:
+        site = caller_of_randomness(frame)
+        self._notice(site, "draws random numbers from the operating system, which no seed governs,")
+
+    def _seeded(self, seed: Any, frame: FrameType) -> None:
+        if isinstance(seed, (int, float)) and is_the_time(seed):
+            self._notice(direct_caller(frame), "seeds a random generator by the time of day")
+
+    def _notice(self, site: Site | None, what: str) -> None:
+        if site is None or site in self._reported or threading.get_ident() != self._thread:
+            return
+        self._reported.add(site)
+        self._report(
+            f"{site} {what} while a batch is made: it differs from run to run. Use detaug.current().generator, or a "
+            "generator seeded from it."
+        )
+
+
+def is_the_time(seed: float) -> bool:
+    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of it."""
+    if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
+        return False
+    now = time.time()
+    for unit in _UNITS:
+        if abs(seed - now * unit) <= _NOW * unit:
+            return True
+        # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
+        if unit <= 1e3 and seed < 2**32 and abs(seed - int(now * unit) % 2**32) <= _NOW * unit:
+            return True
+    return False

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, fingerprint
-from detaug.watching.guard import is_the_time
+from detaug.watching.randomness import is_the_time
 from tests.processes.verify import pipelines
 
 

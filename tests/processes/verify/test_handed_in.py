@@ -14,7 +14,7 @@ from detaug.seeding.tree import SeedTree
 from detaug.sources import DatasetSource
 from detaug.verification import Result, UnusableError, verify
 from detaug.verification.handed_in import BATCH_SIZE, call_factory
-from detaug.verification.real_runs import DEFAULT_SEED, RealRuns, Settings
+from detaug.verification.real_runs import DEFAULT_SEED, RealRuns
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"], "hash_seeds": ()}
@@ -104,7 +104,7 @@ def test_augmenters_arguments_are_taken_over() -> None:
 
 
 def test_batches_are_those_of_the_augmenter() -> None:
-    reference = RealRuns(augmenter, Settings(batches=6, processes=(1,), start_methods=("fork",))).reference()
+    reference = RealRuns(augmenter, batches=6).reference()
     assert reference.branch.tree == SeedTree([3, 9]).child("val")
     with augmenter() as own:
         expected = []
@@ -114,10 +114,9 @@ def test_batches_are_those_of_the_augmenter() -> None:
 
 
 def test_a_seed_given_to_verify_comes_before_the_augmenters() -> None:
-    settings = Settings(batches=2, seed=6, processes=(1,), start_methods=("fork",))
-    reference = RealRuns(augmenter, settings).reference()
+    reference = RealRuns(augmenter, batches=2, seed=6).reference()
     assert (reference.branch.tree.seed, reference.branch.num_streams) == (6, 5)
-    unseeded = RealRuns(pipelines.sound, Settings(batches=2, processes=(1,), start_methods=("fork",))).reference()
+    unseeded = RealRuns(pipelines.sound, batches=2).reference()
     assert unseeded.branch.tree.seed == DEFAULT_SEED
 
 

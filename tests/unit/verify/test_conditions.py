@@ -66,7 +66,7 @@ def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alo
         ("process", range(12, 13)),
         ("global_state", range(13, 15)),
     ):
-        changed = answers(Conditions().changed(factor, 1))
+        changed = answers(Conditions(factor, 1))
         differing = {place for place, (here, there) in enumerate(zip(still, changed, strict=True)) if here != there}
         assert differing == set(places), factor
 
@@ -102,7 +102,7 @@ def test_everything_is_put_back_also_after_an_exception() -> None:
 
 def _raise_in_the_middle() -> None:
     real = time.time
-    with under(Conditions(clock=1)):
+    with under(Conditions("clock", 1)):
         assert time.time is not real
         raise ValueError("in the middle")
 
@@ -132,7 +132,7 @@ def test_module_that_took_the_place_of_another_is_found(tmp_path: Path, monkeypa
 
 
 def test_standard_librarys_own_clock_goes_on() -> None:
-    with under(Conditions(clock=1)), pytest.raises(queue.Empty):
+    with under(Conditions("clock", 1)), pytest.raises(queue.Empty):
         queue.Queue[int]().get(timeout=0.02)
 
 
