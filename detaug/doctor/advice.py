@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from detaug.training.switches.table import CUBLAS_ALLOWED
+from detaug.training.switches import CUBLAS_ALLOWED
 from detaug.versions import SUPPORTED_NNUNET
 
 #: A 3-D batch is tens of MB, and loaders keep several per worker. Docker's default is 64 MiB.

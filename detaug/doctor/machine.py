@@ -18,7 +18,7 @@ from torch.utils import collect_env
 from detaug.kernels.cache import cache_folder, count_kernels
 from detaug.memory.limits import lines
 from detaug.processes import cores
-from detaug.training.switches.table import chosen_switches
+from detaug.training.switches import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 PACKAGES = """
@@ -66,7 +66,8 @@ def environment() -> dict[str, Any]:
         "blas": _blas(),
         "gpu": _graphics_cards(),
         "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
-        "switches": dict(sorted((each.name, each.read()) for each in chosen_switches(True, cudnn=True))),
+        "switches": {each.name: each.read() for each in chosen_switches(True)}
+        | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
         "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "shared_memory": _shared_memory(),
         "kernel_cache": _kernel_cache(),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from detaug.training.layers.swapping import make_deterministic, swap_layers
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
-    from detaug.training.switches.modes import deterministic_mode, set_deterministic_mode
+    from detaug.training.switches import deterministic_mode, set_deterministic_mode
 
 __all__ = [
     "audit",
@@ -47,6 +47,6 @@ __getattr__, __dir__ = lazily(
         "detaug.training.layers.swapping": ("make_deterministic", "swap_layers"),
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),
-        "detaug.training.switches.modes": ("deterministic_mode", "set_deterministic_mode"),
+        "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),
     },
 )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from detaug.fingerprints import dense, fingerprint
 from detaug.seeding.tree import positive_int
-from detaug.training.digests import digest
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches.modes import preserved_switches
+from detaug.training.switches import preserved_switches
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -34,7 +34,7 @@ ADVICE = {
 _OTHERWISE = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class AuditReport:
     """What an audit found.
 
@@ -154,3 +154,24 @@ def _first_difference(first: list[tuple[str, str]], other: list[tuple[str, str]]
         if here != there:
             return what
     return "" if len(first) == len(other) else "how much was computed: another path was taken"
+
+
+def digest(value: Any) -> str:
+    """Of the tensors, arrays, numbers and strings in nested dicts, lists, tuples and dataclasses."""
+    return fingerprint(list(_leaves(value, "")))
+
+
+def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, torch.Tensor):
+        yield where, dense(value)
+    elif isinstance(value, (np.ndarray, bool, int, float, complex, str, np.generic)):
+        yield where, value
+    elif isinstance(value, Mapping):
+        for key in value:
+            yield from _leaves(value[key], f"{where}[{key!r}]")
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{i}]")
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for each in dataclasses.fields(value):
+            yield from _leaves(getattr(value, each.name), f"{where}.{each.name}")

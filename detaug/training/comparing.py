@@ -23,10 +23,9 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.digests import digest
+from detaug.training.auditing import digest
 from detaug.training.random_state import isolate_rng
-from detaug.training.switches.modes import preserved_switches
-from detaug.training.switches.table import set_variable
+from detaug.training.switches import preserved_switches, set_variable
 
 Stage = Literal["first weights", "data", "forward", "backward", "optimizer", "resume"]
 

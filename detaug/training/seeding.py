@@ -11,8 +11,7 @@ import torch
 from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import RankUnknown, announced, common_seed, known_rank
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, checked_seed, text_of_seed
-from detaug.training.switches.modes import set_deterministic_mode
-from detaug.training.switches.table import Mode, checked_mode
+from detaug.training.switches import Mode, checked_mode, set_deterministic_mode
 
 logger = logging.getLogger("detaug")
 

@@ -33,11 +33,11 @@ BUDGETS = {
     "reports": 355,
     "seeding": 1_115,
     "sources": 1_385,
-    "training": 2_085,
+    "training": 1_975,
     "transforms": 7_430,
     "transport": 1_150,
-    "verification": 1_670,
-    "watching": 350,
+    "verification": 1_565,
+    "watching": 315,
 }
 
 

@@ -64,8 +64,7 @@ from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.switches.modes import Changes, set_deterministic_mode
-from detaug.training.switches.table import Mode, compiles_reproducibly
+from detaug.training.switches import Changes, Mode, compiles_reproducibly, set_deterministic_mode
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with

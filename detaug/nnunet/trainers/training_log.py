@@ -9,7 +9,7 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.nnunet.compatibility import is_nnunets_own
-from detaug.training.switches.modes import Changes
+from detaug.training.switches import Changes
 
 logger = logging.getLogger("detaug")
 

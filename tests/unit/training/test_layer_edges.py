@@ -1,4 +1,4 @@
-"""What a layer is given in practice: NumPy's integers, half precision, channels last, functional transforms, compilers."""
+"""What a layer is given in practice: NumPy's integers, half precision, channels last, errors, torch.func, compilers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from detaug.training import layers
-from tests.unit.training.layer_checks import assert_same_as
+from tests.unit.training.layer_checks import assert_same_as, assert_same_bytes_on_cuda, needs_cuda
 
 Call = Callable[[Any, torch.Tensor], torch.Tensor]
 
@@ -30,6 +30,56 @@ CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
 
 def noise(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def test_the_forward_pass_is_pytorchs_to_the_byte(name: str) -> None:
+    call, shape = CALLS[name]
+    x = noise(shape, torch.float32).requires_grad_()
+    assert torch.equal(call(layers, x), call(functional, x))
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", CALLS)
+def test_the_same_bytes_on_cuda(name: str) -> None:
+    call, shape = CALLS[name]
+    larger = shape if name == "cross_entropy" else (2, 8, *(7 * size for size in shape[2:]))
+    assert_same_bytes_on_cuda(lambda x: call(layers, x), noise(larger, torch.float32))
+
+
+_LABELS = torch.zeros(2, 4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "keywords"),
+    [
+        ("cross_entropy", (2, 3, 4), (_LABELS + 3,), {}),
+        ("cross_entropy", (2, 3, 4), (_LABELS - 1,), {}),
+        ("cross_entropy", (2, 3, 4), (torch.zeros(2, 5, dtype=torch.int64),), {}),
+        ("cross_entropy", (2, 3, 4), (torch.zeros(2, 4),), {}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"reduction": "average"}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"weight": torch.ones(4, dtype=torch.float64)}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"label_smoothing": 1.5}),
+        ("avg_pool3d", (2, 4, 4, 4), (0,), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (2, 0), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (2, 1, 2), {}),
+        ("avg_pool3d", (2, 4, 4, 4), ((2, 2),), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (9,), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (3, 2), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (3,), {"mode": "bilinear"}),
+        ("interpolate", (1, 2, 5, 5, 5), (3,), {"mode": "cubic"}),
+    ],
+)
+def test_what_pytorch_refuses_is_refused_with_the_same_error(
+    name: str, shape: tuple[int, ...], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    tensor = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    with pytest.raises((IndexError, RuntimeError, TypeError, ValueError)) as theirs:
+        getattr(functional, name)(tensor, *arguments, **keywords)
+    with pytest.raises(theirs.type) as ours:
+        getattr(layers, name)(tensor, *arguments, **keywords)
+    assert str(ours.value).startswith(str(theirs.value).rstrip("."))
 
 
 @pytest.mark.parametrize("argument", [np.int64(2), (np.int64(2),) * 3, np.array([2, 1, 2])], ids=repr)

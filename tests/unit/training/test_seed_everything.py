@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter, SeedTree
-from detaug.training import isolate_rng, seed_everything
+from detaug.training import deterministic_mode, isolate_rng, seed_everything
 
 
 def draws():
@@ -83,6 +83,15 @@ def test_the_rank_changes_nothing_unless_ranks_are_to_differ(accelerator_seeds):
     assert numbers[0] == numbers[1] == numbers[2]
     assert seed_everything(11, rank=0, diff_rank_seed=True) == 11
     assert draws() != numbers[0][:3]
+
+
+@pytest.mark.parametrize("seed", [2**62 + 1, 2**32, [4, 1], [2**70]])
+def test_every_seed_that_a_seed_tree_takes_is_taken_also_from_the_environment(seed):
+    assert seed_everything(seed) == seed
+    drawn = draws()
+    assert SeedTree(None).seed == seed  # through DETAUG_SEED
+    assert seed_everything() == seed
+    assert draws() == drawn
 
 
 @pytest.mark.parametrize(
@@ -176,6 +185,18 @@ def test_cuda_devices_repeat_themselves():
         seed_everything(5)
         drawn.append([torch.rand(4, device=f"cuda:{index}").cpu() for index in range(torch.cuda.device_count())])
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
+
+
+def test_without_a_number_of_threads_a_deterministic_run_on_a_cpu_says_so(caplog):
+    with deterministic_mode(threads=torch.get_num_threads()):
+        seed_everything(1, deterministic=True)
+    text = f"with {torch.get_num_threads()} threads"
+    assert any(text in each.message for each in caplog.records) == (not torch.cuda.is_available())
+    caplog.clear()
+    with deterministic_mode(threads=2):
+        seed_everything(1, deterministic=True, threads=1)
+        assert torch.get_num_threads() == 1
+    assert not [each for each in caplog.records if "threads" in each.message and each.levelname == "WARNING"]
 
 
 def test_threads_without_the_switches_they_are_set_with_are_refused():

@@ -9,11 +9,9 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from detaug.training import deterministic_mode, set_deterministic_mode
-from detaug.training.switches.table import CUBLAS_VARIABLE
+from detaug.training.switches import CUBLAS_VARIABLE
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
 PRECISIONS = [("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
@@ -107,7 +105,9 @@ def _clean(monkeypatch):
                 torch._C._set_fp32_precision_setter(backend, "matmul", "none")
 
     defaults()
+    threads = torch.get_num_threads()
     yield
+    torch.set_num_threads(threads)
     defaults()
 
 
@@ -156,22 +156,6 @@ def test_an_operation_without_a_deterministic_algorithm_raises_only_inside():
     with deterministic_mode("warn"), pytest.warns(UserWarning, match="deterministic"):
         put()
     put()
-
-
-def test_memory_is_filled_only_if_asked_for():
-    def is_filled():
-        block = [torch.zeros(1000) for _ in range(20)]
-        del block  # whatever memory comes next was last written with zeros
-        return bool(torch.empty(1000).isnan().all())
-
-    with deterministic_mode(fill_memory=True):
-        assert is_filled()
-    with deterministic_mode():
-        assert not is_filled()
-    torch.utils.deterministic.fill_uninitialized_memory = True
-    with deterministic_mode(fill_memory=None) as changes:
-        assert is_filled()
-    assert not any("fill" in name for name in changes)
 
 
 def test_a_function_can_be_decorated_and_called_again():
@@ -234,7 +218,7 @@ def test_for_good_is_for_good(monkeypatch):
         (None, {}, TypeError, "None"),
         (True, {"tf32": "ieee"}, TypeError, "tf32 must be False or None"),
         (True, {"tf32": True}, TypeError, "tf32 must be False or None"),
-        (True, {"fill_memory": 1}, TypeError, "fill_memory"),
+        (True, {"threads": 0}, ValueError, "threads must be at least 1"),
     ],
 )  # fmt: skip
 def test_other_values_are_refused_and_change_nothing(mode, keywords, error, message):
@@ -242,6 +226,21 @@ def test_other_values_are_refused_and_change_nothing(mode, keywords, error, mess
     with pytest.raises(error, match=message), deterministic_mode(mode, **keywords):
         pass
     assert in_force() == before
+
+
+def test_false_switches_off_and_threads_are_put_back() -> None:
+    set_deterministic_mode(True)
+    changes = set_deterministic_mode(False)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.deterministic
+    assert "torch.use_deterministic_algorithms" in changes
+    set_deterministic_mode(True, threads=2)
+    with deterministic_mode(False, threads=1) as changes:
+        assert not torch.are_deterministic_algorithms_enabled()
+        assert torch.get_num_threads() == 1
+    assert changes["torch.get_num_threads"] == (2, 1)
+    assert torch.are_deterministic_algorithms_enabled()
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it compares two convolutions there")
@@ -255,27 +254,3 @@ def test_a_convolution_on_a_gpu_gives_the_same_gradient_twice():
             convolution(image).square().sum().backward()
             gradients.append(convolution.weight.grad.clone())
     assert torch.equal(*gradients)
-
-
-@settings(max_examples=15, deadline=None)
-@given(choices=st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 5)), max_size=40))
-def test_blocks_left_in_any_order_leave_every_switch_as_it_was(choices):
-    """As blocks of several threads are, where they overlap; some have switches that the others have not."""
-    kinds = [
-        {},
-        {"mode": "warn"},
-        {"mode": False},
-        {"cudnn": False},
-        {"tf32": None, "fill_memory": None},
-        {"mode": False, "cudnn": True, "fill_memory": True},
-    ]
-    before, entered = in_force(), []
-    for leave, number, kind in choices:
-        if leave and entered:
-            entered.pop(number % len(entered)).__exit__(None, None, None)
-        else:
-            entered.append(deterministic_mode(**kinds[kind]))
-            entered[-1].__enter__()
-    while entered:
-        entered.pop(0).__exit__(None, None, None)
-    assert in_force() == before

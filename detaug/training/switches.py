@@ -1,4 +1,27 @@
-"""The switches: how each is read, set and put back, and in which order. The package's docstring gives the reasons."""
+"""`deterministic_mode`: sets every switch that reproducible results of torch need, and puts them back.
+
+Reasons are from PyTorch's documentation ("Reproducibility" unless another page is named):
+
+| switch | set to | why |
+|---|---|---|
+| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing in each run |
+| `torch.backends.cudnn.deterministic` | True | of cuDNN's algorithms only those that are reproducible |
+| `torch.use_deterministic_algorithms` | True or "warn" | the same for torch's own operations; those without such an \
+algorithm raise (or warn, and stay as they were) |
+| `torch._inductor.config.deterministic` | True | torch.compile chooses nothing by timing (follows the one above) |
+| `torch.backends.mkldnn.deterministic` | True | the same for oneDNN |
+| `torch.cuda.tunable` | off | TunableOp chooses matrix multiplications by timing ("TunableOp") |
+| `CUBLAS_WORKSPACE_CONFIG` | :4096:8 | cuBLAS gives the same result in several streams only with a fixed workspace |
+| `torch.utils.deterministic.fill_uninitialized_memory` | False | filling every `torch.empty` costs time, and only \
+matters to a program that reads memory it never wrote |
+| TF32: `torch.backends.cuda.matmul.allow_tf32`, `torch.backends.cudnn.allow_tf32`, float32 matmul precision, \
+`fp32_precision` of cuda and mkldnn | off | no cause of differences from run to run, but one from GPU to GPU \
+("Numerical accuracy") |
+| `torch.set_num_threads` | only with ``threads=`` | on a CPU, sums are split among threads |
+
+Not changed, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
+choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention and NCCL.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +30,8 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +51,110 @@ NOT_SET = "not set"
 UNREADABLE = "unreadable"
 
 
+class Change(NamedTuple):
+    """One switch's value before and after."""
+
+    before: Any
+    after: Any
+
+
+class Changes(dict[str, Change]):
+    """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one line a switch."""
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {change.before!r} -> {change.after!r}" for name, change in self.items()]
+        return "\n".join(lines) or "nothing changed"
+
+
+@contextmanager
+def deterministic_mode(
+    mode: Mode = True, *, tf32: Literal[False] | None = False, threads: int | None = None
+) -> Iterator[Changes]:
+    """Make torch's results reproducible inside the block; put every switch back at its end, also after an exception.
+
+        with deterministic_mode() as changes:
+            print(changes)
+            train()
+
+    It can be nested and used as a decorator. The switches belong to the process, not to a thread: blocks of several threads
+    must not overlap. The module's docstring has the table of switches and reasons. None leaves a switch as it is. A user's
+    ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when
+    it starts: where CUDA is already running, a warning says so.
+
+    Args:
+        mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
+            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
+            (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
+        tf32: False: float32 is computed in float32; None: as the settings are.
+        threads: the number of torch's threads on a CPU. Sums are split among them, so results depend on it.
+
+    Yields:
+        `Changes`, a mapping of switch → (before, after).
+
+    Raises:
+        TypeError, ValueError: mode is none of False, True, "warn"; tf32 is neither False nor None; `threads` is no
+            positive integer.
+    """
+    chosen = chosen_switches(mode, tf32=tf32, threads=threads)
+    with _preserved(chosen):
+        yield _set(chosen)
+
+
+def set_deterministic_mode(
+    mode: Mode = True, *, tf32: Literal[False] | None = False, threads: int | None = None
+) -> Changes:
+    """As `deterministic_mode`, for good. ``set_deterministic_mode(False)`` switches it off."""
+    return _set(chosen_switches(mode, tf32=tf32, threads=threads))
+
+
+@contextmanager
+def preserved_switches() -> Iterator[None]:
+    """Puts every switch of the table back at the block's end."""
+    with _preserved(chosen_switches(True, threads=1)):
+        yield
+
+
+@contextmanager
+def _preserved(switches: list[Switch]) -> Iterator[None]:
+    before = [switch.to_put_back() for switch in switches]
+    try:
+        yield
+    finally:
+        for switch, value in zip(switches, before, strict=True):
+            switch.put_back(value)
+
+
+def _set(switches: list[Switch]) -> Changes:
+    before = [switch.read() for switch in switches]
+    for switch, was in zip(switches, before, strict=True):
+        if switch.name == CUBLAS_VARIABLE:
+            _warn_of_cublas(was)
+            if was != NOT_SET:
+                continue  # the user's value is kept
+        # Read again: a flag may have become unreadable, or half right, by the one before it.
+        if not (switch.is_right(was) and switch.is_right(switch.read())):
+            switch.write(switch.wanted)
+    pairs = {switch.name: Change(was, switch.read()) for switch, was in zip(switches, before, strict=True)}
+    return Changes({name: change for name, change in pairs.items() if change.before != change.after})
+
+
+def _warn_of_cublas(value: str) -> None:
+    if value == NOT_SET:
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            logger.warning(
+                "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it before the "
+                "first use of a GPU, or call this earlier.",
+                CUBLAS_VARIABLE,
+            )
+    elif value not in CUBLAS_ALLOWED:
+        logger.warning(
+            "%s=%r is kept, but cuBLAS is reproducible only with %s: set one of them, or unset it.",
+            CUBLAS_VARIABLE,
+            value,
+            " or ".join(CUBLAS_ALLOWED),
+        )
+
+
 class Switch(NamedTuple):
     """One setting.
 
@@ -35,7 +163,6 @@ class Switch(NamedTuple):
         wanted: the value to set.
         fine: further values that need no change.
         own: gives the value to put back, where that is not the one in force (a setting that follows another).
-        once: it can be set once in a process, and is not put back.
     """
 
     name: str
@@ -44,7 +171,6 @@ class Switch(NamedTuple):
     wanted: Any
     fine: tuple[Any, ...] = ()
     own: Callable[[], Any] | None = None
-    once: bool = False
 
     def read(self) -> Any:
         """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
@@ -72,7 +198,7 @@ class Switch(NamedTuple):
 
     def put_back(self, value: Any) -> None:
         """Set what `to_put_back` gave."""
-        if value not in (None, UNREADABLE) and not self.once and self.to_put_back() != value:
+        if value not in (None, UNREADABLE) and self.to_put_back() != value:
             self.write(value)
 
 
@@ -89,21 +215,11 @@ def checked_mode(what: str, mode: Any) -> Mode:
     raise kind(f'{what} must be False, True or "warn", got {mode!r} of type {type(mode).__name__}')
 
 
-def chosen_switches(
-    mode: Mode,
-    *,
-    tf32: Literal[False] | None = False,
-    fill_memory: bool | None = False,
-    cudnn: bool | None = None,
-    threads: int | None = None,
-) -> list[Switch]:
+def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads: int | None = None) -> list[Switch]:
     """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
     on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
-    for what, value in (("fill_memory", fill_memory), ("cudnn", cudnn)):
-        if not isinstance(value, bool | None):
-            raise TypeError(f"{what} must be True, False or None (left as it is), got {value!r}")
     switches = [
         _attribute("torch.backends.cudnn.deterministic", on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
@@ -111,14 +227,9 @@ def chosen_switches(
         Switch("torch._inductor.config.deterministic", _read_inductor, _write_inductor, on),
         _attribute("torch.backends.mkldnn.deterministic", on),
     ]
-    if cudnn is not None:
-        switches.append(_attribute("torch.backends.cudnn.enabled", cudnn))
     if threads is not None:
         count = positive_int("threads", threads)
-        switches += [
-            Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count),
-            Switch("torch.get_num_interop_threads", torch.get_num_interop_threads, _write_interop, count, once=True),
-        ]
+        switches.append(Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count))
     if not on:
         return switches  # choices by timing stay off
     read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
@@ -131,9 +242,8 @@ def chosen_switches(
             False,
         ),
         Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED),
+        _attribute("torch.utils.deterministic.fill_uninitialized_memory", False),
     ]
-    if fill_memory is not None:
-        switches.append(_attribute("torch.utils.deterministic.fill_uninitialized_memory", fill_memory))
     return switches if tf32 is None else switches + _tf32_switches()
 
 
@@ -179,20 +289,6 @@ def set_variable(name: str, value: str | None) -> None:
         os.environ.pop(name, None)
     else:
         os.environ[name] = str(value)
-
-
-def _write_interop(number: int) -> None:
-    try:
-        torch.set_num_interop_threads(number)
-    except RuntimeError:  # once in a process, and before the first parallel work
-        logger.warning(
-            "torch has %d threads between operations, and no longer accepts another number: set threads=%d earlier",
-            torch.get_num_interop_threads(),
-            number,
-        )
-
-
-# ---- TF32 and bfloat16 in float32 arithmetic
 
 
 def _tf32_switches() -> list[Switch]:
