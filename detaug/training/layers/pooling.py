@@ -33,7 +33,8 @@ def avg_pool3d(
         return functional.avg_pool3d(tensor, kernel, steps, padded, ceil_mode, count_include_pad, divisor_override)
 
     def transposed(gradient: torch.Tensor) -> torch.Tensor:
-        if kernel == steps and inputs == tuple(k * size for k, size in zip(kernel, gradient.shape[-3:], strict=True)):
+        tiles = tuple(k * size for k, size in zip(kernel, gradient.shape[-3:], strict=True))
+        if kernel == steps and not any(padded) and inputs == tiles:
             return tiled(gradient, kernel, divisor_override)
         result = widened(gradient)
         for axis in (2, 1, 0):  # the tensor grows: inner ones first

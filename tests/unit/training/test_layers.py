@@ -32,7 +32,7 @@ def logits_and_target(shape: tuple[int, ...], classes: int, ignored: float = 0.0
     return logits, torch.where(torch.rand(shape, generator=random) < ignored, 255, target)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     shape=st.lists(st.integers(0, 4), max_size=5).map(tuple),
     classes=st.integers(1, 6),
@@ -151,6 +151,11 @@ def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) 
     arguments |= {"divisor_override": data.draw(st.sampled_from([None, 5]))}
     original = torch.nn.AvgPool3d(kernel, stride, padding, **arguments)
     assert_same_as(original, layers.AvgPool3d(kernel, stride, padding, **arguments), image(2, *shape))
+
+
+def test_windows_that_fill_a_padded_axis_are_no_tiles() -> None:
+    original, ours = (module.AvgPool3d(3, padding=1) for module in (torch.nn, layers))
+    assert_same_as(original, ours, image(1, 6, 6, 6))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, (3, None, 5), (7, 8, 9), (14, 3, 20)])
