@@ -135,7 +135,11 @@ class Surroundings:
         return base + now[number]
 
     def _datetime(self) -> type:
-        surroundings = self
+        def told(frame: FrameType, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            site = direct_caller(frame)
+            if site is None:
+                return _Real.datetime.now(tz)
+            return _Real.datetime.fromtimestamp(self._time(site, "datetime.now", _WALL), tz)
 
         class Kind(type(datetime.datetime)):  # type: ignore[misc]
             def __instancecheck__(cls, value: object) -> bool:
@@ -144,18 +148,15 @@ class Surroundings:
         class Datetime(datetime.datetime, metaclass=Kind):
             @classmethod
             def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-                site = direct_caller(sys._getframe(1))
-                if site is None:
-                    return _Real.datetime.now(tz)
-                return _Real.datetime.fromtimestamp(surroundings._time(site, "datetime.now", _WALL), tz)
+                return told(sys._getframe(1), tz)
 
             @classmethod
             def utcnow(cls) -> Any:
-                return cls.now(datetime.UTC).replace(tzinfo=None)
+                return told(sys._getframe(1), datetime.UTC).replace(tzinfo=None)
 
             @classmethod
             def today(cls) -> Any:
-                return cls.now()
+                return told(sys._getframe(1))
 
         return Datetime
 

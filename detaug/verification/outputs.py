@@ -18,7 +18,7 @@ from detaug.watching.interception import listening
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
 _CALLS = ("__call__", "_wrapped_call_impl")
-_MAX_DEPTH = 8
+_MAX_DEPTH = 16
 #: When it returns, a batch's own copies of the transforms are in their places.
 _COPIES_ARE_THERE = TransformCopy.put_into.__code__
 
@@ -74,42 +74,30 @@ class OutputRecorder:
         self.outputs: list[Output] = []
         self._objects = objects
         self._source: Any = None
-        self._names: dict[int, str] = {}
-        self._codes: dict[int, str] = {}
-        self._kept: list[Any] = []
+        #: The number of a transform, or of a function's code, → itself, which keeps the number its own, and its name.
+        self._known: dict[int, tuple[Any, str]] = {}
 
     def _find_all(self) -> None:
         """Every batch has its own copies."""
         objects = self._objects()
         self._source = objects["source"]
-        self._names.clear()
-        self._codes.clear()
-        self._kept += objects.values()
+        self._known.clear()
         self._find(objects["transform"], "transform", 0)
         for name, value in list(getattr(objects["data_loader"], "__dict__", {}).items()):
             if name in _INNER or callable(value):
                 self._find(value, f"loader.{name}", 0)
 
     def _find(self, value: Any, path: str, depth: int) -> None:
-        if value is None or depth > _MAX_DEPTH or id(value) in self._names or isinstance(value, type):
-            return
-        if isinstance(value, (list, tuple)):
+        if isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
             for number, item in enumerate(value):
-                if callable(item):
-                    self._find(item, f"{path}[{number}]", depth)
-            return
-        if not callable(value):
-            return
-        self._kept.append(value)
+                self._find(item, f"{path}[{number}]", depth + 1)
         code = getattr(value, "__code__", None)
-        if code is not None:
-            self._codes[id(code)] = f"{path} ({value.__qualname__})"
+        key = value if code is None else code
+        if not callable(value) or isinstance(value, type) or id(key) in self._known or depth > _MAX_DEPTH:
             return
-        self._names[id(value)] = f"{path} ({type(value).__name__})"
-        for name in _INNER:
-            inner = getattr(value, "__dict__", {}).get(name)
-            if inner is not None:
-                self._find(inner, f"{path}.{name}", depth + 1)
+        self._known[id(key)] = key, f"{path} ({getattr(value, '__qualname__', type(value).__name__)})"
+        for name in _INNER if code is None else ():
+            self._find(getattr(value, "__dict__", {}).get(name), f"{path}.{name}", depth + 1)
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -120,20 +108,20 @@ class OutputRecorder:
     def _event(self, frame: FrameType, event: str, argument: Any) -> None:
         if event != "return":
             return
-        code = frame.f_code
-        if code is _COPIES_ARE_THERE:
+        if frame.f_code is _COPIES_ARE_THERE:
             self._find_all()
-        if argument is None:
-            return
-        name = self._codes.get(id(code))
-        if name is None and code.co_name in _CALLS:
-            name = self._names.get(id(frame.f_locals.get("self")))
-        elif name is None and code.co_name == "make" and type(frame.f_locals.get("self")) is type(self._source):
-            name = LOADER
+        name = None if argument is None else self._name_of(frame)
         if name is not None:
             leaves: dict[str, Any] = {}
             _collect(argument, "", leaves)
             self.outputs.append(Output(name, leaves))
+
+    def _name_of(self, frame: FrameType) -> str | None:
+        code, owner = frame.f_code, frame.f_locals.get("self")
+        if code.co_name == "make" and type(owner) is type(self._source):
+            return LOADER
+        known = self._known.get(id(code)) or (self._known.get(id(owner)) if code.co_name in _CALLS else None)
+        return None if known is None else known[1]
 
 
 def _collect(value: Any, path: str, into: dict[str, Any]) -> None:

@@ -68,13 +68,8 @@ class Cause:
     site: Site | None = None
     difference: Difference | None = None
 
-    @property
-    def location(self) -> str:
-        """``file:line``, or "" where it could not be found."""
-        return "" if self.site is None else str(self.site)
-
     def __str__(self) -> str:
-        return f"{self.location}: {self.what}" if self.site else self.what
+        return f"{self.site}: {self.what}" if self.site else self.what
 
     def told(self) -> list[Text]:
         """A line or two."""
@@ -83,12 +78,8 @@ class Cause:
 
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
-        difference = None if self.difference is None else vars(self.difference)
-        return {
-            "what": self.what,
-            **(self.site._asdict() if self.site else {"file": None, "line": None}),
-            "difference": difference,
-        }
+        site = self.site._asdict() if self.site else {"file": None, "line": None}
+        return {"what": self.what, **site, "difference": self.difference and vars(self.difference)}
 
 
 @dataclass(frozen=True)
@@ -99,7 +90,7 @@ class Result(reports.Result[Row]):
         rows: a verdict for each circumstance.
         causes: of the differences.
         notes: further findings.
-        batches, seed: the arguments.
+        batches, seed: as asked for.
         seconds: how long it took.
     """
 

@@ -41,11 +41,9 @@ class Subject(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Batches to be made in this order, and how.
+    """Batches to be made in this order, and what surrounds the pipeline; `watched`: the last one's outputs are kept.
 
-    Attributes:
-        conditions: what surrounds the pipeline. Where "hash" is changed, the number is the interpreter's PYTHONHASHSEED.
-        watched: the outputs of the transforms are kept, of the last batch in `order`.
+    Where "hash" is what the conditions change, their number is the interpreter's PYTHONHASHSEED.
     """
 
     order: tuple[BatchKey, ...]
@@ -102,12 +100,7 @@ def _print_of(producer: Producer, key: BatchKey) -> str:
 
 
 class Interpreters:
-    """Runs trials, each once, in interpreters that are started when they are needed.
-
-    Args:
-        subject: the pipeline.
-        hash_seed: of trials that do not change it.
-    """
+    """Runs trials, each once, in interpreters that start when they are needed; with `hash_seed`, unless a trial changes it."""
 
     def __init__(self, subject: Subject, hash_seed: int) -> None:
         self._subject = subject
