@@ -146,7 +146,7 @@ def test_a_convolution_that_reflects_at_the_border_is_swapped_and_no_other(kind:
     assert reflection not in nodes_of_graph(model(noise(*given)))
 
 
-def test_what_cannot_be_swapped_is_reported_with_advice() -> None:
+def test_what_cannot_be_swapped_is_reported_with_advice(caplog: pytest.LogCaptureFixture) -> None:
     replaced = nn.AvgPool3d(2)
     replaced.forward = lambda x: x  # type: ignore[method-assign]
     with warnings.catch_warnings():
@@ -169,6 +169,12 @@ def test_what_cannot_be_swapped_is_reported_with_advice() -> None:
     assert "before torch.jit" in report.could_not["scripted"]
     assert all(name in str(report) for name in report.could_not)
     assert "by their classes; detaug.training.audit looks at what they compute" in str(report)
+    assert make_deterministic(model) is model
+    warned = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.partition(": ")[0] for each in warned] == [
+        f"make_deterministic could not swap {name}" for name in report.could_not
+    ]
+    assert "run it within detaug.training.deterministic_functions()" in caplog.text
 
 
 def test_a_layer_without_a_shape_is_reported_until_it_has_one() -> None:
@@ -190,26 +196,10 @@ def test_a_parametrized_convolution_is_swapped_and_computes_the_same() -> None:
     same_value_and_gradients(before, model, lambda: (noise(1, 1, 5, 5),))
 
 
-def test_make_deterministic_returns_the_model_and_logs_what_it_could_not(caplog: pytest.LogCaptureFixture) -> None:
-    replaced = nn.AvgPool3d(2)
-    replaced.forward = lambda x: x  # type: ignore[method-assign]
-    model = nn.Sequential(nn.AvgPool3d(2), replaced)
-    assert make_deterministic(model) is model
-    assert type(model[0]) is layers.AvgPool3d
-    (warned,) = [each.message for each in caplog.records if each.levelname == "WARNING"]
-    assert warned.startswith("make_deterministic could not swap 1: ")
-    assert "its forward was replaced on the instance; run it within detaug.training.deterministic_functions()" in warned
-
-
-def test_modules_in_plain_containers_are_found() -> None:
+def test_modules_in_plain_containers_are_found_each_once() -> None:
     holder = Holder()
-    assert set(swap_layers(holder).swapped) == {"losses[0]", "losses[1]['pool']"}
+    assert set(swap_layers(nn.Sequential(holder, holder)).swapped) == {"0.losses[0]", "0.losses[1]['pool']"}
     assert type(holder.losses[0]) is layers.NLLLoss
-
-
-def test_a_module_used_twice_is_swapped_and_named_once() -> None:
-    pool = nn.AvgPool3d(2)
-    assert list(swap_layers(nn.Sequential(pool, pool)).swapped) == ["0"]
 
 
 @pytest.mark.parametrize("wrong", [None, functional.cross_entropy, nn.AvgPool3d, "model"])
@@ -218,33 +208,23 @@ def test_what_is_no_module_is_refused(wrong: Any) -> None:
         make_deterministic(wrong)
 
 
-@pytest.mark.parametrize("ignore_label", [None, 2])
-def test_nnunets_dice_and_cross_entropy_loss_with_deep_supervision(ignore_label: int | None) -> None:
-    from nnunetv2.training.loss.compound_losses import DC_and_CE_loss
+@pytest.mark.filterwarnings("ignore:size_average and reduce")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("DC_and_CE_loss", ({},)), ("DC_and_CE_loss", ({}, 1, 1, 2)), ("DC_and_topk_loss", ({"k": 10},))],
+)
+def test_nnunets_losses_with_deep_supervision(name: str, arguments: tuple[Any, ...]) -> None:
+    from nnunetv2.training.loss import compound_losses
     from nnunetv2.training.loss.deep_supervision import DeepSupervisionWrapper
 
     dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
-    loss = DeepSupervisionWrapper(DC_and_CE_loss(dice, {}, ignore_label=ignore_label), [0.7, 0.3])
+    loss = DeepSupervisionWrapper(getattr(compound_losses, name)(dice, *arguments), [0.7, 0.3])
     before = copy.deepcopy(loss)
     assert list(swap_layers(loss).swapped) == ["loss.ce"]
     targets = [torch.randint(0, 3, (2, 1, size, size, size)).float() for size in (8, 4)]
     same_value_and_gradients(
         before, pickle.loads(pickle.dumps(loss)), lambda: ([noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)], targets)
     )
-
-
-@pytest.mark.filterwarnings("ignore:size_average and reduce")
-def test_nnunets_top_k_and_binary_losses() -> None:
-    from nnunetv2.training.loss.compound_losses import DC_and_BCE_loss, DC_and_topk_loss
-
-    dice = {"batch_dice": True, "smooth": 1e-5, "do_bg": False, "ddp": False}
-    target = torch.randint(0, 3, (2, 1, 6, 6, 6)).float()
-    loss = DC_and_topk_loss(dice, {"k": 10})
-    before = copy.deepcopy(loss)
-    assert list(swap_layers(loss).swapped) == ["ce"]
-    same_value_and_gradients(before, loss, lambda: (noise(2, 3, 6, 6, 6), target))
-    regions = DC_and_BCE_loss({}, dice)
-    assert not swap_layers(regions).could_not
 
 
 @pytest.mark.parametrize("name", ["PlainConvUNet", "ResidualEncoderUNet"])
