@@ -1,8 +1,8 @@
 """`compare_trainings`: train twice, and once interrupted and resumed, and say where the trainings diverge.
 
-PyTorch's hooks for modules and optimizers watch any loop from outside: a plain one, Lightning's, Ignite's. Compared of every
-step are, in this order, the model's input, each module's output, the gradients of the optimizer's step, and the weights and
-the optimizer's state after it.
+PyTorch's hooks for modules and optimizers watch any loop from outside: a plain one, Lightning's, Ignite's. Of every step, it
+compares the model's input, each module's output, the gradients of the optimizer's step, and the weights and the optimizer's
+state after it.
 """
 
 from __future__ import annotations
@@ -59,13 +59,7 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class Divergence:
-    """Where two trainings were first different.
-
-    Attributes:
-        step: counted from 0; -1 before the first.
-        what: the module, parameter or input.
-        advice: what to look at.
-    """
+    """Where two trainings first differ: the step (-1: before the first), the stage, the module or input, and advice."""
 
     step: int
     stage: Stage
@@ -82,9 +76,9 @@ class TrainingsReport:
     """What `compare_trainings` found.
 
     Attributes:
-        steps: how many optimizer steps each training made.
-        interrupted_after: how many the third made before it was interrupted.
-        again, resumed: where the second, and the resumed training diverged from the first; None: nowhere.
+        steps: optimizer steps of each training.
+        interrupted_after: those of the third before it was interrupted.
+        again, resumed: where the second and the resumed training diverged from the first; None: nowhere.
     """
 
     steps: int
@@ -101,13 +95,14 @@ class TrainingsReport:
         return self.ok
 
     def __str__(self) -> str:
-        lines: list[str] = []
-        for what, found in (
-            (f"trained again, {self.steps} steps", self.again),
-            (f"interrupted after {self.interrupted_after} steps and resumed", self.resumed),
-        ):
-            lines += [f"{what}: the same, byte for byte"] if found is None else [f"{what}: different", f"  {found}"]
-        return "\n".join(lines)
+        trainings = {
+            f"trained again, {self.steps} steps": self.again,
+            f"interrupted after {self.interrupted_after} steps and resumed": self.resumed,
+        }
+        told = {
+            what: f"different\n  {found}" if found else "the same, byte for byte" for what, found in trainings.items()
+        }
+        return "\n".join(f"{what}: {result}" for what, result in told.items())
 
 
 def compare_trainings(
@@ -185,7 +180,7 @@ class _Event(NamedTuple):
 
 @contextmanager
 def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
-    """Appends what happens in training to `events`, beginning with the weights (a loop may load its checkpoint late)."""
+    """Appends what happens in training to `events`; the weights first (a loop may load its checkpoint late)."""
     step, hidden = done, _within_compiled(model)
     names = {module: name for name, module in model.named_modules() if module not in hidden}
 

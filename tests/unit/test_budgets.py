@@ -33,10 +33,10 @@ BUDGETS = {
     "reports": 355,
     "seeding": 1_115,
     "sources": 1_385,
-    "training": 1_975,
+    "training": 1_970,
     "transforms": 7_430,
     "transport": 1_150,
-    "verification": 1_565,
+    "verification": 1_535,
     "watching": 315,
 }
 
