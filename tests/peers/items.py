@@ -25,16 +25,14 @@ class Example:
     Attributes:
         name: what it shows.
         build: called as ``build(folder, **options)``; gives an augmenter with these options.
-        start_methods: those under which it can run.
         indices: whether its batches name the items that they are made of.
-        often: the default tier runs all tests with it; with the others only that of kills, which compares most.
+        checked: whether workers' batches are checked as well, which imports the library in a fresh interpreter.
     """
 
     name: str
     build: Callable[..., DeterministicAugmenter]
-    start_methods: tuple[str, ...] = ("fork", "spawn", "forkserver")
     indices: bool = True
-    often: bool = False
+    checked: bool = False
 
     def __str__(self) -> str:
         return self.name

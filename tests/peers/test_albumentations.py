@@ -1,16 +1,76 @@
-"""Albumentations, or AlbumentationsX in its place."""
+"""Albumentations, or AlbumentationsX in its place, where people keep it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pytest
 
-pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
-
-from tests.peers.albumentations_pipelines import EXAMPLES
+from detaug import DeterministicAugmenter
 from tests.peers.conformance import Conformance
+from tests.peers.items import Example, from_blank, from_images
 
-__all__ = ["EXAMPLES"]
+albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
+
+SHAPE = (20, 24, 3)
+
+
+def composition(seed: int | None = None) -> Any:
+    return albumentations.Compose(
+        [
+            albumentations.HorizontalFlip(p=0.5),
+            albumentations.OneOf(
+                [albumentations.Affine(rotate=(-40, 40), p=1.0), albumentations.Affine(scale=(0.6, 1.4), p=1.0)], p=1.0
+            ),
+            albumentations.GaussNoise(std_range=(0.05, 0.3), p=1.0),
+        ],
+        seed=seed,
+    )
+
+
+OF_THE_MODULE = composition()
+
+
+def through_the_module(image: Any) -> Any:
+    return OF_THE_MODULE(image=image)["image"]
+
+
+def in_a_closure() -> Callable[[Any], Any]:
+    pipeline = composition(11)
+
+    def transform(image: Any) -> Any:
+        return pipeline(image=image)["image"]
+
+    return transform
+
+
+class OfBatches:
+    """Two samples of a batch, one after another."""
+
+    def __init__(self) -> None:
+        self.pipeline = composition()
+
+    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
+        return {"image": np.stack([self.pipeline(image=each)["image"] for each in image]), **others}
+
+
+def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
+    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
+        return from_images(folder, SHAPE, make(), **options)
+
+    return build
+
+
+def whole_batches(folder: Path, **options: Any) -> DeterministicAugmenter:
+    return from_blank(folder, (2, *SHAPE), OfBatches(), **options)
 
 
 class TestAlbumentations(Conformance):
-    """Every example of `albumentations_pipelines`."""
+    EXAMPLES = (
+        Example("closure around a composition with a seed", dataset(in_a_closure), checked=True),
+        Example("module global", dataset(lambda: through_the_module)),
+        Example("whole batches", whole_batches, indices=False),
+    )

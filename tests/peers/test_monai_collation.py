@@ -1,4 +1,4 @@
-"""What MONAI's data sets give is collated as by MONAI, without a collate_fn."""
+"""What MONAI's data sets give is collated as by MONAI, without a collate_fn, and its tensors travel whole."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.sources.collation import default_collate
+from detaug.transport.transfer import pack
+from tests.unit.engine.test_transfer import through
 
 pytest.importorskip("monai")
 
@@ -79,12 +81,28 @@ def test_lists_and_tuples_of_tensors_are_collated_as_by_torch() -> None:
         assert fingerprint(default_collate(listed, False)) == fingerprint(expected)
 
 
-def test_collating_does_not_import_monai() -> None:
+def test_nothing_of_other_libraries_is_imported_with_detaug() -> None:
     code = """
 import sys
+import detaug.loops
 from detaug import DeterministicAugmenter
 with DeterministicAugmenter.from_dataset([[{"x": 1}, {"x": 2}], [{"x": 3}, {"x": 4}]], 2, num_processes=0, seed=1) as augmenter:
     assert sorted(next(augmenter)["x"].tolist()) == [1, 2, 3, 4]
-assert "monai" not in sys.modules
+assert not {'monai', 'torchio', 'detaug.monai', 'detaug.torchio'} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_meta_tensor_travels_with_what_it_holds() -> None:
+    batch = MetaTensor(torch.arange(40_000.0).reshape(1, 200, 200), affine=torch.diag(torch.tensor([2.0, 3, 1, 1])))
+    batch.meta["filename"] = "case_1.nii.gz"
+    batch.applied_operations.append({"class": "Flip"})
+    packed = pack({"image": batch})
+    assert sum(buffer.nbytes for buffer in packed.buffers) == 160_000
+    back = through({"image": batch})["image"]
+    assert type(back) is MetaTensor
+    assert torch.equal(back.as_tensor(), batch.as_tensor())
+    assert torch.equal(back.affine, batch.affine)
+    assert back.meta["filename"] == "case_1.nii.gz"
+    assert back.applied_operations == [{"class": "Flip"}]
+    assert back.is_batch == batch.is_batch

@@ -40,7 +40,7 @@ def rest(augmenter: DeterministicAugmenter) -> list[int]:
 
 @pytest.mark.parametrize(
     ("buffer_size", "n", "wrap"),
-    [(0, 0, Wrapped), (4, 2, lambda data: data), (16, 0, Wrapped), (7, 0, lambda data: data)],
+    [(0, 0, Wrapped), (4, 2, lambda data: data), pytest.param(16, 0, Wrapped, marks=pytest.mark.slow)],
 )
 def test_a_state_saved_at_any_batch_goes_on_with_the_next(buffer_size: int, n: int, wrap: Any) -> None:
     def make(processes: int = n) -> DeterministicAugmenter:

@@ -1,36 +1,83 @@
-"""TorchIO."""
+"""TorchIO: subjects with an image and a label map, and its queue of patches."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
+from detaug import DeterministicAugmenter
+from tests.peers.conformance import Conformance, in_all_ways
+from tests.peers.items import ITEMS, Example, image, note_load
 
-from tests.peers.conformance import Conformance, alone, running
-from tests.peers.torchio_pipelines import EXAMPLES, QUEUE
+torchio = pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
 
-__all__ = ["EXAMPLES"]
+SHAPE = (1, 12, 12, 10)
+
+
+class Noted(torchio.SubjectsDataset):  # type: ignore[misc, name-defined]
+    """Notes who loads what."""
+
+    def __init__(self, folder: Path, subjects: list[Any], **options: Any) -> None:
+        super().__init__(subjects, **options)
+        self.folder = str(folder)
+
+    def __getitem__(self, index: int) -> Any:
+        note_load(self.folder, int(index))
+        return super().__getitem__(index)
+
+
+def subjects() -> list[Any]:
+    values = torch.from_numpy(image(*SHAPE))
+    return [
+        torchio.Subject(
+            t1=torchio.ScalarImage(tensor=values), label=torchio.LabelMap(tensor=values.round()), index=index
+        )
+        for index in range(ITEMS)
+    ]
+
+
+def rich() -> Any:
+    return torchio.Compose(
+        [
+            torchio.RandomAffine(scales=0.2, degrees=20),
+            torchio.OneOf({torchio.RandomBiasField(): 0.5, torchio.RandomGamma(): 0.5}),
+            torchio.RandomNoise(std=(0.1, 0.3)),
+        ]
+    )
+
+
+def stack(samples: list[Any]) -> dict[str, Any]:
+    return {
+        "image": torch.stack([each["t1"].data for each in samples]),
+        "label": torch.stack([each["label"].data for each in samples]),
+        "index": torch.tensor([int(each["index"]) for each in samples]),
+    }
+
+
+def of_subjects(folder: Path, **options: Any) -> DeterministicAugmenter:
+    dataset = Noted(folder, subjects(), transform=rich())
+    return DeterministicAugmenter.from_dataset(dataset, 2, collate_fn=stack, **options)
 
 
 class TestTorchIO(Conformance):
-    """Every example of `torchio_pipelines`."""
+    EXAMPLES = (Example("affine, choice and noise", of_subjects, checked=True),)
 
 
-@pytest.mark.parametrize("num_processes", [0, 3])
-def test_a_queue_of_patches_is_refused_or_right(
-    num_processes: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    refusal = None
-    try:
-        made = running(QUEUE, tmp_path, num_processes=num_processes)
-        expected = alone(QUEUE, tmp_path)
-    except Exception as error:
-        refusal = error
-    if refusal is not None:
-        named = "Queue" in str(refusal)
-        assert named, f"the refusal must name what it is about: {refusal}"
-        return
-    warned = any(record.name == "detaug" and "Queue" in record.getMessage() for record in caplog.records)
-    assert warned or made == expected, "batches differ from those made alone, and nobody was told"
+def queue(folder: Path, **options: Any) -> DeterministicAugmenter:
+    """It hands out patches in the order in which it loaded them: an item is not a function of its index."""
+    patches = torchio.Queue(
+        Noted(folder, subjects(), transform=rich()),
+        max_length=6,
+        samples_per_volume=2,
+        sampler=torchio.UniformSampler(6),
+        num_workers=0,
+    )
+    return DeterministicAugmenter.from_dataset(patches, 2, collate_fn=stack, **options)
+
+
+def test_a_queue_of_patches_is_refused_or_right(tmp_path: Path) -> None:
+    found = in_all_ways(Example("queue of patches", queue), tmp_path, "fork", 3)
+    assert not found.different() or any("Queue" in word for word in found.words), found.words

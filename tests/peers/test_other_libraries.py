@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
+import pytest
 import torch
+from torch.utils.data import RandomSampler
 
-from detaug import DeterministicAugmenter
-from tests.peers.items import Example, from_blank, from_images
+from detaug import DeterministicAugmenter, fingerprint
+from tests.peers.conformance import Conformance
+from tests.peers.items import Example, from_images
 
 SHAPE = (3, 16, 18)
+
+needs_opencv = pytest.mark.skipif(find_spec("cv2") is None, reason="OpenCV is not installed")
 
 
 @numba.njit  # type: ignore[misc]
@@ -27,11 +33,6 @@ def compiled_noise(data: Any) -> Any:
 
 def numba_noise(data: Any) -> Any:
     return compiled_noise(np.ascontiguousarray(data))
-
-
-class NumbaOfBatches:
-    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        return {"image": compiled_noise(image), **others}
 
 
 class OpenCVNoise:
@@ -54,14 +55,6 @@ def opencv_function(data: Any) -> Any:
     angle = float(cv2.randu(np.zeros((1, 1)), -30, 30)[0, 0])
     turn = cv2.getRotationMatrix2D((data.shape[2] / 2, data.shape[1] / 2), angle, 1.0)
     return np.stack([cv2.warpAffine(plane, turn, plane.shape[::-1]) for plane in data])
-
-
-class OpenCVOfBatches:
-    def __init__(self) -> None:
-        self.noise = OpenCVNoise()
-
-    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        return {"image": np.stack([self.noise(each) for each in image]), **others}
 
 
 class Torchvision:
@@ -87,14 +80,6 @@ def _torch_noise(data: Any) -> Any:
     return data + 0.1 * torch.randn_like(data)
 
 
-class TorchvisionOfBatches:
-    def __init__(self) -> None:
-        self.one = Torchvision()
-
-    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        return {"image": np.stack([self.one(each) for each in image]), **others}
-
-
 def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
     def build(folder: Path, **options: Any) -> DeterministicAugmenter:
         return from_images(folder, SHAPE, make(), **options)
@@ -102,23 +87,45 @@ def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., Determini
     return build
 
 
-def whole_batches(make: Callable[[], Callable[..., Any]]) -> Callable[..., DeterministicAugmenter]:
-    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
-        return from_blank(folder, (2, *SHAPE), make(), **options)
-
-    return build
+class TestNumba(Conformance):
+    EXAMPLES = (Example("compiled function", dataset(lambda: numba_noise), checked=True),)
 
 
-NUMBA = [
-    Example("compiled function", dataset(lambda: numba_noise), often=True),
-    Example("compiled, whole batches", whole_batches(NumbaOfBatches), indices=False),
-]
-OPENCV = [
-    Example("cv2 in a function", dataset(lambda: opencv_function)),
-    Example("cv2 in an attribute", dataset(OpenCVNoise), often=True),
-    Example("cv2, whole batches", whole_batches(OpenCVOfBatches), indices=False),
-]
-TORCHVISION = [
-    Example("v2", dataset(Torchvision), often=True),
-    Example("v2, whole batches", whole_batches(TorchvisionOfBatches), indices=False),
-]
+@needs_opencv
+class TestOpenCV(Conformance):
+    EXAMPLES = (
+        Example("cv2 in a function", dataset(lambda: opencv_function)),
+        Example("cv2 in an attribute", dataset(OpenCVNoise), checked=True),
+    )
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="Torchvision is not installed")
+class TestTorchvision(Conformance):
+    EXAMPLES = (Example("v2", dataset(Torchvision), checked=True),)
+
+
+class Noise(torch.utils.data.Dataset[Any]):
+    """Draws from OpenCV's generator, whose state cannot be read and put back."""
+
+    def __len__(self) -> int:
+        return 9
+
+    def __getitem__(self, _: int) -> Any:
+        import cv2
+
+        noise = np.zeros(4, np.int32)
+        cv2.randu(noise, 0, 1000)
+        return noise
+
+
+@needs_opencv
+def test_drawing_an_epochs_order_moves_no_batchs_numbers() -> None:
+    def augmenter(n: int) -> DeterministicAugmenter:
+        sampler = RandomSampler(range(9))
+        return DeterministicAugmenter.from_dataset(Noise(), 3, sampler=sampler, num_processes=n, seed=1, check=False)
+
+    with augmenter(0) as one, augmenter(2) as two:
+        batches = [fingerprint(batch) for batch in one]
+        assert batches == [fingerprint(one.replay(0, step)) for step in (0, 1, 2)]
+        assert batches == [fingerprint(batch) for batch in two]
+        assert len(set(batches)) == 3
