@@ -130,10 +130,15 @@ PRELOADED = Preloaded()
 
 
 def run_code(
-    code: Path | str, *arguments: str, folder: Path, environment: Mapping[str, str], timeout: float = 240.0
+    code: Path | str,
+    *arguments: str,
+    folder: Path,
+    environment: Mapping[str, str],
+    timeout: float = 240.0,
+    interpreter: Preloaded = PRELOADED,
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``; a path is a script."""
-    program = PRELOADED.run(code, arguments, folder, environment)
+    program = interpreter.run(code, arguments, folder, environment)
     if program is None:
         command = [sys.executable, *([str(code)] if isinstance(code, Path) else ["-c", code]), *arguments]
         return subprocess.run(

@@ -1,15 +1,19 @@
-"""Each example runs by itself, as a reader would run it, and reaches its last line."""
+"""Each example runs by itself, as a reader would run it, and reaches its last line; so does the tutorial."""
 
 from __future__ import annotations
 
+import ast
+import copy
 import os
-import subprocess
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.preloaded import run_code
+from tests.support.preloaded import Preloaded, run_code
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
@@ -24,26 +28,21 @@ LAST_LINES = {
 }
 
 
-def run(script: str) -> subprocess.CompletedProcess[str]:
-    return run_code(EXAMPLES / script, folder=Path.cwd(), environment=os.environ)
-
-
-#: nnU-Net plans and preprocesses a data set first; a Ray cluster starts.
-SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py"}
+#: nnU-Net plans and preprocesses a data set first; a Ray cluster starts; verify_plain_loop.py shows a loop that is verified.
+SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py", "verify_lightning.py"}
 
 
 @pytest.mark.parametrize(
     "script", [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in sorted(LAST_LINES)]
 )
-def test_example_says_what_it_shows(script: str) -> None:
-    pytest.importorskip("nilearn")
+def test_example_says_what_it_shows(script: str, interpreter: Preloaded) -> None:
     if script == "nnunet_loader.py":
         pytest.importorskip("nnunetv2")
     if script == "cluster_with_fsspec.py":
         pytest.importorskip("ray")
     if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
         pytest.skip("needs Lightning, of the extra peers")
-    done = run(script)
+    done = run_code(EXAMPLES / script, folder=Path.cwd(), environment=os.environ, interpreter=interpreter)
     assert done.returncode == 0, done.stderr
     if script == "cluster_with_fsspec.py":
         assert "as expected: while fetching item 12" in done.stdout
@@ -51,6 +50,39 @@ def test_example_says_what_it_shows(script: str) -> None:
     assert done.stdout.splitlines()[-1] == LAST_LINES[script]
 
 
-def test_every_example_is_run() -> None:
-    loops = {path.name for path in EXAMPLES.glob("loop_*.py")}  # tests/peers/loops runs them
-    assert {path.name for path in EXAMPLES.glob("*.py")} - loops == {*LAST_LINES, "mri_slices.py"}
+def given(notebook: Any) -> list[str]:
+    """What any machine gives: the ledger's digest, and the fingerprint of the batch that is replayed."""
+    text = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
+    return re.findall(r"equal: all \d+ batches|digest [0-9a-f]{16}|'[0-9a-f]{32}'", "\n".join(text))
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_and_its_outputs_are_those_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("nilearn")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    kept = nbformat.read(EXAMPLES / "tutorial.ipynb", 4)
+    fresh = copy.deepcopy(kept)
+    options = {"timeout": 280, "coalesce_streams": True, "resources": {"metadata": {"path": str(tmp_path)}}}
+    client.NotebookClient(fresh, **options).execute()
+    assert len(given(fresh)) == 4
+    assert sorted(given(fresh)) == sorted(given(kept))
+    pictures = [
+        [cell.outputs for cell in each.cells if "image/png" in str(cell.get("outputs"))] for each in (kept, fresh)
+    ]
+    assert len(pictures[0]) == len(pictures[1]) == 1
+
+
+def test_every_example_is_run_listed_and_says_what_it_shows() -> None:
+    listed = re.findall(
+        r"^\| \[([\w.]+)\]\(\1\) \| \w.*\|$", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    programs = sorted(file.name for file in EXAMPLES.iterdir() if file.suffix in (".py", ".ipynb"))
+    assert sorted(listed) == programs
+    elsewhere = {name for name in programs if name.startswith("loop_")}  # tests/peers/loops runs them
+    assert {*programs} - elsewhere == {*LAST_LINES, "mri_slices.py", "tutorial.ipynb"}
+    for name in programs:
+        if name.endswith(".py"):
+            said = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
+            assert re.match(r"[^\n]+[.?](\n|$)", said), name

@@ -14,7 +14,9 @@ from detaug.versions import __version__
 REPOSITORY = Path(__file__).parents[3]
 
 
-@pytest.mark.parametrize("address", ["", "https://example.org/someone/detaug"])
+@pytest.mark.parametrize(
+    "address", [pytest.param("", marks=pytest.mark.slow, id="none"), "https://example.org/someone/detaug"]
+)
 def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: Path) -> None:
     for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
         pytest.importorskip(needed)

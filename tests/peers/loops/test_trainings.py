@@ -40,7 +40,7 @@ def training(request: pytest.FixtureRequest) -> Iterator[Training]:
     library, _, _ = LIBRARIES[request.param].partition(".")
     if not (find_spec(library) and find_spec("nilearn")):
         pytest.skip(f"needs {library}, of the extra peers")
-    interpreter = Preloaded(LIBRARIES[request.param])
+    interpreter = Preloaded(LIBRARIES[request.param], "nilearn.datasets")
     yield Training(request.param, interpreter)
     interpreter.close()
 
@@ -108,6 +108,7 @@ def weights(lines: list[str]) -> str:
     return line
 
 
+@pytest.mark.slow  # each library's own means are in its test_*_loops.py, a killed training in the test of one and two ranks
 def test_a_killed_training_goes_on_to_the_same_weights(training: Training, tmp_path: Path) -> None:
     (whole,) = training.whole(tmp_path)
     assert len(steps(whole)) == STEPS

@@ -14,8 +14,11 @@ CPUS = 8
 
 
 #: Of the engines' suite, what the schedule does for every engine: those of this machine show it in the default tier, and
-#: here every test starts an actor, which imports torch. What an actor raises is in test_losses.py too.
+#: here every test starts an actor, which imports torch. Order, epochs and errors are in test_losses.py too.
 SCHEDULES = {
+    "test_batches_come_in_order_and_epochs_end",
+    "test_a_move_goes_anywhere",
+    "test_a_ledger_has_every_batch_as_it_was_given",
     "test_a_failure_is_raised_until_the_position_is_moved",
     "test_what_is_put_back_is_due_again",
     "test_failures_can_be_left_out",

@@ -111,6 +111,7 @@ def test_a_data_set_that_is_not_whole_is_told(
     assert "has no NoPlans.json" in refused("-p", "NoPlans")
 
 
+@pytest.mark.slow  # `verify` finds trainers by the same search: test_nnunet_verify_wrong_use.py
 def test_a_trainer_that_is_not_there_is_told(nnunet_root: Path, tmp_path: Path) -> None:
     environment = {**os.environ, **variables(nnunet_root, tmp_path)}
     arguments = [DETAUG, *command(trainer="nnUNetTrainerOfNobody")]

@@ -1,0 +1,17 @@
+"""An interpreter for pages and examples, which has imported what most of them start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.preloaded import Preloaded
+
+
+@pytest.fixture(scope="package")
+def interpreter() -> Iterator[Preloaded]:
+    pytest.importorskip("nilearn")
+    preloaded = Preloaded("nilearn.datasets")
+    yield preloaded
+    preloaded.close()
