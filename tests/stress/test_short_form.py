@@ -7,9 +7,15 @@ import pytest
 from tests.stress.rows import interrupts, long_form, short_form
 from tests.stress.streams import Counting, Endless
 
+#: Shown by quicker tests as well: resumes and stops in tests/processes, leaks in engine/test_worker_memory.py; that nothing grows
+#: also by the row of batches.
+RARELY = ("resumes", "stops", "leaks", "epochs")
+
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("row", short_form())
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=pytest.mark.slow) if row in RARELY else row for row in short_form()]
+)
 def test_nothing_that_is_done_to_the_processes_changes_a_batch_or_leaks(row: str) -> None:
     outcome = short_form()[row]()
     assert outcome.batches > 0
@@ -18,7 +24,8 @@ def test_nothing_that_is_done_to_the_processes_changes_a_batch_or_leaks(row: str
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
-    ("kind", "processes", "within"), [(Endless, 2, 0.006), (Endless, 0, 0.006), (Counting, 0, 0.2)]
+    ("kind", "processes", "within"),
+    [(Endless, 2, 0.006), pytest.param(Endless, 0, 0.006, marks=pytest.mark.slow), (Counting, 0, 0.2)],
 )
 def test_no_interrupt_changes_a_batch(kind: type[Endless], processes: int, within: float) -> None:
     outcome = interrupts(200, 30, kind, processes, within)

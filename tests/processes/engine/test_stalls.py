@@ -103,6 +103,7 @@ def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
     assert "does not answer and is killed" in caplog.text
 
 
+@pytest.mark.slow  # a stopped helper is replaced in the test above
 def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
     make: Maker, mark: str, patience_is_short: None
 ) -> None:
@@ -137,6 +138,7 @@ UNKILLABLE = """
 """
 
 
+@pytest.mark.slow  # test_stuck_file_system.py has one that a stuck file system holds
 def test_worker_that_cannot_be_killed_is_abandoned(script: Callable[..., Script], tmp_path: Path) -> None:
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("a process that may not be killed takes root")

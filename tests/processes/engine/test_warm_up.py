@@ -110,7 +110,9 @@ def test_parent_compiles_and_forked_workers_inherit(filled_cache: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start_method", "place"), [("fork", "loader"), ("forkserver", "transform"), ("spawn", "loader")]
+    ("start_method", "place"),
+    # forked workers compile nothing in the test above either
+    [pytest.param("fork", "loader", marks=pytest.mark.slow), ("forkserver", "transform"), ("spawn", "loader")],
 )
 def test_workers_compile_nothing(tmp_path: Path, filled_cache: Path, start_method: str, place: str) -> None:
     before = {file: file.stat().st_mtime_ns for file in filled_cache.rglob("*.nb?")}

@@ -35,6 +35,7 @@ def test_leaking_workers_are_replaced_and_bytes_stay(
     assert "ended with" not in caplog.text, "to retire is not to die"
 
 
+@pytest.mark.slow  # the test above, and streams of killed workers in tests/stress
 def test_streams_of_a_worker_that_retired_go_on(make: Maker, mark: str) -> None:
     options = {"seed": 5, "num_streams": 3, "stateless": False}
     expected = take(make(CountsAndLeaks(), None, 0, **options), 24)

@@ -61,10 +61,12 @@ def test_full_disk(tmp_path: Path) -> None:
     check(*run(tmp_path, fill, *wrap), error="No space left on device")
 
 
+@pytest.mark.slow  # an error of the disk is told as in the test above
 def test_files_that_may_not_become_so_large(tmp_path: Path) -> None:
     check(*run(tmp_path, "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"), error="File too large")
 
 
+@pytest.mark.slow
 def test_folder_that_vanishes_and_cannot_be_made_again(tmp_path: Path) -> None:
     check(*run(tmp_path / "gone", "shutil.rmtree(folder); folder.touch()"), error="Not a directory")
 

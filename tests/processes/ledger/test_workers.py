@@ -70,7 +70,7 @@ with augmenter(ledger, processes, batches_per_epoch=40) as made:
 """
 
 
-@pytest.mark.parametrize("processes", [2, 0])
+@pytest.mark.parametrize("processes", [2, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_program_that_is_killed_again_and_again_ends_with_the_digest_of_one_that_was_not(
     tmp_path: Path, processes: int
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_first_epoch_waits_for_a_check_whose_process_takes_long_to_start(trans
             pass
 
 
+@pytest.mark.slow  # the order of checks after one that came to nothing: tests/unit/engine/test_checks.py
 def test_checks_go_on_where_their_process_has_died(tmp_path):
     """Under "spawn" one process makes all batches again."""
     (tmp_path / "hold").touch()

@@ -96,6 +96,7 @@ with DeterministicAugmenter.from_dataset(
 """
 
 
+@pytest.mark.slow  # that it is told at all: the test above
 def test_it_is_told_to_a_program_that_takes_no_more_batches() -> None:
     assert run_python(WAITS, PYTHONHASHSEED="random") == "1\n"
 

@@ -39,7 +39,7 @@ SETTINGS: dict[str, dict[str, str]] = {
     "libm without fused multiply-add": {"GLIBC_TUNABLES": f"glibc.cpu.hwcaps={LIBM_FEATURES}"},
     "kernels for the first x86-64": {"NUMBA_CPU_NAME": "generic"},
 }
-# What does not exclude each other, in one process; a setting alone is a slow case.
+# What does not exclude each other, in one process; a setting alone is a slow case, and so is the one nearer to what a CPU has.
 TOGETHER: dict[str, dict[str, str]] = {
     "no vectors, one thread": {
         "ATEN_CPU_CAPABILITY": "default",
@@ -106,7 +106,13 @@ def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
     assert len({committed[name] for name in pipelines}) == len(pipelines)
 
 
-@pytest.mark.parametrize("environment", TOGETHER.values(), ids=TOGETHER)
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param(each, id=name, marks=() if "no vectors" in name else pytest.mark.slow)
+        for name, each in TOGETHER.items()
+    ],
+)
 def test_settings_together_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
     made = made_with(environment)
     assert_took_effect(environment, made["surroundings"])
