@@ -1,10 +1,11 @@
-"""nnU-Net's own loader with its own transforms."""
+"""nnU-Net's own loader with its own transforms and with detaug's."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,12 +14,12 @@ nnunet = pytest.importorskip("nnunetv2.training.nnUNetTrainer.nnUNetTrainer")
 from batchgeneratorsv2.transforms.noise.gaussian_blur import GaussianBlurTransform  # noqa: E402
 
 from detaug import LocalProcesses  # noqa: E402
+from detaug.nnunet import training_transforms, validation_transforms  # noqa: E402
 from tests.peers.acceptance import nnunet_pipeline as pipeline  # noqa: E402
+from tests.processes.purity.ways import making, run_all_ways  # noqa: E402
 from tests.support.augmenters import Maker  # noqa: E402
 from tests.support.comparing import prints, take  # noqa: E402
-from tests.support.witness import assert_made_by_workers  # noqa: E402
-
-N = 12
+from tests.support.witness import assert_made_by_workers, without_witness  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -27,62 +28,50 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(folder: Path, kind: str) -> Any:
-    cascade = kind == "cascade"
-    transforms = pipeline.transforms(cascade)
-    if cascade:
+    cascade = "cascade" in kind
+    scales = [[1, 1, 1], [0.5, 0.5, 0.5]]
+    if kind == "detaug's validation":
+        transforms: Any = validation_transforms(scales)
+    elif kind.startswith("detaug's"):
+        regions = {"is_cascaded": True, "foreground_labels": pipeline.LABELS} if cascade else {}
+        transforms = training_transforms(np.array(pipeline.PATCH), (-0.5, 0.5), scales, (0, 1, 2), False, **regions)
+    else:
+        transforms = pipeline.transforms(cascade)
+    if kind == "cascade":
         transforms = pipeline.always(transforms, pipeline.CASCADE)
     if kind == "timed blur":
         transforms = pipeline.LyingClock(pipeline.always(transforms, (GaussianBlurTransform,)))
     return pipeline.loader(folder, transforms, cascade, probabilistic_oversampling=kind == "oversampling")
 
 
-KINDS = ["plain", "oversampling", "cascade", "timed blur"]
-
-
-@pytest.fixture(scope="module")
-def expected(folder: Path) -> dict[str, list[str]]:
-    found = {}
-    for kind in KINDS:
-        maker = Maker()
-        batches = take(maker(build(folder, kind), None, 0, seed=4), N)
-        maker.close()
-        assert batches[0]["data"].shape == (2, 4 if kind == "cascade" else 1, *pipeline.PATCH)
-        assert [tuple(t.shape[2:]) for t in batches[0]["target"]] == [(16,) * 3, (8,) * 3, (4,) * 3]
-        found[kind] = prints(batches)
-        assert len(set(found[kind])) == N
-    return found
+KINDS = [
+    "plain", "oversampling", "cascade", "timed blur", "detaug's training", "detaug's validation", "detaug's cascade",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("n", [0, 1, 2, 5])
-def test_batches_are_the_same_for_any_number_of_processes(
-    make: Maker, mark: str, folder: Path, expected: dict[str, list[str]], kind: str, n: int
-) -> None:
+def test_batches_are_the_same_in_all_ways(folder: Path, kind: str) -> None:
     loader = build(folder, kind)
     loader.slow = 0.02
-    batches = take(make(loader, None, n, seed=4), N)
-    if n:
-        assert_made_by_workers("fork", batches)
-    assert prints(batches) == expected[kind]
+    found = run_all_ways(making(loader))
+    for batches in found.batches.values():
+        batches.update({key: without_witness(batch) for key, batch in batches.items()})
+    assert not [words for words in found.words if "switched benchmark=True off" not in words]
+    assert found.different() == []
+    made = [*found.batches["0 workers"].values()]
+    assert len(set(prints(made))) == len(made)
+    size = pipeline.LARGER_PATCH if "validation" in kind else pipeline.PATCH
+    assert made[0]["data"].shape == (2, 4 if "cascade" in kind else 1, *size)
+    scales = 2 if kind.startswith("detaug's") else 3
+    assert [t.shape[2] for t in made[0]["target"]] == [size[0] // 2**scale for scale in range(scales)]
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_batches_are_the_same_under_every_start_method(
-    make: Maker, mark: str, folder: Path, expected: dict[str, list[str]], method: str
-) -> None:
-    batches = take(make(build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)), N)
+def test_batches_are_the_same_under_every_start_method(make: Maker, mark: str, folder: Path, method: str) -> None:
+    expected = prints(take(make(build(folder, "cascade"), None, 0, seed=4), 12))
+    batches = take(make(build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)), 12)
     assert_made_by_workers(method, batches)
-    assert prints(batches) == expected["cascade"]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_single_batches_replay_and_resume(make: Maker, folder: Path, expected: dict[str, list[str]], kind: str) -> None:
-    augmenter = make(build(folder, kind), None, 2, seed=4)
-    assert prints([augmenter.replay(0, 9)]) == [expected[kind][9]]
-    take(augmenter, 5)
-    resumed = make(build(folder, kind), None, 2, seed=4)
-    resumed.load_state_dict(augmenter.state_dict())
-    assert prints(take(resumed, N - 5)) == expected[kind][5:]
+    assert prints(batches) == expected
 
 
 def test_tensors_stay_tensors_with_their_types(make: Maker, folder: Path) -> None:

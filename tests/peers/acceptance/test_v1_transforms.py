@@ -24,10 +24,10 @@ from batchgenerators.transforms.spatial_transforms import MirrorTransform, Spati
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
 from detaug import LocalProcesses
+from tests.processes.purity.ways import making, run_all_ways
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import dawdle
-from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 
 class Volumes(SlimDataLoaderBase):
@@ -42,7 +42,7 @@ class Volumes(SlimDataLoaderBase):
         dawdle(self._delay)
         corners = np.random.randint(0, 8, (self.batch_size, 3))
         patches = np.stack([self._data[:, x : x + 16, y : y + 16, z : z + 16] for x, y, z in corners])
-        return {"data": patches[:, :1].copy(), "seg": patches[:, 1:].copy(), WITNESS: witness()}
+        return {"data": patches[:, :1].copy(), "seg": patches[:, 1:].copy()}
 
 
 def pipeline() -> Compose:
@@ -67,41 +67,23 @@ def pipeline() -> Compose:
     )  # fmt: skip
 
 
-OPTIONS: dict[str, Any] = {"seed": 55, "num_streams": 4}
-
-
-@pytest.fixture(scope="module")
-def expected() -> list[str]:
-    maker = Maker()
-    batches = take(maker(Volumes(), pipeline(), 0, **OPTIONS), 10)
-    maker.close()
+@pytest.mark.parametrize("stateless", [True, None])
+def test_the_pipeline_gives_the_same_batches_in_all_ways(stateless: bool | None) -> None:
+    found = run_all_ways(making(Volumes(delay=0.02), pipeline(), num_streams=4, stateless=stateless))
+    found.assert_right()
+    batches = [*found.batches["0 workers"].values()]
     assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)
     assert batches[0]["data"].shape == (2, 1, 12, 12, 12)
-    assert len(set(prints(batches))) == 10
-    return prints(batches)
+    assert len(set(prints(batches))) == len(batches)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-@pytest.mark.parametrize("stateless", [True, None])
-def test_full_pipeline_gives_the_same_bytes(
-    make: Maker, mark: str, n: int, stateless: bool | None, expected: list[str]
-) -> None:
-    augmenter = make(Volumes(delay=0.02), pipeline(), n, stateless=stateless, **OPTIONS)
-    batches = take(augmenter, 10)
-    assert_made_by_workers("fork", batches)
-    assert prints(batches) == expected
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_full_pipeline_gives_the_same_bytes_under(make: Maker, mark: str, method: str, expected: list[str]) -> None:
-    batches = take(make(Volumes(), pipeline(), 2, executor=LocalProcesses(start_method=method), **OPTIONS), 10)
-    assert_made_by_workers(method, batches)
-    assert prints(batches) == expected
-
-
-def test_pin_memory_without_a_gpu_gives_the_same_batches(make: Maker, expected: list[str]) -> None:
-    augmenter = make(Volumes(), pipeline(), 2, 2, None, True, **OPTIONS)
-    batches = take(augmenter, 10)
+def test_new_interpreters_and_pinned_memory_without_a_gpu_give_the_same_batches(make: Maker, method: str) -> None:
+    options: dict[str, Any] = {"seed": 55, "num_streams": 4}
+    expected = prints(take(make(Volumes(), pipeline(), 0, **options), 10))
+    executor = LocalProcesses(start_method=method)
+    batches = take(make(Volumes(), pipeline(), 2, pin_memory=True, executor=executor, **options), 10)
     assert prints(batches) == expected
     if torch.cuda.is_available():
         assert all(batch["data"].is_pinned() for batch in batches)

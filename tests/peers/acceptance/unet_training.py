@@ -59,7 +59,7 @@ def pipeline() -> Compose:
 class Training:
     """A run: network, optimizer and place in the data."""
 
-    def __init__(self, num_processes: int, seed: int = 11, *, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(self, num_processes: int, seed: int = 11) -> None:
         # Before the seeds: importing what reads the images draws from Python's global generator, the first time.
         cases = [load_template()]
         seed_everything(seed, workers=False)
@@ -72,13 +72,8 @@ class Training:
             pipeline(),
             num_processes,
             seed=seed,
-            batches_per_epoch=BATCHES_PER_EPOCH * world_size,
-            rank=rank,
-            world_size=world_size,
+            batches_per_epoch=BATCHES_PER_EPOCH,
         )
-        if world_size > 1:
-            # What follows is drawn by each rank for itself.
-            seed_everything(seed, rank=rank, diff_rank_seed=True, workers=False)
 
     def steps(self) -> Iterator[float]:
         """Train to the end; the loss after each step."""
