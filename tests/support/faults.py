@@ -130,21 +130,6 @@ class HangsOnce(RandomSampler):
         return super().generate_train_batch()
 
 
-class Gated(RandomSampler):
-    """Makes batches from `shut_from` on only once the file `gate` is there, and says by a file what it has begun."""
-
-    def __init__(self, folder: str, shut_from: int) -> None:
-        super().__init__()
-        self._folder, self._shut_from = folder, shut_from
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        step = detaug.current().step
-        Path(self._folder, f"begun-{step}-{os.getpid()}").touch()
-        while step >= self._shut_from and not Path(self._folder, "gate").exists():
-            time.sleep(0.005)
-        return super().generate_train_batch()
-
-
 class Recorder(RandomLoader):
     """Leaves a file per batch it makes, so that a test sees what was made when and how often."""
 

@@ -52,18 +52,11 @@ def test_unshuffled_loader_walks_through_its_data(make: Maker, threads: int, bat
         assert flat(augmenter) == list(range(123))
 
 
-@pytest.mark.parametrize("seed_for_shuffle", [1, None])
-def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker, seed_for_shuffle: int | None) -> None:
-    runs = []
-    for n in (0, 1, 2, 5):
-        loader = IndexLoader(123, 12, 3, seed_for_shuffle, return_incomplete=True)
-        augmenter = make(loader, None, n, seed=1)
-        runs.append([flat(augmenter) for _ in range(3)])
-    for epoch in runs[0]:
-        assert sorted(epoch) == list(range(123))
-        assert epoch != list(range(123))
-    assert len({tuple(epoch) for epoch in runs[0]}) == 3
-    assert all(run == runs[0] for run in runs)
+def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker) -> None:
+    augmenter = make(IndexLoader(123, 12, 3, return_incomplete=True), None, 0, seed=1)
+    epochs = [flat(augmenter) for _ in range(3)]
+    assert [sorted(epoch) for epoch in epochs] == [list(range(123))] * 3
+    assert len({tuple(epoch) for epoch in [*epochs, list(range(123))]}) == 4
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"name": "val"}, {"seed_for_shuffle": 2}])
@@ -113,11 +106,10 @@ class Squares(Dataset):
         return {"index": int(item), "data": np.full((1, 2), item**2, np.float32)}
 
 
-@pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_loader_from_a_batchgenerators_dataset(make: Maker, n: int, shuffle: bool) -> None:
+def test_loader_from_a_batchgenerators_dataset(make: Maker, shuffle: bool) -> None:
     loader = DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=shuffle)
-    augmenter = make(loader, None, n, seed=1)
+    augmenter = make(loader, None, 0, seed=1)
     for _ in range(2):
         batches = list(augmenter)
         assert [len(batch["index"]) for batch in batches] == [3, 3, 3, 1]
@@ -151,9 +143,8 @@ def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: M
     assert isinstance(next(augmenter), int)
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_next_is_a_method_too(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(2), None, n, seed=1)
+def test_next_is_a_method_too(make: Maker) -> None:
+    augmenter = make(DummyDL(2), None, 0, seed=1)
     assert [augmenter.next() for _ in range(3)] == [0, 1, 2]
 
 
@@ -195,13 +186,13 @@ class Slim(SlimDataLoaderBase):
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n: int) -> None:
-    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=250)
+    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=34)
     assert augmenter.num_streams == 12
     epochs = [list(augmenter) for _ in range(5)]
-    # Streams 0 to 9 have 21 turns of each epoch, 10 and 11 have 20.
-    assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 21))
-    alone = make(Slim(), None, n, seed=1, batches_per_epoch=250, num_streams=1)
-    assert [case for _ in range(5) for case in alone] == list(range(1250))
+    # Streams 0 to 9 have 3 turns of each epoch, 10 and 11 have 2.
+    assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 3))
+    alone = make(Slim(), None, n, seed=1, batches_per_epoch=34, num_streams=1)
+    assert [case for _ in range(5) for case in alone] == list(range(170))
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -12,7 +12,7 @@ import pytest
 from detaug import DeterministicAugmenter, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
-from tests.support.loaders import Noise, RandomSampler, Walker
+from tests.support.loaders import RandomSampler
 from tests.support.stateful_loaders import Chain
 
 
@@ -42,21 +42,6 @@ class Ranks:
         return self.augmenters[of_rank].state_dict()
 
 
-@pytest.mark.parametrize("loader", [RandomSampler, Walker])
-@pytest.mark.parametrize("sizes", [(8, 4, 1), (5, 7, 3)], ids=str)
-def test_any_number_of_ranks_goes_on_at_any_step(make: Maker, loader: type, sizes: tuple[int, ...]) -> None:
-    options: dict[str, Any] = {"seed": 6, "num_streams": 4}
-    alone = prints(take(make(loader(), Noise(), 0, **options), 40))
-    seen: list[Any] = []
-    state = None
-    for turn, size in enumerate(sizes):
-        ranks = Ranks(lambda **place: make(loader(), Noise(), 0, **options, **place), size, state)
-        assert {augmenter.step - rank for rank, augmenter in enumerate(ranks.augmenters)} == {len(seen)}
-        seen += ranks.rounds(1 + turn % 2)
-        state = ranks.state(of_rank=turn % size)
-    assert prints(seen) == alone[: len(seen)]
-
-
 def test_epochs_after_a_change_begin_with_step_0_again(make: Maker) -> None:
     options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
     before = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
@@ -72,31 +57,6 @@ def test_epochs_after_a_change_begin_with_step_0_again(make: Maker) -> None:
     for augmenter in ranks.augmenters:
         augmenter.set_epoch(0)
     assert [at(batch) for batch in ranks.rounds(2)] == [(0, step) for step in range(6)], "set_epoch goes to its step 0"
-
-
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_rank_resumes_in_an_epoch_that_others_began(make: Maker, n: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 30}
-
-    def rank_of(**place: int) -> DeterministicAugmenter:
-        return make(RandomSampler(), None, n, **options, **place)
-
-    alone = rank_of(rank=0, world_size=1)
-    whole = [*prints(alone), *prints(alone)]
-    seen, state = [], None
-    for size in (4, 3, 3, 2, 2, 2, 1):  # also the same number twice
-        ranks = Ranks(rank_of, size, state)
-        seen += prints(ranks.rounds(1))
-        if size == 3:
-            assert prints([ranks.augmenters[1].replay(0, 2)]) == whole[2:3]
-        state = ranks.state(size - 1)
-        make.close()
-    ranks = Ranks(rank_of, 7, state)
-    seen += prints(ranks.rest())  # 13 are left: one round of 7
-    assert seen == whole[: len(seen)]
-    assert len(seen) == 17 + 7
-    seen = prints(ranks.rounds(4))
-    assert seen == whole[30:58]
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

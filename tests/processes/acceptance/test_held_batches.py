@@ -101,19 +101,6 @@ def test_any_view_keeps_its_batch_alive(make: Maker, mark: str) -> None:
         assert (np.asarray(KEEPERS[what][1](each)) == step).all(), what
 
 
-def test_batch_outlives_its_augmenter(make: Maker, mark: str) -> None:
-    augmenter = make(Filled(), None, 2, seed=1)
-    batches = take(augmenter, 5)
-    assert_made_by_workers("fork", batches)
-    augmenter.close()
-    del augmenter
-    gc.collect()
-    for step, batch in enumerate(batches):
-        assert (batch["array"] == step).all()
-        batch["array"] += 1
-        assert (batch["list"][1]["deep"] == step).all()
-
-
 def test_writing_into_a_batch_reaches_no_other_batch(make: Maker) -> None:
     augmenter = make(Filled(), None, 2, seed=1)
     held = []

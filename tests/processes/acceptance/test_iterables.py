@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import take
 
 
 class IteratorOnly:
@@ -26,14 +26,6 @@ class IteratorOnly:
             raise StopIteration
         self.count += 1
         return self.count - 1
-
-
-class Reiterable:
-    """Makes a new generator for each pass."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for i in range(5):
-            yield {"i": i, "draw": random.random()}
 
 
 class Split:
@@ -103,36 +95,22 @@ def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: st
     assert list(make(loader(), None, n, seed=1, num_streams=1)) == expected
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
-def test_reiterable_draws_anew_in_each_epoch_and_the_same_in_each_run(make: Maker, n: int) -> None:
-    def run(processes: int) -> list[list[str]]:
-        augmenter = make(Reiterable(), None, processes, seed=1, num_streams=1)
-        return [prints(augmenter) for _ in range(3)]
-
-    epochs = run(n)
-    assert [len(epoch) for epoch in epochs] == [5, 5, 5]
-    assert len({p for epoch in epochs for p in epoch}) == 15
-    assert epochs == run(0)
-
-
-@pytest.mark.parametrize("n", [0, 2, 3])
+@pytest.mark.parametrize("n", [0, 2])
 def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: int) -> None:
     augmenter = make(Split(20, 3), None, n, seed=1)
     for _ in range(2):
         assert list(augmenter) == list(range(20))
 
 
-@pytest.mark.parametrize("n", [0, 2, 5])
-def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker, n: int) -> None:
-    batches = take(make(Endless(), None, n, seed=1, num_streams=4), 40)
+def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker) -> None:
+    batches = take(make(Endless(), None, 0, seed=1, num_streams=4), 40)
     assert len({batch["draw"] for batch in batches}) == len({batch["own"] for batch in batches}) == 40
-    assert prints(batches) == prints(take(make(Endless(), None, 0, seed=1, num_streams=4), 40))
 
 
 ENDLESS: dict[str, Callable[[], Any]] = {
-    "an iterator": lambda: Cases(1000),
-    "a function that makes a generator": lambda: functools.partial(all_cases, 1000),
-    "an iterable": lambda: Repeated(1000),
+    "an iterator": lambda: Cases(100),
+    "a function that makes a generator": lambda: functools.partial(all_cases, 100),
+    "an iterable": lambda: Repeated(100),
 }
 
 
@@ -147,8 +125,8 @@ class Repeated:
 @pytest.mark.parametrize("what", ENDLESS)
 @pytest.mark.parametrize("n", [0, 2])
 def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
-    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=250)
-    assert [case for _ in range(5) for case in augmenter] == [i % 1000 for i in range(1250)]
+    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=25)
+    assert [case for _ in range(5) for case in augmenter] == [i % 100 for i in range(125)]
 
 
 def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +144,7 @@ class UnevenStreams(Split):
         return iter([(self.thread_id, turn) for turn in range((0, 2, 5)[self.thread_id])])
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3])
+@pytest.mark.parametrize("n", [0, 2])
 def test_stream_that_ends_early_is_passed_over(make: Maker, n: int) -> None:
     augmenter = make(UnevenStreams(0, 3), None, n, seed=1)
     for _ in range(2):
@@ -181,20 +159,6 @@ def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
     assert augmenter.replay(0, 14) == (2, 4)
     with pytest.raises((ValueError, IndexError)):
         augmenter.replay(0, 0)
-
-
-@pytest.mark.parametrize("k", [0, 2, 5, 7])
-def test_uneven_streams_resume_anywhere(make: Maker, k: int) -> None:
-    def new() -> Any:
-        return make(UnevenStreams(0, 3), None, 2, seed=1)
-
-    whole = list(new())
-    first = new()
-    begun = take(first, k)
-    second = new()
-    second.load_state_dict(first.state_dict())
-    rest = take(second, 7 - k) if k < 7 else []
-    assert begun + rest == whole
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -10,29 +10,11 @@ import pytest
 from detaug import DeterministicAugmenter
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
-from tests.support.loaders import Noise, RandomSampler, Samples, Walker
-from tests.support.witness import assert_made_by_workers
+from tests.support.loaders import RandomSampler, Samples
 
 
 def steps(batches: list[Any]) -> list[int]:
     return [batch["where"][1] for batch in batches]
-
-
-@pytest.mark.parametrize("loader", [RandomSampler, Walker])
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_ranks_partition_the_stream_of_one(make: Maker, mark: str, loader: type, n: int, world_size: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "num_streams": 4}
-    alone = prints(take(make(loader(), Noise(), 0, **options), 24))
-    for rank in range(world_size):
-        augmenter = make(loader(), Noise(), n, rank=rank, world_size=world_size, **options)
-        assert augmenter.step == rank
-        batches = take(augmenter, 24 // world_size)
-        if n:
-            assert_made_by_workers("fork", batches)
-        assert prints(batches) == alone[rank::world_size]
-        assert steps(batches) == list(range(rank, 24, world_size))
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [(1, 1), (3, 3), (-1, 2), (0, 0), (0, -1)])

@@ -1,4 +1,4 @@
-"""A batch is a function of pipeline, seed, epoch and step: nothing else changes a byte."""
+"""A batch is a function of pipeline, seed, epoch and step: nothing else changes a byte, and no earlier batch leaves a trace."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from detaug import LocalProcesses
@@ -95,7 +96,7 @@ def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
         num_processes=2,
         num_cached=6,
         seeds=None,
-        pin_memory=False,
+        pin_memory=True,  # without a GPU it changes nothing
         wait_time=0.002,
         seed=5,
     )
@@ -113,3 +114,38 @@ def test_two_augmenters_at_once_do_not_disturb_each_other(make: Maker, mark: str
         for each, batches in zip(both, mixed, strict=True):
             batches.append(next(each))
     assert [prints(batches) for batches in mixed] == alone
+
+
+class Counts:
+    """A transform whose output tells how often this object was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        self.calls += 1
+        return {"calls": self.calls, "draw": batch["python"][0]}
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_items_of_a_list_do_not_remember_what_was_done_to_them(make: Maker, n: int) -> None:
+    augmenter = make([np.zeros(3), np.ones(3)], None, n, seed=1, num_streams=1)
+    for _ in range(3):
+        batches = list(augmenter)
+        assert [batch.tolist() for batch in batches] == [[0, 0, 0], [1, 1, 1]]
+        for batch in batches:
+            batch += 5
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("start", [True, False])
+def test_loader_and_transform_are_used_as_they_were_handed_in(make: Maker, n: int, start: bool) -> None:
+    loader, transform = Walker(), Counts()
+    expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
+    augmenter = make(loader, transform, n, seed=1)
+    if start:
+        augmenter._start()
+    loader._position += 1000
+    loader._turn = 50
+    transform.calls = 50
+    assert prints(take(augmenter, 10)) == expected

@@ -12,100 +12,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import (
-    BatchSampler,
-    Dataset,
-    RandomSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-    get_worker_info,
-)
+from torch.utils.data import Dataset, get_worker_info
 
 from detaug import BatchError, LocalProcesses, StateMismatch
 from detaug.engine.inspection import inspected
+from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take, through_json
+from tests.support.comparing import prints
 from tests.support.loaders import Samples
 
-LENGTH = 17
-
-
-class Told(SubsetRandomSampler):
-    """Its order depends on the epoch that it is told."""
-
-    def set_epoch(self, epoch: int) -> None:
-        self.indices = self.indices[epoch % 3 :] + self.indices[: epoch % 3]
-
-
-ORDERS: dict[str, dict[str, Any]] = {
-    "random": {"batch_size": 3, "sampler": RandomSampler(Samples(LENGTH))},
-    "own generator": {"batch_size": 3, "sampler": RandomSampler(range(LENGTH), generator=torch.Generator())},
-    "subset": {"batch_size": 3, "sampler": SubsetRandomSampler(range(3, 16))},
-    "weighted": {"batch_size": 3, "sampler": WeightedRandomSampler(np.arange(LENGTH).tolist(), 14)},
-    "told the epoch": {"batch_size": 3, "sampler": Told(list(range(LENGTH)))},
-    "list": {"batch_size": 3, "sampler": [*range(LENGTH), 3, 2, 1]},
-    "weights": {"batch_size": 3, "weights": np.arange(LENGTH)},
-    "batches": {"batch_sampler": BatchSampler(RandomSampler(range(LENGTH)), 3, False)},
-    "buckets": {"batch_sampler": [[0, 4, 5], [1], [2, 3], [6, 7, 8, 9], [16, 10], [12, 13]]},
+ORDERS = {
+    name: make for name, make in SOURCES.items() if "sampler" in name or name in ("an order", "weights", "buckets")
 }
-ANY = pytest.mark.parametrize("options", ORDERS.values(), ids=ORDERS)
 
 
-def from_dataset(make: Maker, options: dict[str, Any], n: int, **others: Any) -> Any:
-    return make.from_dataset(Samples(LENGTH), num_processes=n, seed=1, **options, **others)
+@pytest.mark.slow  # what travels to new interpreters: test_same_batches.py, test_travelling_objects.py
+def test_spawned_workers_draw_the_same_order() -> None:
+    for name in ("a sampler with a generator", "a sampler that is told the epoch", "weights", "a batch sampler"):
+        with ORDERS[name](2, check=False, executor=LocalProcesses("spawn")) as spawned, ORDERS[name](0) as here:
+            assert prints(spawned) == prints(here)
 
 
-@ANY
-def test_two_epochs_are_the_same_for_any_workers(make: Maker, options: dict[str, Any]) -> None:
-    runs = []
-    for n in (0, 3):
-        augmenter = from_dataset(make, options, n)
-        epochs = [prints(augmenter), prints(augmenter)]
-        assert [len(epoch) for epoch in epochs] == [len(augmenter)] * 2
-        runs.append(epochs)
-    assert runs[0] == runs[1]
-    assert runs[0][0] != runs[0][1]
-
-
-@ANY
-def test_a_resume_in_mid_epoch_and_a_replay_give_what_a_whole_run_gives(make: Maker, options: dict[str, Any]) -> None:
-    whole = from_dataset(make, options, 0)
-    expected = [prints(whole), prints(whole)]
-    first = from_dataset(make, options, 2)
-    assert prints(first) + prints(take(first, 2)) == expected[0] + expected[1][:2]
-    resumed = from_dataset(make, options, 3)
-    resumed.load_state_dict(through_json(first.state_dict()))
-    assert prints(resumed) == expected[1][2:]
-    assert prints([resumed.replay(1, 1)]) == [expected[1][1]]
-
-
-@ANY
-def test_ranks_share_an_epoch_out(make: Maker, options: dict[str, Any]) -> None:
-    expected = prints(from_dataset(make, options, 0))
-    ranks = [prints(from_dataset(make, options, 2, rank=r, world_size=2, tail="uneven")) for r in (0, 1)]
-    assert [ranks[step % 2][step // 2] for step in range(len(expected))] == expected
-
-
-def test_spawned_workers_draw_the_same_order(make: Maker) -> None:
-    for name in ("own generator", "told the epoch", "weights", "batches"):
-        spawned = from_dataset(make, ORDERS[name], 2, executor=LocalProcesses("spawn"))
-        assert prints(spawned) == prints(from_dataset(make, ORDERS[name], 0))
-
-
-def test_a_state_of_another_sampler_is_refused(make: Maker) -> None:
-    states = {name: from_dataset(make, options, 0).state_dict() for name, options in ORDERS.items()}
-    for name, options in ORDERS.items():
-        from_dataset(make, options, 0).load_state_dict(states[name])
+def test_a_state_of_another_sampler_is_refused() -> None:
+    states = {name: order(0).state_dict() for name, order in ORDERS.items()}
+    for name, order in ORDERS.items():
+        order(0).load_state_dict(states[name])
     for name, other, named in [
-        ("random", "subset", "sampler"),
-        ("list", "told the epoch", "sampler"),
-        ("weights", "weighted", "weights"),
-        ("batches", "buckets", "batch_sampler"),
+        ("a sampler", "a sampler of a subset", "sampler"),
+        ("an order", "a sampler that is told the epoch", "sampler"),
+        ("weights", "a weighted sampler", "weights"),
+        ("a batch sampler", "buckets", "batch_sampler"),
     ]:
         with pytest.raises(StateMismatch, match=named):
-            from_dataset(make, ORDERS[name], 0).load_state_dict(states[other])
+            ORDERS[name](0).load_state_dict(states[other])
     with pytest.raises(StateMismatch, match="weights"):
-        from_dataset(make, {"batch_size": 3, "weights": [1] * LENGTH}, 0).load_state_dict(states["weights"])
+        ORDERS["weights"](0, weights=[1] * 17).load_state_dict(states["weights"])
 
 
 class Failing(Samples):
@@ -116,7 +57,7 @@ class Failing(Samples):
 
 
 def test_an_error_names_the_data_sets_index(make: Maker) -> None:
-    augmenter = make.from_dataset(Failing(LENGTH), batch_sampler=[[1, 2], [3, 7, 4]], num_processes=1, seed=1)
+    augmenter = make.from_dataset(Failing(17), batch_sampler=[[1, 2], [3, 7, 4]], num_processes=1, seed=1)
     with pytest.raises(BatchError) as raised:
         list(augmenter)
     assert list(raised.value.indices) == [7]

@@ -1,0 +1,195 @@
+"""Every kind of source: a batch is a pure function of (seed, epoch, step), whoever makes it, and ranks share its epochs out."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import DataLoaderFromDataset
+from batchgenerators.dataloading.dataset import Dataset
+from batchgenerators.examples.multithreaded_dataloading import DummyDLWithShuffle
+from torch.utils.data import (
+    BatchSampler,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    get_worker_info,
+)
+
+from detaug import DeterministicAugmenter, Skip
+from tests.processes.purity.ways import run_all_ways
+from tests.support.comparing import prints
+from tests.support.faults import RaisesAt
+from tests.support.loaders import IndexLoader, Noise, Samples, Walker
+from tests.support.loaders import RandomSampler as Sampler
+from tests.support.witness import without_witness
+
+LENGTH = 17
+
+
+class Reiterable:
+    """Makes a new generator for each pass."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for i in range(11):
+            yield {"i": i, "draw": random.random()}
+
+
+class OwnGenerator:
+    """Endless, without thread ids."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def __iter__(self) -> OwnGenerator:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        return {"draw": random.random(), "own": self.rng.random()}
+
+
+class UnevenStreams:
+    """Stream 0 ends at once, stream 1 after two turns, stream 2 after five."""
+
+    number_of_threads_in_multithreaded = 3
+
+    def set_thread_id(self, thread_id: int) -> None:
+        self.thread_id = thread_id
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter([(self.thread_id, turn) for turn in range((0, 2, 5)[self.thread_id])])
+
+
+class Sharded(IterableDataset[Any]):
+    """As torch's documentation has it: each worker takes its share; drawn from its seed and from the global generators."""
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        info = get_worker_info()
+        assert info is not None
+        own = random.Random(info.seed)
+        for index in range(info.id, LENGTH, info.num_workers):
+            yield {"index": index, "own": own.random(), "drawn": torch.rand(2)}
+
+
+class Told(SubsetRandomSampler):
+    """Its order depends on the epoch that it is told."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.indices = self.indices[epoch % 3 :] + self.indices[: epoch % 3]
+
+
+class Squares(Dataset):
+    """batchgenerators' kind."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        return {"index": int(item), "data": np.full((1, 2), item**2, np.float32)}
+
+
+class BadItems(IndexLoader):
+    """Some of its items cannot be read."""
+
+    def generate_train_batch(self) -> list[int]:
+        indices = super().generate_train_batch()
+        if {3, 11} & set(indices):
+            raise ValueError("voxel spacing is zero")
+        return indices
+
+
+def count() -> Iterator[int]:
+    yield from range(9)
+
+
+Build = Callable[..., DeterministicAugmenter]
+THE_SAME_EVERY_EPOCH = {
+    "a list",
+    "a function that makes a generator",
+    "streams of different lengths",
+    "items that are skipped",
+}
+
+
+def loader(make_loader: Callable[[], Any], transform: Any = None, **own: Any) -> Build:
+    return lambda num_processes, **options: DeterministicAugmenter(
+        make_loader(), transform, num_processes, **{"seed": 19, **own, **options}
+    )
+
+
+def data_set(make_data: Callable[[], Any] = lambda: Samples(LENGTH), **own: Any) -> Build:
+    return lambda num_processes, **options: DeterministicAugmenter.from_dataset(
+        make_data(), num_processes=num_processes, **{"seed": 19, **own, **options}
+    )
+
+
+SOURCES: dict[str, Build] = {
+    "any step": loader(Sampler, Noise(), batches_per_epoch=11, num_streams=4),
+    "streams": loader(Walker, Noise(), batches_per_epoch=11, num_streams=4),
+    "an endless iterator with a generator of its own": loader(OwnGenerator, batches_per_epoch=11, num_streams=4),
+    "a finite DataLoader in three streams": loader(lambda: IndexLoader(21, 2, 3, return_incomplete=True)),
+    "a shuffled one without a seed": loader(lambda: IndexLoader(21, 2, 3, None)),
+    "a loader that shuffles by itself": loader(lambda: DummyDLWithShuffle(3), batches_per_epoch=11),
+    "a loader from batchgenerators' data set": loader(
+        lambda: DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=True)
+    ),
+    "a list": loader(lambda: [*range(9)], num_streams=1),
+    "an iterable": loader(Reiterable, num_streams=1),
+    "a function that makes a generator": loader(lambda: functools.partial(count), num_streams=1),
+    "streams of different lengths": loader(UnevenStreams),
+    "errors that are skipped": loader(
+        lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)), batches_per_epoch=12, stateless=False, on_error=Skip()
+    ),
+    "items that are skipped": loader(lambda: BadItems(20, 2, 2, shuffle=False), on_error=Skip()),
+    "a data set": data_set(batch_size=2),
+    "an iterable data set": data_set(Sharded, batch_size=2, num_streams=3),
+    "a sampler": data_set(batch_size=3, sampler=RandomSampler(Samples(LENGTH))),
+    "a sampler with a generator": data_set(
+        batch_size=3, sampler=RandomSampler(range(LENGTH), generator=torch.Generator())
+    ),
+    "a sampler of a subset": data_set(batch_size=3, sampler=SubsetRandomSampler(range(3, 16))),
+    "a weighted sampler": data_set(batch_size=3, sampler=WeightedRandomSampler([*range(LENGTH)], 14)),
+    "a sampler that is told the epoch": data_set(batch_size=3, sampler=Told([*range(LENGTH)])),
+    "an order": data_set(batch_size=3, sampler=[*range(LENGTH), 3, 2, 1]),
+    "weights": data_set(batch_size=3, weights=np.arange(LENGTH)),
+    "a batch sampler": data_set(batch_sampler=BatchSampler(RandomSampler(range(LENGTH)), 3, False)),
+    "buckets": data_set(batch_sampler=[[0, 4, 5], [1], [2, 3], [6, 7, 8, 9], [16, 10], [12, 13]]),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(source: str) -> None:
+    found = run_all_ways(lambda num_processes: SOURCES[source](num_processes, check=int(not num_processes)))
+    for batches in found.batches.values():
+        batches.update({key: without_witness(batch) for key, batch in batches.items()})
+    assert not [words for words in found.words if "voxel spacing is zero" not in words]
+    assert found.different() == []
+    assert set(found.batches["0 workers"]) == set(found.batches["2 workers"])
+    epochs = [prints(found.epoch("0 workers", epoch)) for epoch in (0, 2)]
+    assert min(map(len, epochs)) > 3
+    assert (epochs[0] == epochs[1]) == (source in THE_SAME_EVERY_EPOCH)
+
+
+def by_step(augmenter: DeterministicAugmenter) -> dict[int, str]:
+    """An epoch's batches."""
+    found = {}
+    for batch in augmenter:
+        found[augmenter._schedule.taken.step] = prints([batch])[0]
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_ranks_share_every_epoch_out(source: str) -> None:
+    whole = SOURCES[source](0)
+    expected = [by_step(whole), by_step(whole)]
+    ranks = [SOURCES[source](0, rank=rank, world_size=3, tail="uneven") for rank in range(3)]
+    for epoch in expected:
+        shares = [by_step(augmenter) for augmenter in ranks]
+        assert [{step % 3 for step in share} <= {rank} for rank, share in enumerate(shares)] == [True] * 3
+        assert {step: print_ for share in shares for step, print_ in share.items()} == epoch
