@@ -5,7 +5,6 @@ A folder's conftest imports the fixtures that its tests want.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,32 +19,21 @@ START_METHODS = ("fork", "spawn", "forkserver")
 
 
 #: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
-SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_bad_input"}
+SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects"}
 
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:
     """Mark as slow what repeats the claim of another case.
 
     forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only. So do most
-    of spawn's, each of which starts several interpreters that import torch. Of several numbers of workers one is usual, the
-    largest: that the number changes nothing is what `test_same_batches` and `test_nnunet_loader` show."""
-    ours = [item for item in items if item.path.parent.name == "acceptance"]
-    numbers: defaultdict[str, set[int]] = defaultdict(set)
-    for item in ours:
-        numbers[_test_of(item)].add(_number_of_workers(item))
-    for item in ours:
-        if _number_of_workers(item) not in (0, max(numbers[_test_of(item)])) and item.path.stem not in EVERY_NUMBER:
-            item.add_marker(pytest.mark.slow)
+    of spawn's, each of which starts several interpreters that import torch."""
     for item in items:
-        parameters = getattr(item, "callspec", None)
-        values = [] if parameters is None else [each for each in parameters.params.values() if isinstance(each, str)]
-        rarely = item.path.stem not in SPAWN_ALWAYS or (parameters is not None and parameters.params.get("n") in (1, 5))
-        if "forkserver" in values or ("spawn" in values and rarely):
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        rarely = item.path.stem not in SPAWN_ALWAYS or parameters.get("n") in (1, 5)
+        methods = [each for each in parameters.values() if isinstance(each, str)]
+        if "forkserver" in methods or ("spawn" in methods and rarely):
             item.add_marker(pytest.mark.slow)
 
-
-#: Where every number of workers is run.
-EVERY_NUMBER = {"test_same_batches", "test_nnunet_loader"}
 
 #: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where they are made without
 #: workers only: a check of a worker's batch costs a process, and `tests/processes/purity` is about those.
@@ -59,15 +47,6 @@ ABOUT_THE_END = {
     "test_printing_threads",
     "test_preemption",
 }
-
-
-def _test_of(item: pytest.Item) -> str:
-    return item.nodeid.partition("[")[0]
-
-
-def _number_of_workers(item: pytest.Item) -> int:
-    number = item.callspec.params.get("n") if hasattr(item, "callspec") else None
-    return number if isinstance(number, int) else 0
 
 
 def workers(number: int, start_method: str) -> LocalProcesses | None:

@@ -22,7 +22,7 @@ def flat(batches: Any) -> list[int]:
     return [index for batch in batches for index in batch]
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 4])
+@pytest.mark.parametrize("n", [0, 4])
 def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) -> None:
     augmenter = make(DummyDL(4), None, n, 1, None, False, seed=1)
     for _ in range(3):
@@ -153,7 +153,7 @@ class ThreadIdReporter(DummyDL):
         return super().generate_train_batch(), self.thread_id
 
 
-@pytest.mark.parametrize("n", [0, 2, 3])
+@pytest.mark.parametrize("n", [0, 3])
 def test_thread_id_is_the_stream(make: Maker, n: int) -> None:
     augmenter = make(ThreadIdReporter(3), None, n, seed=1)
     assert list(augmenter) == [(i, i % 3) for i in range(100)]

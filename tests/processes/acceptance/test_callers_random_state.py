@@ -100,7 +100,7 @@ class DrawsUnevenly(SlimDataLoaderBase):
         return batch
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 def test_all_three_global_generators_are_reseeded_for_every_batch(make: Maker, n: int) -> None:
     runs = []
     for _ in range(2):

@@ -45,7 +45,7 @@ class TransformAsks:
 OPTIONS: dict[str, Any] = {"seed": 31, "num_streams": 3, "batches_per_epoch": 7}
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 def test_loader_and_transform_know_epoch_and_step(make: Maker, mark: str, n: int) -> None:
     augmenter = make(Asks(), TransformAsks(), n, **OPTIONS)
     for epoch in range(2):

@@ -87,7 +87,7 @@ LOOPS: dict[str, Callable[[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("loader", OF_FOUR)
-@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("n", [0, 3])
 def test_no_epoch_is_empty_however_it_is_taken(make: Maker, loader: str, n: int) -> None:
     make_loader, options = OF_FOUR[loader]
 
@@ -212,16 +212,6 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
     for epoch in range(3):
         for step in range(5):
             assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1, "and it is not made again"
-
-
-def test_no_more_than_the_window_is_made_ahead(make: Maker, tmp_path: Path) -> None:
-    augmenter = make(Recorder(str(tmp_path)), None, 2, 3, seed=3, check=False)
-    take(augmenter, 4)
-    wait_until(lambda: len(list(tmp_path.glob("0-8-*"))) == 1, "the window of 2 + 3 steps fills up")
-    # What would be made too many cannot be waited for; the files are looked at twice, some batches later.
-    assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 9
-    take(augmenter, 3)
-    assert max(int(p.name.split("-")[1]) for p in tmp_path.iterdir()) <= 12
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

