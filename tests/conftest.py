@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from detaug.engine.checking import hash_order
 from tests.support.augmenters import mark_rare_cases
 from tests.support.cheap_forks import freeze_objects, use_huge_pages
 
@@ -80,3 +82,10 @@ def forks(test: pytest.Item | pytest.FixtureRequest) -> bool:
 def what_other_files_left_in_huge_pages(request: pytest.FixtureRequest) -> None:
     if forks(request):
         use_huge_pages()
+
+
+@pytest.fixture(autouse=True)
+def no_interpreter_with_another_hash_seed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not the subject: every run that takes half a second would start one, which imports torch for seconds."""
+    if request.path.stem != "test_hash_order":
+        monkeypatch.setattr(hash_order, "_START_AFTER", math.inf)
