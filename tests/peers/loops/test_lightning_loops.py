@@ -101,7 +101,7 @@ def test_a_loader_made_anew_for_each_epoch_goes_on_with_the_next() -> None:
     assert module.trained == REFERENCE[:3]
 
 
-@pytest.mark.parametrize("steps", [1, 6, 8, 12, 13])
+@pytest.mark.parametrize("steps", [*(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 6, 13)), 8, 12])
 def test_a_checkpoint_in_mid_epoch_or_at_its_end_goes_on(tmp_path: Path, steps: int) -> None:
     saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
     whole = fit(callbacks=[saving])
@@ -115,7 +115,7 @@ def test_a_checkpoint_made_at_an_epochs_end_goes_on_with_the_next(tmp_path: Path
     assert fit(tmp_path / "epoch=0.ckpt").trained == REFERENCE[1:3]
 
 
-@pytest.mark.parametrize("steps", [3, 4, 6])
+@pytest.mark.parametrize("steps", [pytest.param(3, marks=pytest.mark.slow), 4, 6])
 def test_a_checkpoint_of_limited_epochs_goes_on(tmp_path: Path, steps: int) -> None:
     saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
     fit(callbacks=[saving], limit_train_batches=4)
