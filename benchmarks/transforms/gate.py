@@ -45,12 +45,12 @@ def _measure(
     arrays = {"image": sample[0], "segmentation": sample[1]}
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
     generator = SeedTree(peers.SEED).generator
-    check_params, calls = gate.check_params, []
+    checked, calls = gate.checked, []
 
-    def noted(transform: Any, params: Any, shapes_of: Callable[[], Any], *more: Any) -> bool:
+    def noted(transform: Any, params: Any, shapes_of: Callable[[], Any], *more: Any) -> Any:
         found = shapes_of()
         calls.append((transform, params, lambda: dict(found), *more))
-        return check_params(transform, params, shapes_of, *more)
+        return checked(transform, params, shapes_of, *more)
 
     seconds: dict[str, list[float]] = {"checks": [], "samples": []}
     pipeline.warm_up()
@@ -59,10 +59,10 @@ def _measure(
         for draw in range(number * 10, number * 10 + 10):
             params = pipeline.sample(generator(0, draw), shapes)
             calls.clear()
-            gate.check_params = noted
+            gate.checked = noted
             pipeline.apply(arrays, params)
-            gate.check_params = check_params
-            checks += _fastest(lambda: [check_params(*each) for each in calls], 20)
+            gate.checked = checked
+            checks += _fastest(lambda: [checked(*each) for each in calls], 20)
             samples += _fastest(lambda draw=draw: pipeline(**arrays, rng=generator(0, draw)), 4)
         seconds["checks"].append(checks / 10)
         seconds["samples"].append(samples / 10)

@@ -15,9 +15,8 @@ from detaug.ledger.notes import differing, is_mute, prints_of
 from detaug.ledger.reading import records
 from detaug.remaking.pipelines import CannotRemake, Remaker
 from detaug.transforms import Transform
-from detaug.transforms.building.lazy_volumes import LazyVolume
 from detaug.transforms.building.stages import observed
-from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.building.workspace import LazyVolume, Workspace
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def watched(remaker: Remaker, epoch: int, step: int) -> tuple[Any, list[Stage]]:
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
             left = {name: each for name, each in workspace.present().items() if not isinstance(each, LazyVolume)}
-            stages.append(Stage(sample, stage.transform.described(stage.params)[0], prints_of(left)[0] or ""))
+            stages.append(Stage(sample, stage.transform.describe(stage.params), prints_of(left)[0] or ""))
 
     with observed(observe):
         return remaker.make(epoch, step), stages

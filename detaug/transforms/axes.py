@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import AXES, Given, Refused, check_params, distinct, for_each, integer, many, takes
+from detaug.transforms.building.gate import AXES, Given, Refused, checked, distinct, for_each, integer, many, takes
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
@@ -30,18 +29,6 @@ class AxisMap:
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
 
-    @classmethod
-    def identity(cls, dims: int) -> AxisMap:
-        return cls(tuple(range(dims)), (False,) * dims)
-
-    def then_flip(self, axis: int) -> AxisMap:
-        """Followed by a reversal of one axis."""
-        return AxisMap(self.order, tuple(f != (a == axis) for a, f in enumerate(self.flipped)))
-
-    def then_permute(self, order: Sequence[int]) -> AxisMap:
-        """Followed by an exchange of axes: axis a becomes what axis ``order[a]`` was."""
-        return AxisMap(tuple(self.order[a] for a in order), tuple(self.flipped[a] for a in order))
-
     def inverse(self) -> AxisMap:
         """The map that undoes this one."""
         order = sorted(range(len(self.order)), key=self.order.__getitem__)
@@ -51,11 +38,6 @@ class AxisMap:
         """The spatial shape of the result."""
         return tuple(source[axis] for axis in self.order)
 
-    def is_in_order(self) -> bool:
-        """Whether no axis is exchanged."""
-        return self.order == tuple(range(len(self.order)))
-
-    @lru_cache(maxsize=256)  # noqa: B019  (maps are small, and few)
     def changes(self, source: tuple[int, ...]) -> bool:
         """Whether any voxel of an array of that spatial shape goes elsewhere."""
         long = [axis for axis in self.order if source[axis] > 1]
@@ -111,8 +93,7 @@ class _Undone(_AxisTransform):
         return self._transform.axis_map(params, dims).inverse()
 
     def change(self, workspace: Workspace, params: Params) -> None:
-        check_params(self._transform, params, workspace.shapes)
-        self._rearranged(workspace, params)
+        self._rearranged(workspace, checked(self._transform, params, workspace.shapes))
 
 
 class Mirror(_AxisTransform):
@@ -139,10 +120,7 @@ class Mirror(_AxisTransform):
         self._rearranged(workspace, params)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        return _mirrored(tuple(params["axes"]), dims)
-
-    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return dict(shapes)
+        return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
 
 
 class Rot90(_AxisTransform):
@@ -192,16 +170,14 @@ class Rot90(_AxisTransform):
         self._rearranged(workspace, params)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        result = AxisMap.identity(dims)
+        order, flipped = list(range(dims)), [False] * dims
         for turns, plane in zip(params["num_rot_per_combination"], params["axis_combinations"], strict=True):
-            first, second = (int(axis) - 1 for axis in plane)
-            if turns % 2:
-                exchanged = list(range(dims))
-                exchanged[first], exchanged[second] = second, first
-                result = result.then_flip(second if turns % 4 == 1 else first).then_permute(exchanged)
-            elif turns % 4 == 2:
-                result = result.then_flip(first).then_flip(second)
-        return result
+            first, second = (axis - 1 for axis in plane)
+            for axis in ((), (second,), (first, second), (first,))[turns % 4]:
+                flipped[axis] = not flipped[axis]
+            for each in (order, flipped) if turns % 2 else ():
+                each[first], each[second] = each[second], each[first]
+        return AxisMap(tuple(order), tuple(flipped))
 
 
 def _check_order(given: Given, value: Any) -> None:
@@ -245,16 +221,11 @@ class TransposeAxes(_AxisTransform):
         self._rearranged(workspace, params)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
-        return AxisMap(tuple(int(axis) - 1 for axis in params["axis_order"][1:]), (False,) * dims)
-
-
-@lru_cache(maxsize=64)
-def _mirrored(wanted: tuple[int, ...], dims: int) -> AxisMap:
-    return AxisMap(tuple(range(dims)), tuple(axis in wanted for axis in range(dims)))
+        return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
-    if not wanted.is_in_order():
+    if wanted.order != tuple(range(len(wanted.order))):
         array = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in wanted.order))
         result = np.empty(array.shape, array.dtype)
         result[...] = np.flip(array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped))

@@ -41,8 +41,8 @@ class _Composition(Transform):
         for _, transform, own in self.applied(params):
             transform.apply_in(workspace, own)
 
-    def described(self, params: Params) -> list[str]:
-        return [line for _, transform, own in self.applied(params) for line in transform.described(own)]
+    def describe(self, params: Params) -> str:
+        return "\n".join(transform.describe(own) for _, transform, own in self.applied(params))
 
     def stages(self, params: Params) -> list[Stage]:
         return [
@@ -71,13 +71,6 @@ class _Composition(Transform):
     @property
     def kernels(self) -> Iterable[Kernel]:
         return [each for transform in self.parts() for each in transform.kernels]
-
-
-def _has_params_for_each(composition: Any, params: Any) -> bool:
-    if type(params) is not dict or len(params) != 1:
-        return False
-    own = params.get("transforms")
-    return type(own) is list and len(own) == len(composition.transforms)
 
 
 class Compose(_Composition):
@@ -128,7 +121,7 @@ class Compose(_Composition):
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
-    @takes(_has_params_for_each, transforms=many(anything, lambda given: len(given.transform.transforms)))
+    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -137,19 +130,12 @@ class Compose(_Composition):
             return [Stage((), self, params)]  # a subclass that does something else besides
         return super().stages(params)
 
-    def described(self, params: Params) -> list[str]:
+    def describe(self, params: Params) -> str:
         lines = [type(self).__name__]
         for (number,), transform, own in self.applied(params):
-            first, *rest = transform.described(own)
+            first, *rest = transform.describe(own).splitlines()
             lines += [f"{number + 1:4}  {first}", *(f"      {line}" for line in rest)]
-        return lines
-
-
-def _is_as_sampled(_: Any, params: Any) -> bool:
-    if type(params) is not dict:
-        return False
-    applied = params.get("apply_transform")
-    return (applied is False and len(params) == 1) or (applied is True and len(params) == 2 and "params" in params)
+        return "\n".join(lines)
 
 
 class RandomApply(_Composition):
@@ -167,11 +153,7 @@ class RandomApply(_Composition):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
-    @takes(
-        _is_as_sampled,
-        apply_transform=flag,
-        params=needed_if(lambda given: given.params["apply_transform"], anything),
-    )
+    @takes(apply_transform=flag, params=needed_if(lambda given: given.params["apply_transform"], anything))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -181,10 +163,10 @@ class RandomApply(_Composition):
     def applied(self, params: Params) -> list[Part]:
         return [((), self.transform, params["params"])] if params["apply_transform"] else []
 
-    def described(self, params: Params) -> list[str]:
-        if not params["apply_transform"]:
-            return [f"{type(self.transform).__name__}: not applied"]
-        return super().described(params)
+    def describe(self, params: Params) -> str:
+        return (
+            super().describe(params) if params["apply_transform"] else f"{type(self.transform).__name__}: not applied"
+        )
 
 
 class OneOf(_Composition):

@@ -10,8 +10,7 @@ import numpy as np
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
-from detaug.transforms.building.gate import check_params, each_axis, takes, whole_number
-from detaug.transforms.building.lazy_volumes import read_around
+from detaug.transforms.building.gate import checked, each_axis, takes, whole_number
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
@@ -70,11 +69,11 @@ def crop_in(
     """`crop_array` for what a workspace holds under a key; of a volume that is not read yet, it reads the crop only."""
     volume = workspace.lazy(key)
     if volume is not None and pad_mode != "reflect":
-        starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
-        window, lows = read_around(volume, starts, [start + n for start, n in zip(starts, size, strict=True)])
-        workspace.put(key, window)
-        if lows == starts and window.shape[1:] == tuple(size):
-            return  # nothing of it is padding
+        # of a crop beyond the volume at least the border's nearest voxels, which continue outwards as it does
+        space, starts = volume.shape[1:], [c - n // 2 for c, n in zip(center, size, strict=True)]
+        lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
+        highs = [min(max(low, s + w - 1) + 1, n) for low, s, w, n in zip(lows, starts, size, space, strict=True)]
+        workspace.put(key, volume.read(lows, highs))
         center = [c - low for c, low in zip(center, lows, strict=True)]
     array, is_view = crop_array(workspace[key], center, size, pad_mode, value)
     workspace.put(key, array, owned=not is_view or workspace.owns(key))
@@ -136,7 +135,7 @@ class _Crop(Transform):
 
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
         space = original_space(shapes, type(self).__name__)
-        check_params(self, params, lambda: shapes or {})
+        params = checked(self, params, lambda: shapes or {})
         return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
 
     def spatial_dims(self) -> int | None:

@@ -71,9 +71,6 @@ class ForeignTransform(Transform):
             mine = key in given and not isinstance(array, list) and np.shares_memory(array, given[key].numpy())
             workspace.put(key, array, owned=mine)
 
-    def how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
-        return f'pass ForeignTransform({self._name}, shapes_after=lambda shapes: {{"{key}": {shape}}})'
-
     @property
     def _name(self) -> str:
         return getattr(self.transform, "__qualname__", type(self.transform).__name__)

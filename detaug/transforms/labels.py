@@ -196,7 +196,7 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
     space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
     if len(space) < 2 or space["image"] != space["segmentation"]:
         raise ValueError(f"{name} needs an image and a segmentation of one spatial shape, got {space}")
-    return workspace.labels("segmentation")
+    return workspace.labels()
 
 
 def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:

@@ -15,7 +15,7 @@ from detaug.transforms.building.affine import Matrix, applied, identity, product
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import KEY, MATRIX, PLACE, check_params, each_axis, fields, number, optional, takes
+from detaug.transforms.building.gate import KEY, MATRIX, PLACE, checked, each_axis, fields, number, optional, takes
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
@@ -234,11 +234,6 @@ class SpatialTransform(Transform):
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
             return
         patch = self._patch_map(space, params, center)
-        start = patch.whole_voxel_shift()
-        if start is not None:
-            middle = [first + n // 2 for first, n in zip(start, self.patch_size, strict=True)]
-            crop_sample(workspace, middle, self.patch_size, *padding)
-            return
         if "keypoints" in workspace or "bbox" in workspace:
             move_points(workspace, len(space), patch.points_to_patch)
         window = self._read_needed(workspace, patch)
@@ -267,7 +262,7 @@ class SpatialTransform(Transform):
                 "p_elastic_deform=0"
             )
         space = original_space(shapes, type(self).__name__)
-        check_params(self, params, lambda: shapes or {})
+        params = checked(self, params, lambda: shapes or {})
         center = params["center_location_in_pixels"]
         if params["affine"] is None:
             return [undone_crop(self.patch_size, [math.floor(c) for c in center], space)]
@@ -286,10 +281,10 @@ class SpatialTransform(Transform):
             return None
         modes = dict.fromkeys(IMAGE_KEYS, (self.mode_image, self.padding_mode_image))
         modes["segmentation"] = (self.mode_seg, self.border_mode_seg)
-        region = patch.region([modes[key] for key in volumes])
+        starts, stops = patch.region([modes[key] for key in volumes])
         for key, volume in volumes.items():
-            workspace.put(key, volume.read_parts(region.starts, region.stops, region.between))
-        return region.starts, [stop - start for start, stop in zip(region.starts, region.stops, strict=True)]
+            workspace.put(key, volume.read(starts, stops))
+        return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.patch_size)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.nnunet.loading.opened_files import reading
-from detaug.transforms.building.lazy_volumes import Between, LazyVolume
+from detaug.transforms.building.workspace import LazyVolume
 
 
 class CasePatch(LazyVolume):
@@ -42,26 +42,6 @@ class CasePatch(LazyVolume):
         array = np.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
         self._read_into(array, starts, stops)
         return array
-
-    def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        if self._flat:
-            return self.read(starts, stops)
-        array = np.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
-        for first, last in self._layers(starts[0], stops[0]):
-            lows, highs = between(first, last)
-            if all(low < high for low, high in zip(lows, highs, strict=True)):
-                part = (slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
-                self._read_into(array[(slice(None), *part)], lows, highs)
-        return array
-
-    def _layers(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Planes in parts as thick as the stored arrays' blocks, which are read as a whole."""
-        thickness = max(stored.blocks[-3] for stored in self._stored)
-        first = start
-        while first < stop:
-            last = min(first + thickness - (first + self._starts[0]) % thickness, stop)
-            yield first, last
-            first = last
 
     def _read_into(self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> None:
         if self._flat:

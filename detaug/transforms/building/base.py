@@ -37,8 +37,8 @@ _DEFERRED = "deferred_key"
 class Transform:
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
 
-    Subclasses implement `change`; those that have params also `draw`, those whose output has another shape than their
-    input also `output_shapes`, those that call compiled functions also `kernels`.
+    Subclasses implement `change`, and `draw` if they have params, `output_shapes` if they change shapes, `undo` if they move
+    voxels, `kernels` if they call compiled functions.
 
     Attributes:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
@@ -123,12 +123,24 @@ class Transform:
         return made, _with_drawn(params, drawn)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
-        """Apply params to what is in a workspace.
+        """Apply params in a workspace.
 
         Raises:
             As `detaug.transforms.building.gate.takes`. ValueError: the result has another shape than `output_shapes` said.
         """
-        _apply_and_compare(self, workspace, params)
+        if not isinstance(params, Mapping):
+            raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
+        if _DEFERRED in params:
+            # a user's callable wants the image: only now is there one
+            rng = draws.generator_of(params[_DEFERRED])
+            drawn = _drawn_by(self, rng, workspace.shapes(), {"image": workspace.get("image")})
+            workspace.record(params, drawn)
+            params = drawn
+        before = workspace.shapes()
+        self.change(workspace, params)
+        after = workspace.shapes()
+        if after != before or type(self).output_shapes is not Transform.output_shapes:
+            _compare_shapes(self, after, self.output_shapes(before, params))
 
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
@@ -173,19 +185,8 @@ class Transform:
 
     def describe(self, params: Params) -> str:
         """What these params do, for people: a line for each transform, and its params."""
-        return "\n".join(self.described(params))
-
-    def described(self, params: Params) -> list[str]:
-        """The lines of `describe`."""
         shown = "drawn from the image when it is there" if _DEFERRED in params else shown_params(params)
-        return [f"{type(self).__name__}: {shown}" if shown else type(self).__name__]
-
-    def how_to_announce(self, key: str, shape: tuple[int, ...]) -> str:
-        """What to write where an array came out with another shape than `output_shapes` said."""
-        return (
-            f"give {type(self).__name__} the method def output_shapes(self, shapes, params): "
-            f'return {{**shapes, "{key}": {shape}}}'
-        )
+        return f"{type(self).__name__}: {shown}" if shown else type(self).__name__
 
     def __repr__(self) -> str:
         return as_written(self)
@@ -219,26 +220,14 @@ def _applied(
     return by_role(arrays, roles, transformed)
 
 
-def _apply_and_compare(transform: Transform, workspace: Workspace, params: Params) -> None:
-    if type(params) is not dict and not isinstance(params, Mapping):
-        raise TypeError(f"params of {type(transform).__name__} must be a dict, as sample gives it, got {params!r}")
-    if _DEFERRED in params:
-        # a user's callable wants the image: only now is there one
-        rng = draws.generator_of(params[_DEFERRED])
-        drawn = _drawn_by(transform, rng, workspace.shapes(), {"image": workspace.get("image")})
-        workspace.record(params, drawn)
-        params = drawn
-    before = workspace.shapes()
-    transform.change(workspace, params)
-    after = workspace.shapes()
-    if after == before and type(transform).output_shapes is Transform.output_shapes:
-        return
-    announced = transform.output_shapes(before, params)
+def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> None:
     for key in VOXEL_KEYS:
         if key in after and announced.get(key) is not None and after[key] != tuple(announced[key]):
             raise ValueError(
                 f"{type(transform).__name__} gave {key} of shape {after[key]}, but {tuple(announced[key])} was expected, and "
-                f"the params of later transforms are drawn for that: {transform.how_to_announce(key, after[key])}"
+                "the params of later transforms are drawn for that. A ForeignTransform gets the argument shapes_after=lambda "
+                f'shapes: {{"{key}": {after[key]}}}; else give {type(transform).__name__} the method def '
+                f'output_shapes(self, shapes, params): return {{**shapes, "{key}": {after[key]}}}'
             )
 
 

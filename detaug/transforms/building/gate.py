@@ -29,14 +29,13 @@ LARGEST_EXPONENT = 64.0
 
 
 class Given:
-    """What is checked, and of what it may depend: the transform, its params, and the arrays' shapes."""
+    """What a check may depend on: the transform, its params, and the arrays' shapes."""
 
-    __slots__ = ("_shape", "_shapes", "is_plain", "params", "transform")
+    __slots__ = ("_shape", "_shapes", "params", "transform")
 
     def __init__(self, transform: Any, params: Any, shapes: Callable[[], Mapping[str, Any]]) -> None:
         self.transform, self.params, self._shapes = transform, params, shapes
         self._shape: tuple[int, ...] | None = None
-        self.is_plain = True  # no NumPy numbers: those of few bits overflow in what is computed of them
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
@@ -49,7 +48,7 @@ class Given:
         return len(self.shape()) - 1
 
 
-#: Raises `Refused` where the value is not what it checks for.
+#: Raises `Refused` where the value is not what it checks for. It knows Python's own numbers, lists and tuples only.
 Check = Callable[[Given, Any], None]
 Length = int | Callable[[Given], int]
 
@@ -62,32 +61,21 @@ class Refused(Exception):
         self.kind, self.path = kind, ""
 
 
-def _is_empty(_: Any, params: Any) -> bool:
-    return type(params) is dict and not params
-
-
-def takes(usual: Callable[[Any, Any], bool] | None = None, /, **checks: Check) -> Callable[[Callable[..., None]], Any]:
+def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     """For `Transform.change`: the params that it takes, all of them, and what each may be.
 
-    ``usual``: whether params of a transform are those that most samples have, which need no look.
-
-    A subclass with a `change` of its own may hand over further ones.
+    NumPy's numbers and arrays count as Python's numbers and lists, and are these in `change`. A subclass with a `change`
+    of its own may hand over further params.
 
     Raises:
         KeyError: one is missing. IndexError: a channel that there is not. TypeError, ValueError: any other value that a check
             refuses, and a param that the transform does not know.
     """
 
-    if not checks:
-        usual = _is_empty
-
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            is_usual = usual is not None and usual(self, params)
-            if not is_usual and not check_params(self, params, workspace.shapes, checks, type(self).change is gated):
-                params = _as_plain(params)
-            change(self, workspace, params)
+            change(self, workspace, checked(self, params, workspace.shapes, checks, type(self).change is gated))
 
         gated.checks = checks  # type: ignore[attr-defined]
         return gated
@@ -95,25 +83,30 @@ def takes(usual: Callable[[Any, Any], bool] | None = None, /, **checks: Check) -
     return decorate
 
 
-def check_params(
+def checked(
     transform: Any,
     params: Any,
     shapes: Callable[[], Mapping[str, Any]],
     checks: Mapping[str, Check] | None = None,
     alone: bool = True,
-) -> bool:
-    """See that params are what the transform's `change` takes; raises as `takes`. Whether they are plain Python.
+) -> Any:
+    """Params as the transform's `change` gets them; raises as `takes`.
 
     Args:
         shapes: gives those of the arrays.
         checks: None: those of the transform's class.
         alone: there may be no others.
     """
+    if checks is None:
+        checks = type(transform).change.checks
     try:
-        wanted = type(transform).change.checks if checks is None else checks
-        given = Given(transform, params, shapes)
-        _check_fields(wanted, given, params, alone)
-        return given.is_plain
+        _check_fields(checks, Given(transform, params, shapes), params, alone)
+        return params
+    except Refused:
+        params = _as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
+    try:
+        _check_fields(checks, Given(transform, params, shapes), params, alone)
+        return params
     except Refused as refused:
         text = f"{type(transform).__name__}: params{refused.path} {refused}"
         if refused.kind is KeyError:
@@ -125,7 +118,7 @@ def _as_plain(value: Any) -> Any:
     """The same in Python's own numbers and lists."""
     if isinstance(value, Mapping):
         return {name: _as_plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
+    if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
         return [_as_plain(each) for each in value]
     for kind, wanted in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
         if isinstance(value, kind):
@@ -134,7 +127,7 @@ def _as_plain(value: Any) -> Any:
 
 
 def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: bool = True) -> None:
-    if type(value) is not dict and not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
     found, name = 0, ""
     try:
@@ -173,66 +166,43 @@ def anything(_: Given, value: Any) -> None:
 
 def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | None = None) -> Check:
     """A number from least (or above another) to most, both included; always finite."""
+    allowed = f"be a number from {least:g} to {most:g}"
     if above is not None:
-        least = math.nextafter(above, math.inf)
-    allowed = (
-        "be a finite number" if (least, most) == (-_LARGEST, _LARGEST) else f"be a number from {least:g} to {most:g}"
-    )
-    if above is not None:
-        allowed = f"be greater than {above:g} and at most {most:g}"
+        least, allowed = math.nextafter(above, math.inf), f"be greater than {above:g} and at most {most:g}"
+    elif (least, most) == (-_LARGEST, _LARGEST):
+        allowed = "be a finite number"
 
-    def check(given: Given, value: Any) -> None:
-        if type(value) is float and least <= value <= most:
-            return  # nearly always
-        if type(value) is not float:
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-                raise _wrong(TypeError, allowed, value)
-            given.is_plain &= type(value) is int
-            try:
-                value = float(value)
-            except OverflowError:
-                raise _wrong(ValueError, allowed, value) from None
-        if not least <= value <= most:
+    def check(_: Given, value: Any) -> None:
+        if type(value) is not float and type(value) is not int:
+            raise _wrong(TypeError, allowed, value)
+        if not least <= value <= most:  # also true for NaN
             raise _wrong(ValueError, allowed, value)
 
     return check
 
 
-def integer(least: int = 0, most: Length = _LARGEST_INTEGER) -> Check:
+def integer(least: int = 0, most: Length = _LARGEST_INTEGER, kind: str = "an integer") -> Check:
     """An integer from least to most, both included."""
 
     def check(given: Given, value: Any) -> None:
         highest = most(given) if callable(most) else most
-        _check_integer(given, value, least, highest, "be an integer")
+        if type(value) is not int:
+            raise _wrong(TypeError, f"be {kind} from {least} to {highest}", value)
+        if not least <= value <= highest:
+            raise _wrong(ValueError, f"be {kind} from {least} to {highest}", value)
 
     return check
 
 
 def whole_number(least: int, most: int) -> Check:
     """An integer, or a number that is equal to one."""
-
-    def check(given: Given, value: Any) -> None:
-        if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
-            value = int(value)
-        _check_integer(given, value, least, most, "be a whole number")
-
-    return check
+    check = integer(least, most, "a whole number")
+    return lambda given, value: check(given, int(value) if type(value) is float and value.is_integer() else value)
 
 
-def _check_integer(given: Given, value: Any, least: int, most: int, kind: str) -> None:
-    if type(value) is int and least <= value <= most:
-        return
-    given.is_plain = False
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise _wrong(TypeError, f"{kind} from {least} to {most}", value)
-    if not least <= int(value) <= most:
-        raise _wrong(ValueError, f"{kind} from {least} to {most}", value)
-
-
-def flag(given: Given, value: Any) -> None:
+def flag(_: Given, value: Any) -> None:
     """True or False."""
-    given.is_plain &= value is True or value is False
-    if value is not True and value is not False and not isinstance(value, np.bool_):
+    if type(value) is not bool:
         raise _wrong(TypeError, "be True or False", value)
 
 
@@ -263,27 +233,20 @@ def fields(**checks: Check) -> Check:
 
 
 def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check:
-    """A list (a tuple, an array) with as many elements as are wanted, each of which a check takes."""
+    """A list with as many elements as are wanted, each of which a check takes."""
 
     def check_all(given: Given, value: Any) -> None:
-        wanted = length(given) if callable(length) else length
-        if type(value) is list and len(value) >= least and (wanted is None or len(value) == wanted):
-            if check is anything:
-                return
-        elif not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
+        if not isinstance(value, (list, tuple)):
             raise _wrong(TypeError, "be a list", value)
-        given.is_plain &= not isinstance(value, np.ndarray)
+        wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
-        if check is anything:
-            return
         if len(value) < least:
             raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
         place = 0
         try:
-            for each in value:
-                check(given, each)
-                place += 1
+            for place in range(len(value)):
+                check(given, value[place])
         except Refused as refused:
             refused.path = f"[{place}]{refused.path}"
             raise
@@ -328,42 +291,27 @@ def none_without_channels(check: Check) -> Check:
 
 def distinct(check: Check) -> Check:
     """What a check takes, without repetition."""
-
-    def check_all(given: Given, value: Any) -> None:
-        check(given, value)
-        if len(value) > 1 and len(set(value)) != len(value):
-            raise _wrong(ValueError, "not have an element twice", value)
-
-    return check_all
+    return _where(check, lambda value: len(set(value)) == len(value), "not have an element twice")
 
 
 def rising(check: Check) -> Check:
     """What a check takes, none less than the one before."""
+    return _where(check, lambda value: all(a <= b for a, b in itertools.pairwise(value)), "rise")
 
+
+def _where(check: Check, holds: Callable[[Any], bool], allowed: str) -> Check:
     def check_all(given: Given, value: Any) -> None:
         check(given, value)
-        if any(after < before for before, after in itertools.pairwise(value)):
-            raise _wrong(ValueError, "rise", value)
+        if not holds(value):
+            raise _wrong(ValueError, allowed, value)
 
     return check_all
 
 
-def channel(given: Given, value: Any) -> None:
+def channel(given: Given, value: Any, least: int = 0) -> None:
     """A channel of the image."""
-    _check_channel(given, value, 0)
-
-
-def channel_from_either_end(given: Given, value: Any) -> None:
-    """A channel of the image; -1 is the last one."""
-    _check_channel(given, value, -given.shape()[0])
-
-
-def _check_channel(given: Given, value: Any, least: int) -> None:
     count = given.shape()[0]
-    if type(value) is int and least <= value < count:
-        return
-    given.is_plain = False
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+    if type(value) is not int:
         raise _wrong(TypeError, f"be a channel, {least} to {count - 1}", value)
     if not least <= value < count:
         raise Refused(
@@ -371,11 +319,9 @@ def _check_channel(given: Given, value: Any, least: int) -> None:
         )
 
 
-def axis(given: Given, value: Any) -> None:
-    """A spatial axis."""
-    dims = given.dims()
-    if type(value) is not int or not 0 <= value < dims:
-        _check_integer(given, value, 0, dims - 1, "be a spatial axis")
+def channel_from_either_end(given: Given, value: Any) -> None:
+    """A channel of the image; -1 is the last one."""
+    channel(given, value, -given.shape()[0])
 
 
 def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
@@ -385,6 +331,8 @@ def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
     )
 
 
+#: A spatial axis.
+axis = integer(0, lambda given: given.dims() - 1, "a spatial axis")
 #: Channels of the image, each once.
 CHANNELS = distinct(many(channel))
 #: Spatial axes, each once.

@@ -78,7 +78,7 @@ def as_written(transform: Transform) -> str:
 
 
 def _has_transforms(value: Any) -> bool:
-    return isinstance(value, list) and any(hasattr(each, "described") for each in value)
+    return isinstance(value, list) and any(hasattr(each, "describe") for each in value)
 
 
 def indented(text: str) -> str:

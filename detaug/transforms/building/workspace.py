@@ -1,15 +1,14 @@
-"""The arrays that transforms work on: NumPy inside, and which of them may be written to."""
+"""The arrays that transforms work on: NumPy inside, which of them may be written to, and volumes that are read when needed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.transforms.building.checks import checked_array
-from detaug.transforms.building.lazy_volumes import LazyVolume
 
 # The keys whose values are arrays of shape (channels, *space).
 IMAGE_KEYS = ("image", "regression_target")
@@ -99,19 +98,16 @@ class Workspace:
         self._owned.discard(key)
 
     def image(self, key: str = "image") -> np.ndarray:
-        """The image as a C-contiguous float32 array, to be read: what is not owned is read-only."""
-        return self._to_read(key)
-
-    def labels(self, key: str = "segmentation") -> np.ndarray:
-        """The array as a C-contiguous one of its own dtype, to be read: what is not owned is read-only."""
-        return self._to_read(key)
-
-    def _to_read(self, key: str) -> np.ndarray:
+        """The array as `contiguous` has it, to be read: what is not owned is read-only."""
         array = self.contiguous(key)
         if key not in self._owned and array.flags.writeable:
             array = array.view()
             array.flags.writeable = False
         return array
+
+    def labels(self) -> np.ndarray:
+        """The segmentation as `image` gives an image, in its own dtype."""
+        return self.image("segmentation")
 
     def contiguous(self, key: str) -> np.ndarray:
         """The array itself, C-contiguous (and float32 if it is an image); not to be written to unless it is owned."""
@@ -159,20 +155,17 @@ class Workspace:
         """
         if not chosen:
             return
-        self.check_channels(chosen, key)
         source, destination = self.source_and_destination(key)
+        for c in chosen:
+            if not 0 <= c < len(source):
+                raise IndexError(
+                    f"params name channel {c}, but {key} has {len(source)} channel(s): 0 to {len(source) - 1}"
+                )
         for c in range(len(source)):
             if c in chosen:
                 yield c, source[c], destination[c]
             elif destination is not source:
                 destination[c] = source[c]
-
-    def check_channels(self, chosen: Collection[int], key: str = "image") -> None:
-        """See that the array has these channels; raises as `chosen_channels`."""
-        count = len(self[key]) if chosen else 0
-        for c in chosen:
-            if not 0 <= c < count:
-                raise IndexError(f"params name channel {c}, but {key} has {count} channel(s): 0 to {count - 1}")
 
     def result(self) -> dict[str, Any]:
         """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.
@@ -212,3 +205,47 @@ def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(value, int):
             shapes[key] = value
     return shapes
+
+
+class LazyVolume:
+    """An array (C, X, Y, Z) or (C, X, Y) that is somewhere else: in a compressed file, in part beyond an image's border.
+
+    It may stand for ``image``, ``regression_target`` or ``segmentation`` in a sample. `SpatialTransform` and the crops
+    read the part that they need; any other transform reads all of it.
+
+    Attributes:
+        shape: with the channels in front.
+        dtype: of what `read` gives.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        """All channels of the voxels ``starts`` to ``stops`` (excluded), one number per spatial axis, within the shape.
+
+        Returns:
+            (C, *extents), C-contiguous, that nothing else holds.
+        """
+        raise NotImplementedError
+
+    def read_all(self) -> np.ndarray:
+        """The whole array, C-contiguous, that nothing else holds."""
+        return self.read([0] * (len(self.shape) - 1), self.shape[1:])
+
+    def planes_as_channels(self) -> LazyVolume:
+        """(C, X, Y, Z) as (C · X, Y, Z), channel c's plane x being number ``c · X + x``."""
+        return _Planes(self)
+
+
+class _Planes(LazyVolume):
+    def __init__(self, volume: LazyVolume) -> None:
+        channels, planes, *plane = volume.shape
+        self._volume = volume
+        self.shape = (channels * planes, *plane)
+        self.dtype = volume.dtype
+
+    def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        planes = self._volume.shape[1]
+        array = self._volume.read([0, *starts], [planes, *stops])
+        return array.reshape(self.shape[0], *array.shape[2:])

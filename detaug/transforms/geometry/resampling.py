@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,67 +29,8 @@ TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHES
 
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 _FIXED_POINT_STEPS = 50
+# Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
 _REACH = 4
-
-
-@dataclass(frozen=True)
-class Region:
-    """A box of a source outside of which no voxel is read, and what is read between two of its planes.
-
-    Attributes:
-        starts, stops: the box, voxels, `stops` excluded.
-        corners: those of the patch in the source, and how far from a point voxels are read for it; None: all of the box.
-            Corner n is at the far end of axis a where n has bit a.
-    """
-
-    starts: list[int]
-    stops: list[int]
-    corners: tuple[list[list[float]], list[int]] | None
-
-    def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """The part of the box, as `starts` and `stops`, outside of which no voxel of the planes ``first`` to ``last``
-        (excluded) is read. Where none is, it is empty.
-
-        Those voxels are read for points near the planes. They fill a convex body, whose corners lie on the edges of the
-        patch.
-        """
-        starts, stops = [first, *self.starts[1:]], [last, *self.stops[1:]]
-        if self.corners is None:
-            return starts, stops
-        corners, reach = self.corners
-        # A point beyond the source may be brought back to its outermost plane.
-        low = first - reach[0] if first > self.starts[0] else -math.inf
-        high = last - 1 + reach[0] if last < self.stops[0] else math.inf
-        points = []
-        for n, a in enumerate(corners):
-            for axis in range(len(reach)):
-                if n >> axis & 1:
-                    continue
-                b = corners[n | 1 << axis]
-                lower, upper = (a, b) if a[0] <= b[0] else (b, a)
-                if upper[0] < low or lower[0] > high:
-                    continue
-                length = upper[0] - lower[0]
-                for end, plane in ((lower, low), (upper, high)):
-                    beyond = end[0] < low if end is lower else end[0] > high
-                    part = (plane - lower[0]) / length if beyond else 0.0
-                    points.append([p + part * (q - p) for p, q in zip(lower, upper, strict=True)] if beyond else end)
-        if not points:
-            return starts, [first, *self.starts[1:]]
-        within = _around(points, reach, self.starts, self.stops)
-        return [first, *within[0][1:]], [last, *within[1][1:]]
-
-
-def _around(
-    points: Sequence[Sequence[float]], reach: Sequence[int], starts: Sequence[int], stops: Sequence[int]
-) -> tuple[list[int], list[int]]:
-    """The smallest box of voxels around points and what is in reach of them, within another box, and not empty."""
-    lows, highs = [], []
-    for axis, (more, start, stop) in enumerate(zip(reach, starts, stops, strict=True)):
-        values = [point[axis] for point in points]
-        lows.append(min(max(math.floor(min(values)) - more, start), stop - 1))
-        highs.append(min(max(math.ceil(max(values)) + more + 1, lows[-1] + 1), stop))
-    return lows, highs
 
 
 class PatchMap:
@@ -145,37 +85,24 @@ class PatchMap:
         """What `resample` calls."""
         return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
-    def whole_voxel_shift(self) -> list[int] | None:
-        """The first voxel of the patch in the source, if the map is a crop that lies wholly within it; else None."""
-        if self._field is not None or self._matrix != identity(len(self._space)):
-            return None
-        starts = [math.floor(value) for value in self._offset]
-        if any(start != value for start, value in zip(starts, self._offset, strict=True)):
-            return None
-        inside = all(0 <= s <= n - p for s, n, p in zip(starts, self._space, self._patch, strict=True))
-        return starts if inside else None
-
-    def region(self, modes: Iterable[tuple[str, str]]) -> Region:
-        """What is read of the source.
+    def region(self, modes: Iterable[tuple[str, str]]) -> tuple[list[int], list[int]]:
+        """The box of the source outside of which no voxel is read: its first voxel and its last (excluded).
 
         Args:
             modes: mode and border mode of everything that will be resampled.
         """
-        space = self._space
         if any(border == "reflection" for _, border in modes):
-            return Region([0] * len(space), list(space), None)
-        # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
-        reach = [_REACH] * len(space)
-        if self._field is not None:
-            largest = self._field.magnitudes
-            for axis, row in enumerate(self._matrix):
-                reach[axis] += math.ceil(sum(abs(a) * m for a, m in zip(row, largest, strict=True)))
-        corners = [list(self._offset)]
-        for axis, extent in enumerate(self._patch):
-            step = [row[axis] * (extent - 1) for row in self._matrix]
-            corners += [[value + more for value, more in zip(corner, step, strict=True)] for corner in corners]
-        starts, stops = _around(corners, reach, [0] * len(space), space)
-        return Region(starts, stops, (corners, reach))
+            return [0] * len(self._space), list(self._space)
+        displaced = self._field.magnitudes if self._field is not None else [0.0] * len(self._space)
+        starts, stops = [], []
+        for n, row, offset in zip(self._space, self._matrix, self._offset, strict=True):
+            extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
+            bent = sum(abs(value) * most for value, most in zip(row, displaced, strict=True))
+            low = math.floor(offset + sum(min(0.0, e) for e in extents) - bent) - _REACH
+            high = math.ceil(offset + sum(max(0.0, e) for e in extents) + bent) + _REACH
+            starts.append(min(max(low, 0), n - 1))
+            stops.append(min(max(high, starts[-1]) + 1, n))
+        return starts, stops
 
     def resample(
         self,

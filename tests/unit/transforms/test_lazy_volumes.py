@@ -11,7 +11,7 @@ import pytest
 from detaug import SeedTree
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
-from detaug.transforms.building.lazy_volumes import Between, LazyVolume
+from detaug.transforms.building.workspace import LazyVolume
 
 
 class Recorded(LazyVolume):
@@ -26,17 +26,6 @@ class Recorded(LazyVolume):
         self.boxes.append((list(starts), list(stops)))
         inside = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
         return np.ascontiguousarray(self.array[(slice(None), *inside)]).copy()
-
-    def read_parts(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        """In layers of five planes; what is not to be looked at is NaN, or a label that there is not."""
-        extents = [b - a for a, b in zip(starts, stops, strict=True)]
-        array = np.full((self.shape[0], *extents), np.nan if self.dtype.kind == "f" else 77, self.dtype)
-        for first in range(starts[0], stops[0], 5):
-            lows, highs = between(first, min(first + 5, stops[0]))
-            if all(low < high for low, high in zip(lows, highs, strict=True)):
-                part = (slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
-                array[(slice(None), *part)] = self.read(lows, highs)
-        return array
 
     @property
     def part_read(self) -> float:
@@ -134,15 +123,6 @@ def test_a_small_turn_reads_little_more_than_the_patch() -> None:
     eager, late, volumes = both_ways(transform, sample((80, 80, 80)), 0)
     assert_same(eager, late)
     assert all(v.part_read < (36 / 80) ** 3 for v in volumes)
-
-
-def test_of_a_turned_patch_the_corners_of_the_box_around_it_are_not_read() -> None:
-    transform = SpatialTransform((40, 40, 40), 0, False, p_rotation=1, rotation=(0.5, 0.5))
-    eager, late, volumes = both_ways(transform, sample((90, 90, 90)), 0)
-    assert_same(eager, late)
-    for volume in volumes:
-        lows, highs = (np.array(ends) for ends in zip(*volume.boxes, strict=True))
-        assert volume.part_read * 90**3 < 0.65 * np.prod(highs.max(0) - lows.min(0))
 
 
 def test_arrays_beside_a_volume_are_read_as_always() -> None:
