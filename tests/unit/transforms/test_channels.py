@@ -70,18 +70,3 @@ def test_the_rest_of_the_segmentation_is_never_written_into_while_it_is_the_call
     result = both(**given, rng=RNG)
     assert torch.equal(given["segmentation"], before)
     assert not (result["segmentation"] == 2).any()
-
-
-def test_bad_arguments_are_refused():
-    with pytest.raises(IndexError, match="channel 3"):
-        MoveChannels(3, "image", "segmentation")(**sample(), rng=RNG)
-    with pytest.raises(IndexError, match="channel 2"):
-        MoveSegAsOneHotToData(2, (1,))(**sample(), rng=RNG)
-    with pytest.raises(ValueError, match="must be two of"):
-        MoveChannels(3, "image", "image")
-    with pytest.raises(ValueError, match="must be two of"):
-        MoveChannels(3, "image", "keypoints")
-    with pytest.raises(ValueError, match="no regression_target"):
-        MoveChannels(0, "regression_target", "image")(**sample(), rng=RNG)
-    with pytest.raises(ValueError, match="one spatial shape"):
-        MoveSegAsOneHotToData(0, (1,))(image=sample()["image"], rng=RNG)

@@ -111,18 +111,6 @@ def test_params_out_of_range_are_errors_that_name_transform_param_value_and_rang
     assert np.array_equal(image, before)
 
 
-def test_motion_along_an_axis_from_the_end_is_refused_and_leaves_the_callers_array() -> None:
-    transform, image = t.Motion(), volume()
-    before = image.copy()
-    params = transform.sample(rng(), {"image": image.shape})
-    params = json.loads(json.dumps(params))
-    for motion in params["motions"]:
-        motion["axis"] = -1
-    with pytest.raises(ValueError, match=r"Motion: params\['motions'\]\[0\]\['axis'\] must be a spatial axis .*-1"):
-        transform.apply({"image": image}, params)
-    assert np.array_equal(image, before)
-
-
 def test_params_of_a_larger_image_or_of_another_number_of_axes_do_no_harm() -> None:
     for name, make in EVERY.items():
         transform = make(3)

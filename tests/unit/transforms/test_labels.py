@@ -88,21 +88,3 @@ def test_a_label_that_the_dtype_cannot_hold_is_nowhere():
 def test_boolean_segmentations_work():
     seg = np.array([[[True, False]]])
     np.testing.assert_array_equal(RemoveLabel(1, 0)(segmentation=seg, rng=RNG)["segmentation"], [[[False, False]]])
-
-
-def test_bad_arguments_are_refused():
-    seg, image = np.zeros((1, 4, 4), np.int16), np.zeros((1, 4, 5), np.float32)
-    with pytest.raises(IndexError, match="channel 1"):
-        RemoveLabel(1, 0, 1)(segmentation=seg, rng=RNG)
-    with pytest.raises(IndexError, match="channel -2"):
-        ConvertSegmentationToRegions([1], -2)(segmentation=seg, rng=RNG)
-    with pytest.raises(ValueError, match="one spatial shape"):
-        MaskImage([0])(segmentation=seg, image=image, rng=RNG)
-    with pytest.raises(ValueError, match="leave nothing"):
-        DownsampleSegForDS([0.1])(segmentation=seg, rng=RNG)
-    with pytest.raises(ValueError, match="does not fit"):
-        DownsampleSegForDS([(0.5, 0.5, 0.5)])(segmentation=seg, rng=RNG)
-    with pytest.raises(ValueError, match="positive"):
-        DownsampleSegForDS([-1])
-    with pytest.raises(ValueError, match="finite"):
-        MaskImage([0], set_outside_to=float("nan"))

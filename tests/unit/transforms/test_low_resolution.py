@@ -112,27 +112,6 @@ def test_ignored_axes_keep_their_resolution():
     assert all(0.5 <= s < 1 for each in drawn for s in each[1:])
 
 
-def test_draws_are_synchronised_as_asked():
-    shapes = {"image": (3, 8, 9, 10)}
-
-    def scales(*synchronised):
-        return simulation((0.5, 1), *synchronised).sample(generator(), shapes)["scales"]
-
-    assert len({s for each in scales(False, False) for s in each}) == 9
-    assert [len(set(each)) for each in scales(False, True)] == [1, 1, 1]
-    assert len({tuple(each) for each in scales(True, False)}) == 1
-    assert len({s for each in scales(True, True) for s in each}) == 1
-
-
-def test_scales_are_even_and_channels_come_with_their_probability():
-    stats = pytest.importorskip("scipy.stats")
-    rng = generator(3)
-    drawn = [simulation(p_per_channel=0.3).sample(rng, {"image": (4, 5, 6)}) for _ in range(2000)]
-    assert stats.binomtest(sum(len(each["apply_to_channel"]) for each in drawn), 8000, 0.3).pvalue > 1e-3
-    scales = [s for each in drawn for channel in each["scales"] for s in channel]
-    assert stats.kstest(scales, stats.uniform(0.5, 0.5).cdf).pvalue > 1e-3
-
-
 def test_callables_get_image_channel_and_dim():
     seen = []
 
@@ -142,17 +121,3 @@ def test_callables_get_image_channel_and_dim():
 
     simulation(scale)(image=noise((2, 6, 8)), rng=generator())
     assert seen == [((2, 6, 8), c, d) for c in (0, 1) for d in (0, 1)]
-
-
-def test_bad_arguments_are_refused():
-    for scale in (0, -1, (0, 1), (1, 0.5), float("nan")):
-        with pytest.raises(ValueError, match="scale"):
-            simulation(scale)
-    with pytest.raises(ValueError, match="ignore_axes"):
-        simulation(ignore_axes=(3,))
-    with pytest.raises(ValueError, match="ignore_axes"):
-        simulation(ignore_axes=(2,))(image=noise((1, 5, 6)), rng=generator())
-    with pytest.raises(IndexError, match="allowed_channels"):
-        simulation(allowed_channels=(2,))(image=noise((2, 5, 6)), rng=generator())
-    with pytest.raises(ValueError, match="scale"):
-        simulation(lambda: -1.0)(image=noise((1, 5, 6)), rng=generator())

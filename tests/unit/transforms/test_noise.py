@@ -94,25 +94,3 @@ def test_one_voxel_and_a_constant_image_get_the_mean_back():
     assert one.tolist() == [[[3.5]]]
     constant = RicianNoise(0.1)(image=np.full((1, 9, 9), 3.5, np.float32), rng=np.random.default_rng(0))["image"]
     np.testing.assert_allclose(constant, 3.5)
-
-
-def test_params():
-    rng = np.random.default_rng(0)
-    shapes = {"image": (3, 4, 4)}
-    apart = [GaussianNoise((0.1, 0.5), 0.4).sample(rng, shapes) for _ in range(2000)]
-    sigmas = [sigma for params in apart for sigma in params["sigmas"]]
-    assert stats.binomtest(len(sigmas), 6000, 0.4).pvalue > 1e-4
-    assert stats.kstest(sigmas, stats.uniform(0.1, 0.4).cdf).pvalue > 1e-3
-    assert len({params["key"] for params in apart}) == 2000
-    together = GaussianNoise((0.1, 0.5), synchronize_channels=True).sample(rng, shapes)["sigmas"]
-    assert len(together) == 3
-    assert len(set(together)) == 1
-    variances = [RicianNoise((0.1, 0.5)).sample(rng, shapes)["variance"] for _ in range(2000)]
-    assert stats.kstest(variances, stats.uniform(0.1, 0.4).cdf).pvalue > 1e-3
-
-
-@pytest.mark.parametrize("make", [GaussianNoise, RicianNoise])
-def test_bad_sigmas_are_refused(make):
-    for bad in (-1, (0.2, 0.1), (0.1, np.nan), (1, 2, 3)):
-        with pytest.raises(ValueError, match="noise_variance"):
-            make(bad)

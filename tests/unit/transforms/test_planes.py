@@ -59,14 +59,3 @@ def test_shapes_are_told_ahead():
     result = Convert3DTo2D()(**arrays, rng=RNG)
     assert flat == {key: getattr(value, "shape", value) for key, value in result.items()}
     assert Convert2DTo3D().output_shapes(flat, Convert2DTo3D().sample(RNG, flat)) == shapes
-
-
-def test_bad_input_is_refused():
-    with pytest.raises(ValueError, match="must be \\(C, X, Y, Z\\)"):
-        Convert3DTo2D()(image=np.zeros((1, 4, 4), np.float32), rng=RNG)
-    with pytest.raises(ValueError, match="must come before"):
-        Convert2DTo3D()(image=np.zeros((4, 4, 4), np.float32), rng=RNG)
-    with pytest.raises(ValueError, match="must stay as many"):
-        Convert2DTo3D()(image=np.zeros((5, 4, 4), np.float32), nchannels_img=2, rng=RNG)
-    with pytest.raises(ValueError, match="no row may be lost"):
-        Convert2DTo3D()(image=np.zeros((4, 4, 4), np.float32), nchannels_img=2, keypoints=np.zeros((2, 2)), rng=RNG)

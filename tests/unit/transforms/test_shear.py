@@ -57,27 +57,3 @@ def test_keypoints_and_boxes_move_with_the_voxels(dims: int) -> None:
         assert np.abs(made["keypoints"][0] - middle).max() < 0.3
         assert (made["bbox"][0][:dims] < made["keypoints"][0]).all()
         assert (made["keypoints"][0] < made["bbox"][0][dims:]).all()
-
-
-def test_factors_and_shifts_follow_their_distributions() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    transform = SpatialTransform(
-        (8, 8), 0, False, p_shear=0.3, shear=(-0.2, 0.4), p_translation=0.4, translation=(1, 3)
-    )
-    rng = SeedTree(7).generator()
-    drawn = [transform.sample(rng, {"image": (1, 20, 20)}) for _ in range(3000)]
-    sheared = [p["affine"][0][1] for p in drawn if p["affine"] is not None and p["affine"][0][1] != 0.0]
-    assert stats.binomtest(len(sheared), 3000, 0.3).pvalue > 1e-3
-    assert stats.kstest(sheared, "uniform", (-0.2, 0.6)).pvalue > 1e-3
-    assert all(abs(np.linalg.det(np.array(p["affine"])) - 1) < 1e-12 for p in drawn if p["affine"] is not None)
-    shifts = [p["center_location_in_pixels"][0] - 10 for p in drawn if p["affine"] == [[1.0, 0.0], [0.0, 1.0]]]
-    assert abs(len(shifts) / 3000 - 0.4 * 0.7) < 0.04
-    assert stats.kstest(shifts, "uniform", (1, 2)).pvalue > 1e-3
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"p_shear": 2}, {"shear": (1, 0)}, {"translation": (0, float("inf"))}, {"p_translation": -1}]
-)
-def test_bad_arguments_are_refused(arguments: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        SpatialTransform((8, 8), 0, False, **arguments)

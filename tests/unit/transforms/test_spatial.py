@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
-from scipy.stats import kstest
 
-from detaug import SeedTree
 from detaug.transforms import SpatialTransform
 from tests.support.transforms.spatial_reference import (
     image_in_float64,
@@ -195,23 +193,6 @@ def test_keypoints_and_boxes_follow_the_voxels() -> None:
             assert (place < upper).all()
 
 
-def test_scalars_follow_their_distributions_and_gates_their_probabilities() -> None:
-    transform = SpatialTransform(
-        (8, 8, 8), 4, True, 0.3, (0.1, 0.2), (1.0, 2.0), p_rotation=0.2, p_scaling=0.25, scaling=(0.7, 1.4),
-        p_synchronize_scaling_across_axes=1,
-    )  # fmt: skip
-    rng = SeedTree(7).generator()
-    drawn = [transform.sample(rng, {"image": (1, 20, 20, 20)}) for _ in range(4000)]
-    affine = np.mean([p["affine"] is not None for p in drawn])
-    assert abs(affine - (1 - 0.8 * 0.75)) < 0.03
-    assert abs(np.mean([p["elastic"] is not None for p in drawn]) - 0.3) < 0.03
-    centers = np.array([p["center_location_in_pixels"] for p in drawn])
-    assert kstest(centers[:, 1], "uniform", (4, 12)).pvalue > 1e-3
-    scales = [abs(np.linalg.det(np.array(p["affine"]))) ** (1 / 3) for p in drawn if p["affine"] is not None]
-    scaled = [s for s in scales if abs(s - 1) > 1e-9]
-    assert kstest(scaled, "uniform", (0.7, 0.7)).pvalue > 1e-3
-
-
 def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
     seen: list[object] = []
 
@@ -231,47 +212,6 @@ def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
     assert ((1, 9, 9), 0) in seen
     assert (1, (6, 7), 0.25) in seen
     assert np.array_equal(first["image"], transform(image=image, rng=np.random.default_rng(0))["image"])
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"patch_size": (8,)}, ValueError),
-        ({"patch_size": (8, 0)}, ValueError),
-        ({"rotation": (1, 0)}, ValueError),
-        ({"rotation": (0, float("nan"))}, ValueError),
-        ({"scaling": (0, 1)}, ValueError),
-        ({"p_rotation": 1.5}, ValueError),
-        ({"p_scaling": "often"}, TypeError),
-        ({"mode_seg": "linear"}, ValueError),
-        ({"padding_mode_image": "wrap"}, ValueError),
-        ({"seg_tiebreak": "first"}, ValueError),
-        ({"patch_center_dist_from_border": (1, 2, 3)}, ValueError),
-        ({"padding_value_image": float("inf")}, ValueError),
-    ],
-)
-def test_bad_arguments_are_refused(arguments: dict, error: type[Exception]) -> None:
-    with pytest.raises(error):
-        SpatialTransform(
-            **{"patch_size": (8, 8), "patch_center_dist_from_border": 0, "random_crop": False, **arguments}
-        )
-
-
-def test_bad_arrays_are_refused() -> None:
-    transform = SpatialTransform((4, 4), 0, False, p_rotation=1)
-    rng = np.random.default_rng(0)
-    with pytest.raises(ValueError, match="does not fit"):
-        transform(image=np.zeros((1, 8, 8, 8), np.float32), rng=rng)
-    with pytest.raises(ValueError, match="differ"):
-        transform(image=np.zeros((1, 8, 8), np.float32), segmentation=np.zeros((1, 8, 9), np.int16), rng=rng)
-    with pytest.raises(TypeError, match="floating point"):
-        transform(image=np.zeros((1, 8, 8), np.int16), rng=rng)
-    with pytest.raises(ValueError, match="empty axis"):
-        transform(image=np.zeros((1, 0, 8), np.float32), rng=rng)
-    with pytest.raises(RuntimeError, match="rng="):
-        transform(image=np.zeros((1, 8, 8), np.float32))
-    with pytest.raises(ValueError, match="NaN"):
-        transform(segmentation=np.full((1, 8, 8), np.nan, np.float32), rng=rng)
 
 
 def test_nan_and_infinity_stay_where_they_are() -> None:

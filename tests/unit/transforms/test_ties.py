@@ -129,17 +129,6 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
     compare(name, patch, enlarged, range(8))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("patch", [(128, 128, 128), (512, 512)])
-def test_labels_are_those_of_batchgeneratorsv2_in_nnunets_own_patches(name: str, patch: tuple[int, ...]) -> None:
-    sizes = pytest.importorskip("nnunetv2.training.data_augmentation.compute_initial_patch_size")
-    angle = np.pi if len(patch) == 2 else np.pi / 6
-    angles, scales = (-angle, angle), (0.7, 1.43) if "DA5" in name else (0.85, 1.25)
-    enlarged = tuple(int(n) for n in sizes.get_patch_size(patch, angles, angles, angles, scales))
-    compare(name, patch, enlarged, range(8))
-
-
 @pytest.mark.parametrize(("mode", "allowed"), [("nearest", 1e-4), ("bilinear", 3e-4)])
 def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allowed: float) -> None:
     # independent draws: every voxel's neighbours have other labels, and weights that float16 rounds to ties are common
@@ -184,35 +173,3 @@ def test_half_way_in_a_plane_the_voxel_of_even_number_is_taken() -> None:
     result = transform.apply({"image": labels.astype(np.float32), "segmentation": labels}, params)
     assert (result["segmentation"] == EVEN).all()
     assert (result["image"] == EVEN).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES[1:3])
-@pytest.mark.parametrize(("patch", "enlarged"), [(16, 31), (24, 41)])
-def test_labels_and_images_keep_their_shares_where_places_lie_half_way(name: str, patch: int, enlarged: int) -> None:
-    """Nothing is mirrored, and along every axis label 1 becomes more frequent: a shift by half a voxel shows."""
-    spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
-    ours = spatial_of(TRAINING_TRANSFORMS[name]((patch,) * 3, (-np.pi / 6, np.pi / 6), None, None, False))
-    accepted = spatial.SpatialTransform.__init__.__code__.co_varnames
-    theirs = spatial.SpatialTransform(**{key: value for key, value in vars(ours).items() if key in accepted})
-    shape = (1, *(enlarged,) * 3)
-    rng = np.random.default_rng(20261125)
-    frequency = np.indices(shape[1:]).sum(axis=0) / (3 * (enlarged - 1))
-    counts, sums = np.zeros((2, 3), np.int64), np.zeros(2)
-    for number in range(3000):
-        params = ours.sample(SeedTree(7).generator(0, number), {"image": shape, "segmentation": shape})
-        if params["affine"] is None:
-            continue  # a crop, and the same one
-        labels = (rng.random(shape) < frequency).astype(np.int16)
-        image = labels.astype(np.float32)
-        given = reference_params(ours, params, shape[1:])
-        made = ours.apply({"image": image, "segmentation": labels}, params)
-        reference_image = theirs._apply_to_image(torch.from_numpy(image), **given).numpy()
-        reference_labels = theirs._apply_to_segmentation(torch.from_numpy(labels), **given).numpy()
-        for row, result in enumerate((made["segmentation"], reference_labels)):
-            counts[row] += np.bincount(result.ravel().astype(np.int64) + 1, minlength=3)
-        sums += [made["image"].sum(dtype=np.float64), reference_image.sum(dtype=np.float64)]
-    # the label that lies outside (-1) apart
-    shares = counts[:, 1:] / counts[:, 1:].sum(axis=1, keepdims=True)
-    assert np.abs(shares[0] / shares[1] - 1).max() <= 0.002, shares
-    assert abs(sums[0] / sums[1] - 1) <= 0.002, sums
