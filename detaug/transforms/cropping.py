@@ -37,7 +37,9 @@ def crop_array(
     Raises:
         ValueError: center or size of a wrong length, a pad mode that there is not.
     """
-    wanted, centers = spatial_size("size", size), _whole_numbers("center", center)
+    wanted, centers = spatial_size("size", size), [int(c) for c in center]
+    if any(isinstance(c, bool) or int(c) != c for c in center):
+        raise TypeError(f"center must be integers, got {tuple(center)}")
     one_of("pad_mode", pad_mode, PAD_MODES)
     space = array.shape[1:]
     if not len(space) == len(wanted) == len(centers):
@@ -141,9 +143,11 @@ class _Crop(Transform):
     def spatial_dims(self) -> int | None:
         return len(self.crop_size)
 
-    def _check_dims(self, space: Sequence[int]) -> None:
+    def _space(self, shapes: Shapes) -> tuple[int, ...]:
+        space = spatial_shape(shapes)
         if len(space) != len(self.crop_size):
-            raise ValueError(f"crop_size {self.crop_size} does not fit a sample of spatial shape {tuple(space)}")
+            raise ValueError(f"crop_size {self.crop_size} does not fit a sample of spatial shape {space}")
+        return space
 
 
 class CenterCrop(_Crop):
@@ -165,9 +169,7 @@ class CenterCrop(_Crop):
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        space = spatial_shape(shapes)
-        self._check_dims(space)
-        return {"center": [n // 2 for n in space]}
+        return {"center": [n // 2 for n in self._space(shapes)]}
 
 
 class RandomCrop(_Crop):
@@ -179,9 +181,12 @@ class RandomCrop(_Crop):
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        space = spatial_shape(shapes)
-        self._check_dims(space)
-        return {"center": [_random_center(rng, n, size) for n, size in zip(space, self.crop_size, strict=True)]}
+        return {
+            "center": [
+                n // 2 if size >= n else draws.integer(rng, n - size + 1) + size // 2
+                for n, size in zip(self._space(shapes), self.crop_size, strict=True)
+            ]
+        }
 
 
 def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]) -> Step:
@@ -189,12 +194,6 @@ def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]
     starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
     back = [n // 2 - start for n, start in zip(space, starts, strict=True)]
     return Step(RandomCrop(space), {"center": back}, tuple(size))
-
-
-def _random_center(rng: np.random.Generator, length: int, size: int) -> int:
-    if size >= length:
-        return length // 2
-    return draws.integer(rng, length - size + 1) + size // 2
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
@@ -205,9 +204,3 @@ def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:
     period = 2 * (length - 1)
     wanted = wanted % period
     return np.minimum(wanted, period - wanted)
-
-
-def _whole_numbers(name: str, wanted: Sequence[float]) -> list[int]:
-    if any(isinstance(n, bool) or int(n) != n for n in wanted):
-        raise TypeError(f"{name} must be integers, got {tuple(wanted)}")
-    return [int(n) for n in wanted]

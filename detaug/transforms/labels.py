@@ -170,25 +170,18 @@ class DownsampleSegForDS(_LabelTransform):
 
     kernels = (pick,)
 
-    def _sizes(self, space: tuple[int, ...]) -> tuple[tuple[int, ...] | None, ...]:
+    def _sizes(self, space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
         """The spatial shape of each copy, None for the segmentation itself."""
-        return _sizes_of_levels(tuple(self.ds_scales), space)
-
-
-@lru_cache(maxsize=64)
-def _sizes_of_levels(
-    ds_scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]
-) -> tuple[tuple[int, ...] | None, ...]:
-    sizes: list[tuple[int, ...] | None] = []
-    for scale in ds_scales:
-        factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
-        if len(factors) != len(space):
-            raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
-        size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
-        if 0 in size:
-            raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
-        sizes.append(None if all(factor == 1 for factor in factors) else size)
-    return tuple(sizes)
+        sizes: list[tuple[int, ...] | None] = []
+        for scale in self.ds_scales:
+            factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
+            if len(factors) != len(space):
+                raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
+            size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
+            if 0 in size:
+                raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
+            sizes.append(None if all(factor == 1 for factor in factors) else size)
+        return sizes
 
 
 def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:

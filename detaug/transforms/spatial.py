@@ -144,29 +144,35 @@ class SpatialTransform(Transform):
         self.translation = random_scalar("translation", translation)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        space = spatial_shape(shapes)
-        if len(space) != len(self.patch_size):
-            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        space = self._space(shapes)
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
         deforms = draws.happens(rng, self.p_elastic_deform)
         shears = self.p_shear > 0 and draws.happens(rng, self.p_shear)
         shifts = self.p_translation > 0 and draws.happens(rng, self.p_translation)
         angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
-        factors = self._draw_factors(rng, context) if scales else [1.0] * len(space)
+        factors = [1.0] * len(space)
+        if scales:
+            factors = self._for_axes(rng, self.scaling, context, self.p_synchronize_scaling_across_axes)
         turned = rotation(angles) if rotates or scales or shears or shifts else []
         if shears:
             turned = product(turned, self._draw_shear(rng, context))
         elastic = self._draw_elastic(rng, context) if deforms else None
         center = self._draw_center(rng, space)
         if shifts:
-            shift = [draws.scalar(rng, self.translation, {**context, "dim": d}) for d in range(len(space))]
+            shift = self._for_axes(rng, self.translation, context)
             center = [c + along for c, along in zip(center, applied(turned, shift), strict=True)]
         return {
             "affine": scaled(turned, factors) if rotates or scales or shears or shifts else None,
             "elastic": elastic,
             "center_location_in_pixels": center,
         }
+
+    def _space(self, shapes: Shapes) -> tuple[int, ...]:
+        space = spatial_shape(shapes)
+        if len(space) != len(self.patch_size):
+            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        return space
 
     def _draw_shear(self, rng: np.random.Generator, context: Mapping[str, Any]) -> Matrix:
         dims = len(self.patch_size)
@@ -178,30 +184,32 @@ class SpatialTransform(Transform):
         return sheared
 
     def _draw_angles(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
-        dims = len(self.patch_size)
-        angles = [draws.scalar(rng, self.rotation, {**context, "dim": d}) for d in range(dims)]
+        angles = self._for_axes(rng, self.rotation, context)
         for angle in angles if callable(self.rotation) else ():
             radians("rotation", angle)
         if self.p_rot_per_axis < 1:
             angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
         return angles
 
-    def _draw_factors(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
+    def _for_axes(
+        self,
+        rng: np.random.Generator,
+        wanted: RandomScalar,
+        context: Mapping[str, Any],
+        p_synchronize: float | None = None,
+    ) -> list[float]:
+        """One number per axis; one for all of them with a probability, where there is one."""
         dims = len(self.patch_size)
-        if draws.happens(rng, self.p_synchronize_scaling_across_axes):
-            return [draws.scalar(rng, self.scaling, {**context, "dim": None})] * dims
-        return [draws.scalar(rng, self.scaling, {**context, "dim": d}) for d in range(dims)]
+        if p_synchronize is not None and draws.happens(rng, p_synchronize):
+            return [draws.scalar(rng, wanted, {**context, "dim": None})] * dims
+        return [draws.scalar(rng, wanted, {**context, "dim": d}) for d in range(dims)]
 
     def _draw_elastic(self, rng: np.random.Generator, context: Mapping[str, Any]) -> dict[str, Any]:
-        dims = len(self.patch_size)
         known = {**context, "patch_size": self.patch_size}
-        if draws.happens(rng, self.p_synchronize_def_scale_across_axes):
-            scales = [draws.scalar(rng, self.elastic_deform_scale, {**known, "dim": None})] * dims
-        else:
-            scales = [draws.scalar(rng, self.elastic_deform_scale, {**known, "dim": d}) for d in range(dims)]
+        scales = self._for_axes(rng, self.elastic_deform_scale, known, self.p_synchronize_def_scale_across_axes)
         magnitudes = [
-            draws.scalar(rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scales[d]})
-            for d in range(dims)
+            draws.scalar(rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scale})
+            for d, scale in enumerate(scales)
         ]
         sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
         return {"key": draws.key(rng), "sigmas": sigmas, "magnitudes": magnitudes}
@@ -221,9 +229,7 @@ class SpatialTransform(Transform):
         elastic=optional(fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6)))),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        space = spatial_shape(workspace.shapes())
-        if len(space) != len(self.patch_size):
-            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
+        space = self._space(workspace.shapes())
         value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":

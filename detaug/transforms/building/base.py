@@ -23,7 +23,7 @@ from detaug.transforms.building.calls import (
     check_dimensions,
     generator_of_this_sample,
     is_batch,
-    sample_roles,
+    roles_of,
 )
 from detaug.transforms.building.stages import Inverse, Stage, Step, apply_observed, as_written, shown_params
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
@@ -87,7 +87,7 @@ class Transform:
         if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng)
         generator = rng if rng is not None else generator_of_this_sample(type(self).__name__)
-        return self.of_sample(arrays, sample_roles(arrays, self.keys), generator)
+        return self.of_sample(arrays, roles_of(arrays, self.keys), generator)
 
     def of_sample(
         self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
@@ -113,13 +113,13 @@ class Transform:
             KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
             Otherwise as `__call__`.
         """
-        return _applied(self, arrays, sample_roles(arrays, self.keys), lambda _: params)
+        return _applied(self, arrays, roles_of(arrays, self.keys), lambda _: params)
 
     def apply_and_record(self, arrays: Mapping[str, Any], params: Params) -> tuple[dict[str, Any], Params]:
         """`apply`, and the params with what was drawn from the image itself: numbers in place of the keys with which
         callables that take ``image`` draw. Such params give the same arrays without calling these again."""
         drawn: dict[int, Params] = {}
-        made = _applied(self, arrays, sample_roles(arrays, self.keys), lambda _: params, drawn)
+        made = _applied(self, arrays, roles_of(arrays, self.keys), lambda _: params, drawn)
         return made, _with_drawn(params, drawn)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 #: A sample's keys. The first three are arrays of shape (channels, *space).
 ROLES = ("image", "segmentation", "regression_target", "keypoints", "bbox")
 _VOXELS = ROLES[:3]
+_SAMPLE_ROLES = {role: role for role in ROLES}
 #: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
 BATCH_ROLES = {
     "data": "image",
@@ -48,7 +49,9 @@ def checked_keys(keys: Keys | None) -> dict[str, str | None]:
     if keys is None:
         return {}
     if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
-        raise TypeError(f"keys must map names to roles, as in {_EXAMPLE}, got {keys!r}")
+        raise TypeError(
+            f'keys must map names to roles, as in keys={{"image": "image", "label": "segmentation"}}, got {keys!r}'
+        )
     for name, role in keys.items():
         if role is not None and role not in (*ROLES, *BATCH_ROLES):
             raise ValueError(
@@ -73,24 +76,30 @@ def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     return True
 
 
-def sample_roles(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
-    """The role of each of a sample's keys that has one.
+def roles_of(
+    arrays: Mapping[str, Any],
+    keys: Keys,
+    known: Mapping[str, str] = _SAMPLE_ROLES,
+    one_sample: Callable[[Any], Any] = lambda value: value,
+) -> dict[str, str]:
+    """The role of each key that has one.
+
+    Args:
+        known: the roles of keys that `keys` does not name. one_sample: takes a sample's array out of what a key holds.
 
     Raises:
         ValueError: a key without a role holds an array that should have one.
     """
-    roles = {name: name for name in arrays if name in ROLES and name not in keys}
-    roles |= _declared(arrays, keys)
-    _refuse_unknown(arrays, roles, keys, ROLES, lambda value: value)
+    roles = {name: known[name] for name in arrays if name in known and name not in keys}
+    roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
+    unknown = [name for name in arrays if name not in roles and name not in keys]
+    if unknown:
+        said = [
+            *(name for name, role in keys.items() if role is not None),
+            *(name for name in known if name not in keys),
+        ]
+        _refuse_unknown(unknown, arrays, roles, said, one_sample)
     return roles
-
-
-def batch_roles(batch: Mapping[str, Any], keys: Keys) -> dict[str, str]:
-    """The role of each of a batch's keys that has one and holds something. Raises as `sample_roles`."""
-    roles = {name: BATCH_ROLES[name] for name in batch if name in BATCH_ROLES and name not in keys}
-    roles |= _declared(batch, keys)
-    _refuse_unknown(batch, roles, keys, tuple(BATCH_ROLES), lambda value: value[0])
-    return {name: role for name, role in roles.items() if batch[name] is not None}
 
 
 def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
@@ -150,23 +159,13 @@ def by_role(
     return {name: found[name] for name in [*(n for n in arrays if n in found), *(n for n in found if n not in arrays)]}
 
 
-_EXAMPLE = 'keys={"image": "image", "label": "segmentation"}'
-
-
-def _declared(arrays: Mapping[str, Any], keys: Keys) -> dict[str, str]:
-    return {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
-
-
 def _refuse_unknown(
+    unknown: Iterable[str],
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
-    keys: Keys,
     known: Iterable[str],
     one_sample: Callable[[Any], Any],
 ) -> None:
-    unknown = [name for name in arrays if name not in roles and name not in keys]
-    if not unknown:
-        return
     space: tuple[int, ...] = ()
     for name, role in roles.items():
         if role in _VOXELS and arrays[name] is not None:
@@ -174,7 +173,6 @@ def _refuse_unknown(
             if len(shape) > 2 and (not space or role == "image"):
                 space, reference = shape[1:], name
     nothing_known = not any(arrays[name] is not None for name in roles)
-    known = [*(name for name, role in keys.items() if role is not None), *(name for name in known if name not in keys)]
     for name in unknown:
         for shape in _shapes_in(arrays[name]):
             if space and (shape[-len(space) :] == space or shape[: len(space)] == space):
@@ -247,19 +245,17 @@ def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rando
     count = len(batch[image])
     if count == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
-    roles = batch_roles(batch, transform.keys)
+    roles = roles_of(batch, transform.keys, BATCH_ROLES, lambda value: value[0])
+    roles = {name: role for name, role in roles.items() if batch[name] is not None}
     for name in roles:
         if len(batch[name]) != count:
             raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
-    samples = [{name: batch[name][index] for name in roles} for index in range(count)]
     results = []
-    for sample in samples:
+    for index in range(count):
         generator = (
-            draws.generator_of(draws.key(rng))
-            if rng is not None
-            else generator_of_this_sample(type(transform).__name__)
+            generator_of_this_sample(type(transform).__name__) if rng is None else draws.generator_of(draws.key(rng))
         )
-        results.append(transform.of_sample(sample, roles, generator))
+        results.append(transform.of_sample({name: batch[name][index] for name in roles}, roles, generator))
     changed = {name: _as_batch([result[name] for result in results], batch[name]) for name in roles}
     added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
     return {**batch, **changed, **added}

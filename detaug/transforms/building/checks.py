@@ -1,4 +1,7 @@
-"""Checks of what people pass to transforms, with errors that say what was seen and what is allowed."""
+"""Checks of what people pass to transforms, with errors that say what was seen and what is allowed.
+
+A value of another kind is a TypeError, one out of range a ValueError; both name the argument.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +23,7 @@ _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 
 def probability(name: str, value: float) -> float:
-    """A number from 0 to 1.
-
-    Raises:
-        TypeError: no number. ValueError: out of range or not finite.
-    """
+    """A number from 0 to 1."""
     number = finite(name, value)
     if not 0.0 <= number <= 1.0:
         raise ValueError(f"{name} must be a probability, 0 to 1, got {value!r}")
@@ -32,13 +31,7 @@ def probability(name: str, value: float) -> float:
 
 
 def finite(name: str, value: Any) -> float:
-    """A finite number.
-
-    Raises:
-        TypeError: no number. ValueError: not finite.
-    """
-    if type(value) is float and math.isfinite(value):
-        return value  # nearly always
+    """A finite number."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
     if not math.isfinite(value):
@@ -47,11 +40,7 @@ def finite(name: str, value: Any) -> float:
 
 
 def integer(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
-    """An integer from minimum to maximum.
-
-    Raises:
-        TypeError: no integer. ValueError: out of range.
-    """
+    """An integer from minimum to maximum."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
         raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
     if value < minimum or (maximum is not None and value > maximum):
@@ -63,14 +52,7 @@ def integer(name: str, value: Any, minimum: int, maximum: int | None = None) -> 
 def random_scalar(
     name: str, wanted: Any, *, minimum: float = -math.inf, above: float = -math.inf, maximum: float = math.inf
 ) -> RandomScalar:
-    """A number, a range (low, high), or a callable.
-
-    Args:
-        minimum, maximum: the least and the largest value allowed. above: values must be greater than this.
-
-    Raises:
-        TypeError: none of the three. ValueError: low > high, not finite, or out of range.
-    """
+    """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater than ``above``."""
     if callable(wanted):
         return wanted  # type: ignore[no-any-return]
     if isinstance(wanted, (tuple, list, np.ndarray)):
@@ -95,28 +77,19 @@ def _in_range(name: str, value: Any, minimum: float, above: float, maximum: floa
 
 
 def exponents(name: str, wanted: Any) -> RandomScalar:
-    """An exponent, a range of exponents or a callable, as `random_scalar` gives them: above 0, and at most 64. What a
-    callable gives is checked where it is applied."""
+    """An exponent, a range of exponents or a callable: above 0, and at most 64. A callable's values are checked as params."""
     return random_scalar(name, wanted, above=0, maximum=LARGEST_EXPONENT)
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
-    """One of some texts.
-
-    Raises:
-        ValueError: another one.
-    """
+    """One of some texts."""
     if value not in allowed:
         raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
     return value
 
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
-    """(low, high) of an integer or of a range of integers.
-
-    Raises:
-        TypeError: no integers. ValueError: low > high, or less than the minimum.
-    """
+    """(low, high) of an integer or of a range of integers."""
     ends = tuple(wanted) if isinstance(wanted, (tuple, list)) else (wanted, wanted)
     if len(ends) != 2:
         raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
@@ -129,12 +102,8 @@ def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
 
 
 def radians(name: str, wanted: RandomScalar) -> RandomScalar:
-    """An angle, a range of angles or a callable, as `random_scalar` gives them; a callable's values are checked as drawn.
-
-    Raises:
-        ValueError: an angle beyond a full turn, 2 pi: most probably it is in degrees.
-    """
-    for angle in wanted if isinstance(wanted, tuple) else () if callable(wanted) else (wanted,):
+    """An angle, a range of angles or a callable, none beyond a full turn: such ones are most probably in degrees."""
+    for angle in () if callable(wanted) else as_list(wanted):
         if abs(angle) > _FULL_TURN:
             raise ValueError(
                 f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}: these are degrees. Pass "
@@ -144,11 +113,7 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
 
 
 def spatial_size(name: str, size: Any) -> tuple[int, ...]:
-    """Two or three positive integers.
-
-    Raises:
-        TypeError, ValueError: anything else.
-    """
+    """Two or three positive integers."""
     try:
         numbers = tuple(size)
     except TypeError:
@@ -163,19 +128,9 @@ def spatial_size(name: str, size: Any) -> tuple[int, ...]:
 
 
 def axes(name: str, wanted: Any, dims: int | None = None) -> tuple[int, ...]:
-    """Spatial axes, 0 to 2 (or to dims - 1), each once, in the order given (sorted if a set).
-
-    Raises:
-        TypeError, ValueError: anything else.
-    """
+    """Spatial axes, 0 to 2 (or to dims - 1), each once, in the order given (sorted if a set)."""
     numbers = tuple(sorted(wanted) if isinstance(wanted, (set, frozenset)) else wanted)
     limit = 3 if dims is None else dims
-    for n in numbers:
-        if type(n) is not int or not 0 <= n < limit:
-            break
-    else:
-        if len(set(numbers)) == len(numbers):
-            return numbers  # nearly always, and several times for every sample
     if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
         raise TypeError(f"{name} must be integers, got {wanted!r}")
     if any(not 0 <= n < limit for n in numbers):

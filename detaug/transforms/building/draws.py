@@ -144,14 +144,14 @@ def asks_for(wanted: Any, name: str) -> bool:
 
 
 def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The names of its arguments, and whether it takes any others. To look costs as much as a small transform."""
+    """The names of its arguments, and whether it takes any others."""
     try:
         return _inspected(function)
     except TypeError:  # not hashable
         return _inspected.__wrapped__(function)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=256)  # to look costs as much as a small transform
 def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
     try:
         declared = inspect.signature(function).parameters.values()
@@ -166,12 +166,7 @@ _OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
 
 @dataclass(frozen=True)
 class ByPosition:
-    """A callable that is asked by name, for one whose arguments have other names.
-
-    Args:
-        function: takes as many arguments as there are names, in their order.
-        names: what they are.
-    """
+    """A callable that is asked for ``names``, for a function that takes them by position under other names."""
 
     function: Callable[..., float]
     names: tuple[str, ...]

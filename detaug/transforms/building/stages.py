@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from detaug.transforms.building.calls import by_role, sample_roles
+from detaug.transforms.building.calls import by_role, roles_of
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 if TYPE_CHECKING:
@@ -20,13 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """A transform that is applied.
+    """A transform that is applied, no composition, with its own params.
 
-    Attributes:
-        place: where it is in the pipeline: its number in the composition, and so on inwards. Places of one pipeline are in
-            the order of application.
-        transform: what is applied, and no composition.
-        params: its own.
+    Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in the order of application.
     """
 
     place: tuple[int, ...]
@@ -74,16 +71,7 @@ def as_written(transform: Transform) -> str:
     on_one_line = f"{name}({', '.join(arguments)})"
     if len(on_one_line) <= _WIDTH and "\n" not in on_one_line:
         return on_one_line
-    return f"{name}(\n" + "".join(f"{indented(each)},\n" for each in arguments) + ")"
-
-
-def _has_transforms(value: Any) -> bool:
-    return isinstance(value, list) and any(hasattr(each, "describe") for each in value)
-
-
-def indented(text: str) -> str:
-    """Every line one step further to the right."""
-    return "\n".join(_STEP + line for line in text.splitlines())
+    return f"{name}(\n" + "".join(f"{indent(each, _STEP)},\n" for each in arguments) + ")"
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
@@ -114,8 +102,8 @@ def _is_default(value: Any, default: Any) -> bool:
 
 
 def _value(value: Any) -> str:
-    if _has_transforms(value):
-        return "[\n" + "".join(f"{indented(repr(each))},\n" for each in value) + "]"
+    if isinstance(value, list) and any(hasattr(each, "describe") for each in value):
+        return "[\n" + "".join(f"{indent(repr(each), _STEP)},\n" for each in value) + "]"
     function = getattr(value, "function", value)  # of a `ByPosition`
     if inspect.isroutine(function):
         return str(getattr(function, "__qualname__", repr(function)))  # the usual text has an address
@@ -138,13 +126,8 @@ _NOTHING_IS_DRAWN = np.random.Generator(np.random.PCG64DXSM(0))
 
 
 class Step(NamedTuple):
-    """A transform that undoes another one.
-
-    Attributes:
-        transform: what is applied.
-        params: with which; None: those that follow from the shapes alone.
-        space: the spatial shape of what it is applied to; None: any.
-    """
+    """A transform that undoes another one: what is applied, with which params (None: those that follow from the shapes
+    alone), and the spatial shape of what it is applied to (None: any)."""
 
     transform: Transform
     params: Params | None
@@ -152,15 +135,8 @@ class Step(NamedTuple):
 
 
 class Inverse:
-    """Undoes the geometry of a transform with known params: called as ``inverse(image=..., segmentation=..., keypoints=...)``.
-
-    What `detaug.transforms.Transform.inverse` returns. Predictions made in the frame of the transformed sample, as images
-    (probabilities, of any number of channels) or labels, come back into the frame of the original one.
-
-    Args:
-        steps: what is applied, in order.
-        keys: as those of the transform.
-    """
+    """What `Transform.inverse` returns: takes predictions made in the frame of the transformed sample, as images (of any number
+    of channels) or labels, into the frame of the original one."""
 
     def __init__(self, steps: Sequence[Step], keys: Mapping[str, str | None]) -> None:
         self._steps = list(steps)
@@ -185,7 +161,7 @@ class Inverse:
                 step.transform.apply_in(workspace, params)
             return workspace.result()
 
-        return by_role(arrays, sample_roles(arrays, self._keys), undone)
+        return by_role(arrays, roles_of(arrays, self._keys), undone)
 
     def __repr__(self) -> str:
         return f"Inverse({', '.join(type(step.transform).__name__ for step in self._steps)})"
