@@ -10,6 +10,7 @@ import pytest
 from detaug import SeedTree
 from detaug import transforms as t
 from detaug.transforms import Transform
+from tests.support.transforms.generators import rng
 
 
 class Halved(Transform):
@@ -33,10 +34,6 @@ class AnnouncedInVain(HalvedAsAnnounced):
 
 def sample(*space: int) -> dict[str, np.ndarray]:
     return {"image": np.ones((2, *space), np.float32), "segmentation": np.ones((1, *space), np.int16)}
-
-
-def rng() -> np.random.Generator:
-    return SeedTree(3).generator(0, 0)
 
 
 @pytest.mark.parametrize("space", [(20, 20), (9, 10, 13)])

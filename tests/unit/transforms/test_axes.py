@@ -8,13 +8,10 @@ import torch
 
 from detaug.transforms.axes import AxisMap, Mirror, Rot90, TransposeAxes
 from detaug.transforms.compose import Compose
+from tests.support.transforms.generators import generator
 
 DTYPES = (np.float32, np.float64, np.float16, np.int16, np.uint8, bool, np.int64)
 SHAPES = ((2, 5, 7, 9), (1, 1, 20, 33), (3, 17, 1, 35), (1, 40, 5, 1), (2, 6, 8), (1, 1, 9))
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
 
 
 def some(shape, dtype=np.float32, seed=0):

@@ -7,16 +7,9 @@ import pytest
 import torch
 
 from detaug.transforms.blur import GaussianBlur, gaussian_weights, kernel_size
+from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
-
-
-def noise(shape, seed=0):
-    return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 def exactly_blurred(channel, sigmas):

@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, SeedTree
+from detaug import DeterministicAugmenter
 from detaug import transforms as t
 from detaug.nnunet import training_transforms
 from detaug.transforms import Transform
 from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
 SHAPE = (18, 18, 14)
-
-
-def rng(seed: int = 3) -> np.random.Generator:
-    return SeedTree(seed).generator(0, 0)
 
 
 class Writes(Transform):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,12 @@ from detaug import SeedTree, fingerprint
 from detaug import transforms as t
 from detaug.kernels.compiling import all_kernels
 from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
 SHAPES = {2: (24, 24), 3: (18, 18, 14)}
 CASES = [pytest.param(make, dims, id=f"{name}, {dims}-D") for name, make in EVERY.items() for dims in SHAPES]
 each_transform = pytest.mark.parametrize(("make", "dims"), CASES)
-
-
-def rng() -> np.random.Generator:
-    return SeedTree(3).generator(0, 0)
 
 
 def test_table_has_every_transform() -> None:
@@ -213,3 +211,21 @@ def contiguous(made: dict[str, Any]) -> dict[str, Any]:
 
 def levels(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
+
+
+def size(value: Any) -> int:
+    return value.nbytes if isinstance(value, np.ndarray) else sum(map(size, value)) if isinstance(value, list) else 0
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_more_memory_is_needed_than_for_results_an_image_and_some_planes(name: str) -> None:
+    transform, given = EVERY[name](3), sample(0, (48, 48, 48))
+    transform(**given, rng=SeedTree(0).generator(0))  # compiled
+    for seed in range(2):
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        result = transform(**given, rng=SeedTree(seed).generator(0))
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        made = sum(size(value) for key, value in result.items() if value is not given.get(key))
+        assert peak - before <= made + given["image"].nbytes + 1_000_000

@@ -6,6 +6,7 @@ import torch
 
 from detaug.kernels.median import median_filter, program
 from detaug.transforms.filters import MedianFilter, Sharpening
+from tests.support.transforms.generators import generator, noise
 
 SHAPES = (
     (1, 9, 12, 17),
@@ -17,14 +18,6 @@ SHAPES = (
     (1, 6, 1),
     (1, 1, 1, 4),
 )
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
-
-
-def noise(shape, seed=0):
-    return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 9])

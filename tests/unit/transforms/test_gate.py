@@ -12,17 +12,13 @@ import numpy as np
 import pytest
 
 import detaug.transforms
-from detaug import SeedTree
 from detaug import transforms as t
 from detaug.nnunet import training_transforms
 from detaug.transforms import Transform
 from detaug.transforms.building.gate import number, takes
 from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.generators import rng
 from tests.support.transforms.params_fuzz import SHAPES, error_of, fuzz
-
-
-def rng(seed: int = 3) -> np.random.Generator:
-    return SeedTree(seed).generator(0, 0)
 
 
 def volume(*shape: int) -> np.ndarray:

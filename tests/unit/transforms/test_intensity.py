@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
-from detaug.transforms.contrast import Contrast, InvertImage
+from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.gamma import Gamma
 from detaug.transforms.outliers import CutOffOutliers
 
@@ -241,13 +242,36 @@ def test_a_constant_channel_stays_as_it_is(value):
         np.testing.assert_allclose(found, image, rtol=1e-7)
 
 
-def test_percentiles_are_exact_order_statistics():
-    from detaug.transforms.outliers import percentiles_of
-
+@pytest.mark.parametrize("contrast_range", [(0.5, 2), (0.9, 1.1), (1.2, 2), (1, 1)])
+def test_bg_contrast_draws_as_the_original(contrast_range):
+    theirs = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast").BGContrast(contrast_range)
+    ours = BGContrast(contrast_range)
     rng = np.random.default_rng(0)
-    for n in (1, 2, 3, 10, 1000):
-        values = np.round(rng.normal(size=n), 1).astype(np.float32) * np.float32(rng.choice([1e-30, 1, 1e20]))
-        wanted = (0.0, 0.2, 37.5, 50.0, 99.8, 100.0)
-        expected = np.quantile(values.astype(np.float64), np.array(wanted) / 100)
-        np.testing.assert_allclose(percentiles_of(values, wanted), expected, rtol=1e-12)
-    assert all(np.isnan(percentiles_of(np.array([1, np.nan, 2], np.float32), (0.0, 50.0))))
+    np.random.seed(0)
+    found = [ours(rng) for _ in range(3000)]
+    assert stats.ks_2samp(found, [theirs() for _ in range(3000)]).pvalue > 1e-3
+    if contrast_range[0] < 1:
+        assert stats.binomtest(sum(factor < 1 for factor in found), 3000, 0.5).pvalue > 1e-4
+
+
+def test_bg_contrast_serves_as_object_as_method_and_with_a_callable():
+    rng = np.random.default_rng(0)
+    for factor in (
+        BGContrast((0.5, 2)),
+        BGContrast((0.5, 2)).sample_contrast,
+        BGContrast(lambda rng: 0.5 + rng.random()),
+    ):
+        (first, *_) = Contrast(factor, True, False).sample(rng, {"image": (3, 4, 4)})["multipliers"]
+        assert 0.5 <= first <= 2
+    assert BGContrast(lambda: 1.25)(rng) == 1.25
+
+
+def test_callables_are_told_the_channel():
+    transform = MultiplicativeBrightness(lambda channel: 10 + channel, False)
+    assert transform.sample(np.random.default_rng(0), {"image": (3, 4, 4)})["multipliers"] == [10, 11, 12]
+
+
+def test_callables_may_look_at_the_image():
+    transform = MultiplicativeBrightness(lambda image, channel: float(image[channel].max()), False)
+    image = np.array([[[2.0]], [[3.0]]], np.float32)
+    assert transform(image=image, rng=np.random.default_rng(0))["image"].ravel().tolist() == [4, 9]

@@ -11,12 +11,9 @@ from scipy import ndimage
 
 from detaug import transforms as t
 from detaug.nnunet import training_transforms
+from tests.support.transforms.generators import generator
 
 SPACES = {2: (24, 33), 3: (14, 19, 16)}
-
-
-def generator(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def sample_of(space: tuple[int, ...], seed: int = 0) -> dict[str, Any]:

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, SeedTree, fingerprint
+from detaug import DeterministicAugmenter, fingerprint
 from detaug import transforms as t
 from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms
+from tests.support.transforms.generators import rng
 
 SPACE = (12, 10, 8)
 IMAGE = np.random.default_rng(0).standard_normal((1, *SPACE)).astype(np.float32)
@@ -24,10 +25,6 @@ SHARED = {
     "do_dummy_2d": False,
 }
 LABEL_KEYS = {"image": "image", "label": "segmentation"}
-
-
-def rng() -> np.random.Generator:
-    return SeedTree(3).generator(0, 0)
 
 
 def mirror(**options: Any) -> t.Compose:

@@ -7,16 +7,9 @@ from torch.nn.functional import interpolate
 
 from detaug.transforms.compose import Compose
 from detaug.transforms.low_resolution import SimulateLowResolution, coarse_shape, sampling_table
+from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
-
-
-def noise(shape, seed=0):
-    return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 def simulation(scale=(0.5, 1.0), synchronize_channels=False, synchronize_axes=False, ignore_axes=None, **options):

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug import SeedTree, fingerprint
+from detaug import fingerprint
 from detaug import transforms as t
 from tests.support.transforms import every_transform
 from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
 SHAPES = {2: (24, 24), 3: (18, 18, 14)}
@@ -19,10 +20,6 @@ each_transform = pytest.mark.parametrize(
     ("make", "dims"),
     [pytest.param(make, dims, id=f"{name}, {dims}-D") for name, make in EVERY.items() for dims in SHAPES],
 )
-
-
-def rng() -> np.random.Generator:
-    return SeedTree(3).generator(0, 0)
 
 
 def pipeline() -> t.Compose:

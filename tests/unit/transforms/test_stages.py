@@ -7,16 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug import SeedTree, fingerprint
+from detaug import fingerprint
 from detaug import transforms as t
 from detaug.transforms.building.stages import observed
 from detaug.transforms.building.workspace import Workspace
 from tests.support.transforms.every_transform import EVERY
+from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
-
-
-def rng(seed: int = 3) -> np.random.Generator:
-    return SeedTree(seed).generator(0, 0)
 
 
 @pytest.mark.parametrize("name", EVERY)
