@@ -196,12 +196,7 @@ class OneOf(_Composition):
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
-    """The transforms as a list.
-
-    Raises:
-        TypeError: one of them is not a detaug transform.
-        ValueError: one of them has ``keys`` of its own.
-    """
+    """The transforms as a list; a TypeError for what is none of detaug's, a ValueError for one with ``keys`` of its own."""
     for transform in transforms:
         if not isinstance(transform, Transform):
             raise TypeError(

@@ -65,22 +65,6 @@ def crop_array(
     return array, False
 
 
-def crop_in(
-    workspace: Workspace, key: str, center: Sequence[int], size: Sequence[int], pad_mode: str, value: float
-) -> None:
-    """`crop_array` for what a workspace holds under a key; of a volume that is not read yet, it reads the crop only."""
-    volume = workspace.lazy(key)
-    if volume is not None and pad_mode != "reflect":
-        # of a crop beyond the volume at least the border's nearest voxels, which continue outwards as it does
-        space, starts = volume.shape[1:], [c - n // 2 for c, n in zip(center, size, strict=True)]
-        lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
-        highs = [min(max(low, s + w - 1) + 1, n) for low, s, w, n in zip(lows, starts, size, space, strict=True)]
-        workspace.put(key, volume.read(lows, highs))
-        center = [c - low for c, low in zip(center, lows, strict=True)]
-    array, is_view = crop_array(workspace[key], center, size, pad_mode, value)
-    workspace.put(key, array, owned=not is_view or workspace.owns(key))
-
-
 def crop_sample(
     workspace: Workspace,
     center: Sequence[int],
@@ -95,17 +79,22 @@ def crop_sample(
         return
     if any(starts):
         move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
+    # of a crop beyond a volume at least the border's nearest voxels, which continue outwards as it does
+    lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
+    highs = [min(max(low, s + w - 1) + 1, n) for low, s, w, n in zip(lows, starts, size, space, strict=True)]
     for key in VOXEL_KEYS:
         if key in workspace:
-            crop_in(workspace, key, center, size, *(labels if key == "segmentation" else image))
+            pad_mode, value = labels if key == "segmentation" else image
+            volume, middle = workspace.lazy(key), center
+            if volume is not None and pad_mode != "reflect":
+                workspace.put(key, volume.read(lows, highs))
+                middle = [c - low for c, low in zip(center, lows, strict=True)]
+            array, is_view = crop_array(workspace[key], middle, size, pad_mode, value)
+            workspace.put(key, array, owned=not is_view or workspace.owns(key))
 
 
 def check_padding(workspace: Workspace, value: float) -> None:
-    """See that a workspace's segmentation, if there is one, can hold the label that it is padded with, padded or not.
-
-    Raises:
-        ValueError: it cannot.
-    """
+    """A ValueError where the segmentation cannot hold the label that it is padded with, whether or not it is padded."""
     if "segmentation" in workspace:
         representable("the padding value", value, (workspace.lazy("segmentation") or workspace["segmentation"]).dtype)
 

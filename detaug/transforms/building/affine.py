@@ -17,17 +17,12 @@ _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
 def rotation_and_scaling(angles: Sequence[float], scales: Sequence[float]) -> Matrix:
-    """The matrix that takes a patch's offset from its centre to the source's: ``Rz Ry Rx S`` in 3-D, ``R S`` in 2-D.
-
-    Args:
-        angles: radians about the first, second and third axis; in 2-D the last one counts.
-        scales: one per axis; larger than 1 makes objects smaller.
-    """
+    """The matrix that takes a patch's offset from its centre to the source's: ``Rz Ry Rx S`` in 3-D, ``R S`` in 2-D."""
     return scaled(rotation(angles), scales)
 
 
 def rotation(angles: Sequence[float]) -> Matrix:
-    """``Rz Ry Rx`` of three angles, ``R`` of the last of one or two; radians."""
+    """``Rz Ry Rx`` of three angles about the first, second and third axis, ``R`` of the last of one or two; radians."""
     if len(angles) < 3:
         c, s = cosine(angles[-1]), sine(angles[-1])
         return [[c, -s], [s, c]]
@@ -59,13 +54,8 @@ def identity(dims: int) -> Matrix:
 
 
 def inverse(matrix: Matrix) -> Matrix:
-    """The inverse of a 2x2 or 3x3 matrix, by cofactors.
-
-    Raises:
-        ValueError: it has none.
-    """
-    n = len(matrix)
-    if n == 2:
+    """The inverse of a 2x2 or 3x3 matrix, by cofactors; a ValueError if there is none."""
+    if len(matrix) == 2:
         (a, b), (c, d) = matrix
         cofactors = [[d, -b], [-c, a]]
         determinant = a * d - b * c
@@ -94,11 +84,8 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 def resample_channel(
     source: np.ndarray, out: np.ndarray, matrix: Matrix, offset: Sequence[float], border: int, outside: float
 ) -> None:
-    """Voxel i of ``out`` shows what is at ``matrix @ i + offset`` in the source, linearly; arrays (X, Y[, Z]) float32.
-
-    Args:
-        border: a constant of `detaug.kernels.coordinates`. outside: the value there, where it has one.
-    """
+    """Voxel i of ``out`` shows what is at ``matrix @ i + offset`` in the source, linearly; arrays (X, Y[, Z]) float32. Borders
+    are constants of `detaug.kernels.coordinates`."""
     lift = 3 - source.ndim
     lifted, shift = np.eye(3), np.zeros(3)
     lifted[lift:, lift:], shift[lift:] = matrix, offset

@@ -92,7 +92,7 @@ class Transform:
     def of_sample(
         self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
     ) -> dict[str, Any]:
-        """Sample params for one sample, of whose arrays the roles are known, and apply them."""
+        """`__call__` for one sample, of whose arrays the roles are known."""
         return _applied(self, arrays, roles, lambda shapes: self.sample(rng, shapes))
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
@@ -232,11 +232,7 @@ def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> N
 
 
 def check_known(params: Params) -> None:
-    """See that params are there, and not a key from which they are drawn once there is an image.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """A ValueError where there is a key in place of params, from which they are drawn once there is an image."""
     if _DEFERRED in params:
         raise ValueError(
             "these params are drawn from the image when they are applied: what they do cannot be undone. Pass those that "

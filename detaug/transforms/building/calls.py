@@ -39,15 +39,8 @@ BATCH_ROLES = {
 Keys = Mapping[str, str | None]
 
 
-def checked_keys(keys: Keys | None) -> dict[str, str | None]:
-    """A copy of a pipeline's ``keys=``; empty for None.
-
-    Raises:
-        TypeError: no mapping of strings to strings or None.
-        ValueError: a role that there is not.
-    """
-    if keys is None:
-        return {}
+def checked_keys(keys: Keys) -> dict[str, str | None]:
+    """A copy of a pipeline's ``keys=``; a TypeError if it is no mapping of names, a ValueError for a role that there is not."""
     if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
         raise TypeError(
             f'keys must map names to roles, as in keys={{"image": "image", "label": "segmentation"}}, got {keys!r}'
@@ -62,11 +55,7 @@ def checked_keys(keys: Keys | None) -> dict[str, str | None]:
 
 
 def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
-    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample.
-
-    Raises:
-        ValueError: it has a sample's keys as well, or both ``seg`` and ``target``.
-    """
+    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample; a ValueError for a mixture."""
     if not any(keys.get(name) == "data" for name in arrays) and not ("data" in arrays and keys.get("data", "data")):
         return False
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
@@ -103,14 +92,7 @@ def roles_of(
 
 
 def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
-    """All arrays of voxels have as many spatial axes as each other, and as the pipeline is made for.
-
-    Args:
-        dims: 2 or 3; None: the pipeline does not say.
-
-    Raises:
-        ValueError: one has not; most probably its channel axis is missing.
-    """
+    """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the pipeline is made for those."""
     expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
     for name, role in roles.items():
         number = len(getattr(arrays[name], "shape", ())) - 1
@@ -133,10 +115,8 @@ def by_role(
 ) -> dict[str, Any]:
     """Call a function of a sample under its roles, and give the result under the caller's names.
 
-    Several arrays of one role are one array meanwhile: joined along their first axis (channels, or rows of points).
-
-    Raises:
-        ValueError: arrays of one role that cannot be joined, or came back with another number of channels.
+    Several arrays of one role are one array meanwhile, joined along their first axis (channels, or rows of points); those
+    that cannot be joined, or come back with another number of channels, are a ValueError.
     """
     if all(name == role for name, role in roles.items()) and all(name in roles or name not in ROLES for name in arrays):
         return function(dict(arrays))
@@ -235,12 +215,8 @@ def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
-    """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``,
-    one keyed by a draw from it.
-
-    Raises:
-        ValueError: no samples, or not the same number of them under every key; and as `Transform.__call__`.
-    """
+    """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``, one keyed
+    by a draw from it. Raises as `Transform.__call__`."""
     image = next(name for name in batch if transform.keys.get(name, name) == "data" or name == "data")
     count = len(batch[image])
     if count == 0:

@@ -146,11 +146,7 @@ def as_list(wanted: Any) -> list[Any]:
 
 
 def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
-    """Channels as non-negative numbers; -1 is the last one, as in NumPy.
-
-    Raises:
-        IndexError: out of range for an array of ``count`` channels.
-    """
+    """Channels as non-negative numbers; -1 is the last one, as in NumPy. One that there is not is an IndexError."""
     for channel in wanted:
         if not -count <= channel < count:
             raise IndexError(f"{name} names channel {channel}, but the array has {count} channel(s): 0 to {count - 1}")
@@ -203,11 +199,7 @@ def checked_array(key: str, value: Any) -> np.ndarray:
 
 
 def representable(name: str, value: float, dtype: np.dtype[Any]) -> Any:
-    """A value as an array of this dtype holds it.
-
-    Raises:
-        ValueError: no element of it can be that value.
-    """
+    """A value as an array of this dtype holds it; a ValueError if no element of it can be that value."""
     with np.errstate(invalid="ignore"):
         held = np.asarray(value).astype(dtype)
     if dtype.kind != "f" and held != value:

@@ -41,12 +41,7 @@ def map_points(points: np.ndarray, matrix: Sequence[Sequence[float]], offset: Se
 
 
 def map_rows(key: str, rows: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
-    """``keypoints`` or ``bbox`` under a function that takes and gives (N, dims) float64 arrays. Boxes become those around their
-    mapped corners; rows with a NaN or an infinity are unchanged.
-
-    Raises:
-        TypeError, ValueError: see `checked_points`.
-    """
+    """``keypoints`` or ``bbox`` under a function that takes and gives (N, dims) float64 arrays. Raises as `checked_points`."""
     checked_points(key, rows, dims)
     finite = np.isfinite(rows).all(axis=1)
     result = rows.astype(rows.dtype if rows.dtype.kind == "f" else np.float32)
@@ -83,25 +78,13 @@ def checked_points(key: str, rows: np.ndarray, dims: int) -> None:
 
 
 def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The spatial shape that a sample's images and segmentation have in common, from ``{key: shape}``.
-
-    Raises:
-        ValueError: there is no array of voxels, or two of them differ.
-    """
-    found: tuple[int, ...] | None = None
-    for key in VOXEL_KEYS:
-        shape = shapes.get(key)
-        if shape is None:
-            continue
-        space = tuple(shape[1:])
-        if found is None:
-            found = space
-        elif found != space:
-            spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
-            raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
-    if found is None:
+    """The spatial shape that a sample's images and segmentation have in common; a ValueError if there is none."""
+    spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+    if len(set(spaces.values())) > 1:
+        raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
+    if not spaces:
         raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
-    return found
+    return next(iter(spaces.values()))
 
 
 def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
@@ -110,11 +93,7 @@ def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
 
 
 def original_space(shapes: Mapping[str, Any] | None, name: str) -> tuple[int, ...]:
-    """The spatial shape of the sample that is to be restored.
-
-    Raises:
-        ValueError: it is not known; `name` is the transform that needs it.
-    """
+    """The spatial shape of the sample that is to be restored; a ValueError where the transform of that name does not know it."""
     if shapes is None:
         raise ValueError(
             f"{name} is undone in the frame of the original sample: pass its shapes, as in "
