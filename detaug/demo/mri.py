@@ -58,7 +58,7 @@ def load_template() -> Case:
     brain = t1 > 0
     image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(np.float32)
 
-    box = find_objects(brain)[0]
+    box = find_objects(brain, max_label=1)[0]
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
     image.flags.writeable = labels.flags.writeable = False
     return Case("mni152", image, labels)
