@@ -19,7 +19,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -28,6 +28,7 @@ from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, SkipLog, Taken, Task, left_out
 from detaug.errors import BatchError, ReproducibilityError
+from detaug.memory.limits import explained
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
@@ -43,16 +44,27 @@ _FIRST_CHECK_PATIENCE = 60.0
 _CLOSE_PATIENCE = 2.0
 
 
+class Processes(Protocol):
+    """What makes batches for an engine."""
+
+    def start(self) -> None:
+        """Start all of them; errors as `Executor.start`."""
+
+    def stop(self) -> None:
+        """End all of them; may follow a start that failed."""
+
+
 class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
-    A subclass starts the thread (`_thread`) and the run-time check (`_checking`), and says how the thread is woken (`_wake`).
-    `max_restarts`: workers that one batch may end in a row.
+    A subclass makes its processes (`_pool`) and the run-time check (`_checking`), says what the thread does (`_turn`) and how it
+    is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch may end in a row.
     """
 
     prefetches = True
     _thread: threading.Thread
     _checking: Checking
+    _pool: Processes
 
     def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
@@ -78,6 +90,10 @@ class PrefetchingEngine:
 
     def _wake(self) -> None:
         """Have the engine's thread look at what has changed."""
+        raise NotImplementedError
+
+    def _turn(self) -> None:
+        """Give out what can be given out, and wait for what happens next."""
         raise NotImplementedError
 
     # --- the user's thread ----------------------------------------------------------------------------------------
@@ -171,6 +187,47 @@ class PrefetchingEngine:
             logger.warning("%s", self._told(self._fatal))  # a check found it after the last batch was taken
 
     # --- the engine's thread --------------------------------------------------------------------------------------
+
+    def _begin(self, name: str) -> None:
+        """Start the processes and the thread; nothing is left behind where they cannot be started."""
+        try:
+            self._pool.start()
+            self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+            self._thread.start()
+        except BaseException:
+            self._closing = True
+            self._tear_down()
+            raise
+
+    def _run(self) -> None:
+        try:
+            if self._gpu is not None:
+                torch.cuda.set_device(self._gpu)
+            while not self._closing:
+                self._turn()
+        except OSError as error:
+            self.fail(explained(error, "the workers cannot go on"))
+        except Exception as error:  # a defect of ours must not leave the user waiting for ever
+            logger.exception("the engine's thread failed")
+            self.fail(error)
+        finally:
+            self._tear_down()
+
+    def _tear_down(self) -> None:
+        self._checking.close()
+        with self._lock:
+            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
+        self._pool.stop()
+        self._tell_user()
+
+    def _took(self, task: Task, seconds: float, state: LoaderState | None) -> None:
+        """A worker has answered, after so many seconds of work; `state`: of its stream's loader behind that batch."""
+        if state is not None:
+            self._work.states.add(state, BatchKey(*self._schedule.position[:2]))
+        self._checking.checks.worked(seconds)
+        if not task.probe:
+            self._work.health.worked += seconds
+        self._deaths.pop(task.key, None)
 
     def _tell_user(self) -> None:
         # One unread note is enough: its reader looks at everything that changed before it.

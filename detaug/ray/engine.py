@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import torch
 
 from detaug.engine import failures
 from detaug.engine.checking.checks import CheckedBatch
@@ -53,15 +50,8 @@ class RayEngine(PrefetchingEngine):
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = 0
         self._checking = Checking(work.checks, work.on_mismatch, self)
-        self._pool = ActorPool(work, settings, self, self._events.put)
-        try:
-            self._pool.start()
-            self._thread = threading.Thread(target=self._run, name="detaug-ray", daemon=True)
-            self._thread.start()
-        except BaseException:
-            self._closing = True
-            self._tear_down()
-            raise
+        self._pool: ActorPool = ActorPool(work, settings, self, self._events.put)
+        self._begin("detaug-ray")
 
     # --- the user's thread
 
@@ -74,22 +64,13 @@ class RayEngine(PrefetchingEngine):
 
     # --- the engine's thread
 
-    def _run(self) -> None:
-        try:
-            if self._gpu is not None:
-                torch.cuda.set_device(self._gpu)
-            while not self._closing:
-                if self._fatal is None:
-                    self._assign()
-                    self._checking.go_on()
-                self._tell_what_is_due()
-                self._take_events()
-                self._look_at_the_time()
-        except Exception as error:  # a defect of ours must not leave the user waiting for ever
-            logger.exception("the cluster engine failed")
-            self.fail(error)
-        finally:
-            self._tear_down()
+    def _turn(self) -> None:
+        if self._fatal is None:
+            self._assign()
+            self._checking.go_on()
+        self._tell_what_is_due()
+        self._take_events()
+        self._look_at_the_time()
 
     def _take_events(self) -> None:
         with suppress(queue.Empty):
@@ -166,8 +147,7 @@ class RayEngine(PrefetchingEngine):
     def _answered(self, ticket: int, actor: Actor, made: Made) -> None:
         task = actor.calls.pop(ticket)
         actor.since = time.monotonic()
-        self._work.checks.worked(made.seconds)
-        self._work.health.worked += made.seconds
+        self._took(task, made.seconds, made.state)
         for text in made.logs:
             self.say_once(text)
         self._take_batch(actor, task, made)
@@ -176,9 +156,6 @@ class RayEngine(PrefetchingEngine):
             self._pool.retire(actor)
 
     def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
-        self._deaths.pop(task.key, None)
-        if made.state is not None:
-            self._work.states.add(made.state, BatchKey(*self._schedule.position[:2]))
         if made.ended:
             with self._lock:
                 self._schedule.end_stream(task.key)
@@ -236,11 +213,3 @@ class RayEngine(PrefetchingEngine):
             return False
         self._pool.call(actor, method, arguments, lambda _actor, answer: take(answer), lambda _actor, _error: lost())
         return True
-
-    # --- the end
-
-    def _tear_down(self) -> None:
-        with self._lock:
-            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        self._pool.stop()
-        self._tell_user()

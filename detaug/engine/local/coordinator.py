@@ -11,13 +11,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-
-import torch
 
 from detaug.engine import arguments, failures
 from detaug.engine.checking.checks import CheckedBatch
@@ -31,7 +28,6 @@ from detaug.engine.order.outcomes import Delivered, Exists, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
-from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import SlotContents
@@ -100,14 +96,10 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         hash_order = HashOrder(work.pipeline, work.job, work.checks)
         self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
-        self._pool = Pool(work, settings, self, self._checking)
+        self._pool: Pool = Pool(work, settings, self, self._checking)
         try:
-            self._pool.start()
-            self._thread = threading.Thread(target=self._run, name="detaug-coordinator", daemon=True)
-            self._thread.start()
-        except BaseException as error:
-            self._closing = True
-            self._tear_down()
+            self._begin("detaug-coordinator")
+        except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, LimitReached):
                 raise explained(error, "the workers cannot be started") from error
             if advice := advice_for(error):
@@ -127,31 +119,13 @@ class Coordinator(PrefetchingEngine):
 
     # --- the coordinator's thread ----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        try:
-            if self._gpu is not None:
-                torch.cuda.set_device(self._gpu)
-            while not self._closing:
-                self._assign()
-                self._checking.go_on()
-                # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
-                self._tell_what_is_due()
-                self._pool.wait(self._checking.seconds_to_next_look())
-                self._set_missing(self._pool.missing(self._missing))
-        except OSError as error:
-            self.fail(explained(error, "the workers cannot go on"))
-        except Exception as error:  # a defect of ours must not leave the user waiting for ever
-            logger.exception("the coordinator failed")
-            self.fail(error)
-        finally:
-            self._tear_down()
-
-    def _tear_down(self) -> None:
-        self._checking.close()
-        with self._lock:
-            self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        self._pool.stop()
-        self._tell_user()
+    def _turn(self) -> None:
+        self._assign()
+        self._checking.go_on()
+        # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
+        self._tell_what_is_due()
+        self._pool.wait(self._checking.seconds_to_next_look())
+        self._set_missing(self._pool.missing(self._missing))
 
     # --- what happens to the processes, as the pool tells
 
@@ -198,15 +172,9 @@ class Coordinator(PrefetchingEngine):
 
     def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
-        if answer.state is not None:
-            self._work.states.add(answer.state, BatchKey(*self._schedule.position[:2]))
         seconds = time.monotonic() - worker.since
         task = worker.answered()
-        self._checking.checks.worked(seconds)
-        if not isinstance(answer, messages.Exists):
-            self._work.health.worked += seconds
-        if self._deaths:
-            self._deaths.pop(task.key, None)
+        self._took(task, seconds, answer.state)
         match answer:
             case messages.Inline(pickled, buffers):
                 self._finish(task, self._unpacked(task, lambda: unpack(pickled, [bytearray(b) for b in buffers])))
