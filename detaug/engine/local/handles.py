@@ -21,7 +21,7 @@ from detaug.engine.executor import Job
 from detaug.engine.failures import Places, describe_batch
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
-from detaug.engine.local.worker import work_on_inherited
+from detaug.engine.local.worker import work
 from detaug.engine.order.outcomes import Task
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.producer import Pipeline
@@ -53,22 +53,20 @@ _TICK, _SOON = 1.0, 0.05
 
 @dataclass
 class Worker:
-    """One worker process, alive or starting.
+    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0 for never.
 
     Attributes:
         number: never used twice.
         index: which of the num_processes places it fills; stream-bound streams belong to a place.
         pid: 0 until the helper has started it.
         ready: it has set itself up.
-        since: when the batch it is making was begun, or itself was started; this and the following by the monotonic
-            clock, in seconds, 0 for never.
+        tasks: those whose answers have not come, in the order in which they are made.
+        since: when the batch it is making was begun, or itself was started.
         warned: elapsed seconds at the last warning.
         asked: when it was asked where it is.
         left: when it was found to be leaving: its channel was closed, or it was killed.
-        killed: when the helper was told to kill it.
-        signalled: the helper has done so.
+        killed, signalled: when the helper was told to kill it; it has done so.
         leaving: why it was killed.
-        tasks: those whose answers have not come, in the order in which they are made.
         answers: how many have come.
         told: the streams whose states it knows of, each with the generation of states that was current then.
     """
@@ -97,11 +95,7 @@ class Worker:
         return f"worker {self.number} (pid {self.pid})"
 
     def assign(self, task: Task, state: LoaderState | None) -> None:
-        """Send it a task, and ahead of it a state of the loader.
-
-        Raises:
-            ChannelClosed: it is gone. The task is among its own nevertheless.
-        """
+        """Send it a task, with a state of the loader. ChannelClosed: it is gone; the task is among its own nevertheless."""
         if not self.tasks:
             self._begin()
         # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
@@ -143,13 +137,8 @@ class Worker:
 
 
 class StallWatch:
-    """Workers that do not answer: the log says where they are; those that exceed the limit are killed, or abandoned.
-
-    Args:
-        limit: seconds a batch may take; None: for ever.
-        pool: sends signals, and is told of workers that cannot be killed.
-        places: for messages.
-    """
+    """Workers that do not answer: the log says where they are; those that exceed the limit (seconds; None: there is none) are
+    killed, or abandoned."""
 
     def __init__(self, limit: float | None, pool: Pool, places: Places) -> None:
         self._limit = limit
@@ -231,12 +220,7 @@ class StallWatch:
 
 @dataclass
 class Helper:
-    """The helper process.
-
-    Attributes:
-        pid, control: the process and the channel to it.
-        pidfd: readable once it is dead; None where there are no pidfds.
-    """
+    """The helper process, and the channel to it. `pidfd` is readable once it is dead; None where there are no pidfds."""
 
     pid: int
     control: Channel
@@ -314,7 +298,8 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
                     ours.close()
                     let_go_of_callers_batches(callers)
                     _let_go_of_other_engines(kept=theirs.fileno())
-                    main_forked(theirs, parent, lambda channel: work_on_inherited(channel, pipeline, job))
+                    inherited = pipeline.pristine, job
+                    main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited, forked=True))
 
                 run_and_exit(live)
     theirs.close()

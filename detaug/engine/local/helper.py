@@ -195,7 +195,7 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
 
     keep_one_thread()
 
-    launch = forking_launcher(lambda channel: worker.work_on_payload(channel, payload))
+    launch = forking_launcher(lambda channel: worker.work(channel, lambda: worker.thawed(payload)))
     _Helper(control, parent, launch).run()
 
 

@@ -67,12 +67,11 @@ class Pool:
     Args:
         work: what the workers make.
         settings: of the processes.
-        coordinator: is told what happens, by `wait`.
+        coordinator: is told what happens to workers, by `wait`.
         checking: is told what happens to checks.
 
     Attributes:
         workers: those that fill a place, by number.
-        helper: from which they are started.
     """
 
     def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking) -> None:
@@ -101,11 +100,7 @@ class Pool:
         self._helper_losses = 0
 
     def start(self) -> None:
-        """Start the helper, and the workers from it.
-
-        Raises:
-            RuntimeError, OSError: they cannot be started. Call `stop` nevertheless.
-        """
+        """Start the helper, and the workers from it."""
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
         self._selector.register(self._wakes, selectors.EVENT_READ, lambda: self._wakes.recv(4096))
         keep_from_helpers(self._selector)

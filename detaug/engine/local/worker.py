@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 
 from detaug.engine.checking.checks import make_again, make_to_check
@@ -43,37 +44,25 @@ def main(channel: int, payload: int, helper: int) -> None:
     def live() -> None:
         die_with(helper)
         leave_signals_to_the_parent()
-        work_on_payload(Channel.from_descriptor(channel), payload)
+        work(Channel.from_descriptor(channel), lambda: thawed(payload))
 
     run_and_exit(live)
 
 
-def work_on_payload(channel: Channel, payload: int) -> None:
-    """Work on a pipeline that was sent as a payload."""
+def thawed(payload: int) -> tuple[Pristine, Job]:
+    """What was sent to a fresh interpreter."""
+    frozen, job = read_payload(payload)
+    return Pipeline.thaw(frozen), job
+
+
+def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]], forked: bool = False) -> None:
+    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit. `forked`: it began as a
+    fork that had nothing left to load."""
     note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
     try:
-        frozen, job = read_payload(payload)
-        pristine = Pipeline.thaw(frozen)
-    except Exception as error:
-        channel.send(messages.Broken(describe(error)))
-        return
-    work(channel, pristine, job)
-
-
-def work_on_inherited(channel: Channel, pipeline: Pipeline, job: Job) -> None:
-    """Work on a pipeline that was inherited by a fork."""
-    note_worker()
-    work(channel, pipeline.pristine, job, forked=True)
-
-
-def work(channel: Channel, pristine: Pristine, job: Job, forked: bool = False) -> None:
-    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit.
-
-    `forked`: it began as a fork that had nothing left to load.
-    """
-    job.settings.keep()
-    be_killed_first()
-    try:
+        pristine, job = what()
+        job.settings.keep()
+        be_killed_first()
         worker = _Worker(channel, pristine, job, forked)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))

@@ -240,4 +240,4 @@ class TestSeveralNodes:
         assert "RuntimeError: 3 actors in a row could not start" in done.stderr
         assert "running low on memory. Memory on the node (IP: " in done.stderr
         assert "Have fewer actors on that node" in done.stderr
-        assert "the cluster engine failed" not in done.stderr
+        assert "the engine's thread failed" not in done.stderr
