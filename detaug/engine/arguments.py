@@ -25,13 +25,6 @@ def optional_positive(what: str, value: Any) -> int | None:
     return None if value is None else positive_int(what, value)
 
 
-def optional_bool(what: str, value: Any) -> bool | None:
-    """True, False or None."""
-    if value is not None and not isinstance(value, bool):
-        raise TypeError(f"{what} must be True, False or None, got {value!r}")
-    return value
-
-
 def text(what: str, value: Any) -> str:
     """A string."""
     if not isinstance(value, str):
@@ -119,7 +112,7 @@ def start_method(value: Any) -> str:
 
 
 def limits_of_workers(executor: Any) -> None:
-    """What executors with workers have in common: `max_restarts`, `stall_timeout` and `max_worker_memory`."""
+    """What executors with workers have in common."""
     count("max_restarts", executor.max_restarts)
     seconds("stall_timeout", executor.stall_timeout)
     optional_positive("max_worker_memory", executor.max_worker_memory)
@@ -142,12 +135,7 @@ def transform(value: Any) -> Any:
 
 
 def ledger(value: Any, rank: int, world_size: int) -> Path | None:
-    """This rank's ledger file, or None.
-
-    Raises:
-        TypeError: no path.
-        ValueError: something else is there.
-    """
+    """This rank's ledger file, or None."""
     if value is None:
         return None
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
@@ -218,11 +206,7 @@ class Check:
 
     @classmethod
     def of(cls, value: Any) -> Check:
-        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default) or False (none).
-
-        Raises:
-            TypeError, ValueError: it means nothing.
-        """
+        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default) or False (none)."""
         if isinstance(value, Check):
             return value
         if isinstance(value, bool):
@@ -257,11 +241,7 @@ class Skip:
 
     @staticmethod
     def of(value: Any) -> str | Skip:
-        """What the augmenter's argument ``on_error`` means: itself, or "raise".
-
-        Raises:
-            ValueError: it means nothing.
-        """
+        """What the augmenter's argument ``on_error`` means: itself, or "raise"."""
         if isinstance(value, Skip):
             return value
         if value == "raise":

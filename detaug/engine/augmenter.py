@@ -172,9 +172,9 @@ class DeterministicAugmenter(Generic[Batch]):
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
         self.seeds = list(seeds) if seeds is not None else None
 
-        self._source: Source = resolve_source(
-            data_loader, arguments.optional_bool("stateless", stateless), self.batches_per_epoch
-        )
+        if not isinstance(stateless, bool | None):
+            raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
+        self._source: Source = resolve_source(data_loader, stateless, self.batches_per_epoch)
         self._check_ranks()
         arguments.epoch_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
         self.generator = self._source.loader
@@ -268,14 +268,8 @@ class DeterministicAugmenter(Generic[Batch]):
                 exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
             ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
-        how = {
-            "drop_last": drop_last,
-            "collate_fn": collate_fn,
-            "sampler": sampler,
-            "weights": weights,
-            "batch_sampler": batch_sampler,
-            "worker_init_fn": worker_init_fn,
-        }
+        how: dict[str, Any] = {"drop_last": drop_last, "collate_fn": collate_fn, "worker_init_fn": worker_init_fn}
+        how |= {"sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}
         source = source_of_samples(dataset, batch_size, shuffle, how)
         return cls(source, transform, num_processes, **options)
 
@@ -285,8 +279,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
         They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
         mpirun; a process that none of them started is rank 0 of 1. Without a seed, ``DETAUG_SEED`` is taken, else rank 0
-        draws one and sends it to the others: then every rank must make this call. A drawn seed is replaced by that of a
-        state dict that is loaded.
+        draws one and sends it to the others: then every rank must make this call.
 
         Args:
             data_loader, arguments, options: as for DeterministicAugmenter, or, with ``batch_size=...`` or ``batch_sampler=...``,
@@ -311,11 +304,9 @@ class DeterministicAugmenter(Generic[Batch]):
     # --- batches ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> DeterministicAugmenter[Batch]:
-        """The augmenter itself, at the batch that is due.
-
-        Where the epoch's last batch has been taken and its end not been seen, as by ``for _ in range(len(augmenter)):
-        next(augmenter)``, that is the first batch of the next epoch. (Directly after `load_state_dict` and `set_epoch` of
-        the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
+        """The augmenter itself, at the batch that is due: the first of the next epoch where this one's last has been taken and
+        its end not been seen, as by ``for _ in range(len(augmenter)): next(augmenter)``. (Directly after `load_state_dict` and
+        `set_epoch` of the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
         """
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
@@ -359,7 +350,7 @@ class DeterministicAugmenter(Generic[Batch]):
             raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
-        """The batch that is due, which has its line in the ledger then. Errors as `__next__`."""
+        """The batch that is due, which has its line in the ledger then."""
         with ledger.taking:
             asked = time.perf_counter()
             try:
@@ -439,18 +430,15 @@ class DeterministicAugmenter(Generic[Batch]):
             raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
 
     def stats(self) -> dict[str, Any]:
-        """What has happened so far, JSON-able.
-
-        ``checked``, ``mismatches``: batches that were made a second time, and how many of them differed; ``informative``: those
-        of them in which what is carried from batch to batch can show (docs/purity.md). ``batches``,
-        ``seconds``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of these that it waited for
-        batches. ``restarts``, ``retirements``: processes that died, or were replaced for their memory.
+        """What has happened so far, JSON-able. ``checked``, ``mismatches``: batches that were made a second time, and how many of
+        them differed; ``informative``: those in which what is carried from batch to batch can show (docs/purity.md).
+        ``batches``, ``seconds``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of these that it
+        waited. ``restarts``, ``retirements``: processes that died, or were replaced for their memory.
         """
         checks, told = self._checks, self._health.as_dict(self._schedule.position.taken)
         return {"checked": checks.done, "informative": checks.informative, "mismatches": checks.different, **told}
 
     def _epoch_is_over(self, end: Position) -> None:
-        """Tell if the loop had to wait for it, and what would help."""
         epoch = self._health.epoch_ends(end.taken)
         self._health.epoch_begins(self._schedule.position.taken)
         if epoch.is_slow:
@@ -509,9 +497,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load the same state, and go on
-        with the global stream's next steps, the first of which is rank 0's.
-
-        A seed that was drawn (none given) is replaced by the state's own.
+        with the global stream's next steps, the first of which is rank 0's. A seed that was drawn (none given) is replaced.
 
         Raises:
             StateMismatch: (a ValueError) it belongs to another pipeline, seed, seed scheme, numerics version or stream

@@ -15,6 +15,7 @@ slow ones a little at a time, for a known share of the throughput.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -279,7 +280,10 @@ class Checks:
         if again.report is not None:
             # Making it has failed, which it did not the first time.
             report = BatchReport({}, {"": again.report}) if isinstance(again.report, str) else again.report
-            difference = self._compare(check, report, states.used)
+            keys, raw = self.differing(check.report, report)
+            if keys:  # those of the raw batch alone do not reach the user
+                early = check.number <= _FIRST_BATCHES
+                difference = Difference(check, keys, bool(raw), early, went_on=states.used)
         if again.refused and states.trusted:
             # A worker that is refused steps forward, so that its batches are right.
             states.distrust()
@@ -302,12 +306,6 @@ class Checks:
             states.distrust()
         return difference
 
-    def _compare(self, check: CheckedBatch, again: BatchReport, went_on: bool) -> Difference | None:
-        keys, raw = self.differing(check.report, again)
-        if not keys:  # keys of the raw batch alone do not reach the user
-            return None
-        return Difference(check, keys, bool(raw), check.number <= _FIRST_BATCHES, went_on=went_on)
-
     def differing(self, one: BatchReport, other: BatchReport) -> tuple[list[str], list[str]]:
         """The keys in which two makings of a batch differ, and those in which its raw form does."""
         return differing_keys(one.final, other.final, self._ignore), differing_keys(one.raw, other.raw, self._ignore)
@@ -315,42 +313,52 @@ class Checks:
     def remark(self, key: BatchKey, report: BatchReport) -> str:
         """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
         give equal raw batches, generators that are made with the same seed in every batch. Each is said once."""
-        stream = key.step % self._num_streams
-        if not self._stateless and self._num_streams > 1 and any(name in report.raw for name in report.random):
-            whole = "|".join(report.raw.values())
-            other = self._seen.setdefault((key.epoch, "raw", "", whole), key)
-            if other.step % self._num_streams != stream and "raw" not in self._said_same:
-                self._said_same.add("raw")
-                return (
-                    f"streams {other.step % self._num_streams} and {stream} of the loader give the same raw batches (epoch "
-                    f"{key.epoch}, steps {other.step} and {key.step}): its copies do not share the data out. Have it look at "
-                    "detaug.current().stream or set_thread_id, or pass num_streams=1"
-                )
-        whole = "|".join(report.raw[name] for name in report.raw_random if name in report.raw)
-        same_raw = bool(whole) and self._seen.setdefault((key.epoch, "all raw", "", whole), key) != key
-        for name in report.random:
-            if name in self._ignore or same_raw:
-                continue  # the loader gave the same once more, and a transform need not be random
-            other = self._seen.setdefault((key.epoch, "final", name, report.final[name]), key)
-            if other != key and name not in self._said_same and report.raw.get(name) != report.final[name]:
-                self._said_same.add(name)
-                return (
-                    f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of epoch {key.epoch}: "
-                    "something draws the same random numbers for different batches"
-                )
-        for path, seed in report.late.items():
-            other = self._seen.setdefault((0, "late", path, seed), key)
-            if other != key and path not in self._said_same:
-                self._said_same.add(path)
-                return (
-                    f"{path} is a generator that each batch makes anew, and with the same seed (epoch {other.epoch}, step "
-                    f"{other.step}, and epoch {key.epoch}, step {key.step}): it draws the same numbers for all of them. "
-                    "Make it before the transform is handed in, so that it is seeded for every batch, or seed it from "
-                    "detaug.current().generator"
-                )
+        for found in self._equal_to_earlier(key, report):
+            if found[0] not in self._said_same:
+                self._said_same.add(found[0])
+                return found[1]
+        return ""
+
+    def _equal_to_earlier(self, key: BatchKey, report: BatchReport) -> Iterator[tuple[str, str]]:
         if len(self._seen) > 4096:
             self._seen.clear()
-        return ""
+        stream = key.step % self._num_streams
+        if not self._stateless and self._num_streams > 1 and any(name in report.raw for name in report.random):
+            other = self._seen.setdefault((key.epoch, "raw", "", "|".join(report.raw.values())), key)
+            if other.step % self._num_streams != stream:
+                yield (
+                    "raw",
+                    (
+                        f"streams {other.step % self._num_streams} and {stream} of the loader give the same raw batches (epoch "
+                        f"{key.epoch}, steps {other.step} and {key.step}): its copies do not share the data out. Have it look at "
+                        "detaug.current().stream or set_thread_id, or pass num_streams=1"
+                    ),
+                )
+        whole = "|".join(report.raw[name] for name in report.raw_random if name in report.raw)
+        # Where the loader gave the same once more, a transform need not be random.
+        if not whole or self._seen.setdefault((key.epoch, "all raw", "", whole), key) == key:
+            for name in (each for each in report.random if each not in self._ignore):
+                other = self._seen.setdefault((key.epoch, "final", name, report.final[name]), key)
+                if other != key and report.raw.get(name) != report.final[name]:
+                    yield (
+                        name,
+                        (
+                            f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of epoch {key.epoch}: "
+                            "something draws the same random numbers for different batches"
+                        ),
+                    )
+        for path, seed in report.late.items():
+            other = self._seen.setdefault((0, "late", path, seed), key)
+            if other != key:
+                yield (
+                    path,
+                    (
+                        f"{path} is a generator that each batch makes anew, and with the same seed (epoch {other.epoch}, step "
+                        f"{other.step}, and epoch {key.epoch}, step {key.step}): it draws the same numbers for all of them. "
+                        "Make it before the transform is handed in, so that it is seeded for every batch, or seed it from "
+                        "detaug.current().generator"
+                    ),
+                )
 
 
 @dataclass
