@@ -251,7 +251,7 @@ class Pool:
     # --- the checker
 
     def ask_checker(self, message: messages.MakeAgain | messages.Explain) -> bool:
-        """Send something to the process that makes batches again; False: it has yet to start, and `checker_ready` follows.
+        """Send something to the process that makes batches again; False: it has yet to start, and `Checking.go_on` follows.
 
         A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is started with the
         first check, and stays.

@@ -90,27 +90,6 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
     assert batches == expected[: len(batches)]
 
 
-@pytest.mark.parametrize("start_method", ["forkserver", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_a_fresh_helper_may_be_killed_in_a_row_and_batches_stay_the_same(start_method: str) -> None:
-    def batches(processes: int) -> Iterator[str]:
-        with DeterministicAugmenter(
-            settings_pipelines.Counter(),
-            None,
-            processes,
-            seed=1,
-            executor=LocalProcesses(start_method=start_method),
-            stateless=True,
-        ) as augmenter:
-            for step in range(9):
-                if processes and step % 3 == 1:
-                    before = helper_of(augmenter)
-                    kill(before.pid)
-                    wait_until(lambda: helper_of(augmenter) is not before, "another is in charge")  # noqa: B023
-                yield fingerprint(next(augmenter))
-
-    assert list(batches(2)) == list(batches(0))
-
-
 def test_fresh_interpreters_are_given_the_environment_of_the_start(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,13 +47,6 @@ def run_rank(rank: int, folder: str) -> None:
     found["not told of the ranks"] += [refusal(lambda: DeterministicAugmenter.from_dataset([1, 2], 1))]
     both = DeterministicAugmenter.from_torch_distributed(list(range(8)), batch_size=2, num_processes=0, seed=3)
     found["a data set"] = [str(sorted(int(i) for batch in both for i in batch))]
-    filled_in = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, name="filled in")
-    found["filled in"] = [
-        str(filled_in.seed),
-        str(filled_in.rank),
-        str(filled_in.world_size),
-        outcome_of_next(filled_in),
-    ]
     if rank == 0:
         found["only here"] = [
             outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2))
@@ -92,13 +85,6 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
-
-
-def test_rank_world_size_and_a_common_seed_are_filled_in(ranks: list[dict[str, list[str]]]) -> None:
-    (seed, *first), (other_seed, *second) = (found["filled in"] for found in ranks)
-    assert seed == other_seed
-    assert first == ["0", "2", ""]
-    assert second == ["1", "2", ""]
 
 
 @pytest.mark.parametrize("case", ["same", "same again", "ranks of its own"])
