@@ -41,7 +41,7 @@ from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
-from detaug.seeding.ranks import check_all_are_known, common_seed, known_place
+from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import DatasetSource, Source, TorchIterable, resolve_source, source_of_samples
 from detaug.sources.misuse import refuse_arguments
@@ -552,7 +552,8 @@ class DeterministicAugmenter(Generic[Batch]):
         position = self._schedule.position
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
-        elif self._lengths.may_end_any_time and os.getpid() == self._owner:
+        elif not self._source.stateless and self._source.num_steps is None and os.getpid() == self._owner:
+            # Only the loader's end ends an epoch. What says that it has no end may be wrong.
             self._start()
             assert self._engine is not None
             try:
@@ -630,7 +631,9 @@ class DeterministicAugmenter(Generic[Batch]):
         check_not_imported_by_worker()
         self._check_ranks()
         self._settings = ProcessSettings.here()
-        self._rank_seeds = RankSeeds.if_any(self.rank, self.world_size, self.name, self.seed)
+        group = process_group()
+        shared = group is not None and group[1] == self.world_size > 1  # else the group's ranks are others
+        self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed) if shared else None
         mention_same_numbers(self)
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:

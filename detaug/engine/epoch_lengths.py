@@ -33,11 +33,6 @@ class EpochLengths:
         return min((number for number in limits if number is not None), default=None)
 
     @property
-    def may_end_any_time(self) -> bool:
-        """Whether only the loader's end ends an epoch. What says that it has no end may be wrong."""
-        return not self.source.stateless and self.source.num_steps is None
-
-    @property
     def end_in_mid_pass(self) -> bool:
         """Whether a next epoch that begins before the loader's pass has ended walks through the rest of that pass."""
         source = self.source

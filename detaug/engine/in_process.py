@@ -112,23 +112,20 @@ class InProcess:
 
     def next(self) -> Any:
         with _making:  # several threads may ask
-            return self._next()
-
-    def _next(self) -> Any:
-        while True:
-            taken = self._schedule.take()
-            for skipped in taken.passed:
-                self._skip_log.say(skipped)
-            outcome = taken.outcome
-            if isinstance(outcome, Delivered):
-                return outcome.batch
-            if isinstance(outcome, EpochEnd):
-                raise StopIteration
-            if isinstance(outcome, Failed):
-                raise outcome.error.with_traceback(None)
-            task = self._schedule.next_for(0)
-            assert task is not None
-            self._make(task)
+            while True:
+                taken = self._schedule.take()
+                for skipped in taken.passed:
+                    self._skip_log.say(skipped)
+                outcome = taken.outcome
+                if isinstance(outcome, Delivered):
+                    return outcome.batch
+                if isinstance(outcome, EpochEnd):
+                    raise StopIteration
+                if isinstance(outcome, Failed):
+                    raise outcome.error.with_traceback(None)
+                task = self._schedule.next_for(0)
+                assert task is not None
+                self._make(task)
 
     def put_back(self, batch: Any) -> None:
         with _making:

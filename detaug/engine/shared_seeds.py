@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
-from detaug.seeding.ranks import process_group
 from detaug.seeding.tree import Seed
 
 if TYPE_CHECKING:
@@ -42,13 +41,6 @@ class RankSeeds:
         self._rank = rank
         self._store.set(self._keys[rank], json.dumps(seed))
         self._left = _ASKED_AT_MOST
-
-    @staticmethod
-    def if_any(rank: int, world_size: int, name: str, seed: Seed) -> RankSeeds | None:
-        """None: there are no other ranks that could be asked."""
-        group = process_group()
-        # Another number of ranks: they are not those of the process group.
-        return RankSeeds(rank, world_size, name, seed) if group and group[1] == world_size > 1 else None
 
     def compare(self) -> None:
         """Look at the other ranks' seeds; costs nothing once all were seen.

@@ -19,7 +19,13 @@ def warm_up(transform: Any, loader: Any) -> None:
         loader: its attributes are searched as well, for nnU-Net's loader transforms each sample itself. Its own
             ``warm_up``, if there is one, is not called: it may mean something else.
     """
-    found = [*_warmable(transform, set()), *_warmable_in_attributes(loader)]
+    found, seen, holders = [*_warmable(transform, set())], set[int](), set[int]()
+    while loader is not None and id(loader) not in holders:
+        holders.add(id(loader))
+        attributes = dict(getattr(loader, "__dict__", {}))
+        for value in attributes.values():
+            found += _warmable(value, seen)
+        loader = attributes.get("dataset")  # torch's Subset and others wrap a data set
     transforms = sys.modules.get("detaug.transforms.building.base")  # absent: there is none of detaug's
     if transforms is not None:
         from detaug.kernels.ahead import compile_ahead
@@ -28,17 +34,6 @@ def warm_up(transform: Any, loader: Any) -> None:
         compile_ahead(kernel for each in native for kernel in each.kernels)
     for each in found:
         each.warm_up()
-
-
-def _warmable_in_attributes(loader: Any) -> Iterator[Any]:
-    seen: set[int] = set()
-    holders: set[int] = set()
-    while loader is not None and id(loader) not in holders:
-        holders.add(id(loader))
-        attributes = dict(getattr(loader, "__dict__", {}))
-        for value in attributes.values():
-            yield from _warmable(value, seen)
-        loader = attributes.get("dataset")  # torch's Subset and others wrap a data set
 
 
 def _warmable(value: Any, seen: set[int]) -> Iterator[Any]:

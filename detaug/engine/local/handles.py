@@ -7,7 +7,6 @@ import logging
 import os
 import selectors
 import signal
-import subprocess
 import sys
 import time
 import warnings
@@ -225,7 +224,6 @@ class Helper:
     pid: int
     control: Channel
     pidfd: int | None
-    _process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     def start_worker(self, number: int) -> Channel:
         """Ask for a new worker; returns the parent's end of its channel."""
@@ -250,8 +248,6 @@ class Helper:
         if self.pidfd is not None:
             os.close(self.pidfd)
             self.pidfd = None
-        if self._process is not None:
-            self._process.returncode = 0  # already reaped; its destructor is not to wait
 
 
 #: What the engines of this process watch: their channels, pidfds and pipes.
@@ -317,4 +313,5 @@ def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surro
     finally:
         theirs.close()
         os.close(payload)
-    return Helper(process.pid, ours, open_pidfd(process.pid), _process=process)
+    process.returncode = 0  # `stop` reaps it; its destructor is not to wait
+    return Helper(process.pid, ours, open_pidfd(process.pid))

@@ -76,7 +76,10 @@ class _Helper:
                         case messages.Quit():
                             return
                         case messages.Signal(number, which):
-                            self._signal(number, which)
+                            for pid in [pid for pid, of_number in self._workers.items() if of_number == number]:
+                                send_signal(pid, which)
+                            # So the parent sees that it is not this process that hangs.
+                            self._control.send(messages.Signalled(number))
                         case messages.Start(number):
                             self._start(number, descriptor)
         except ChannelClosed:
@@ -107,12 +110,6 @@ class _Helper:
             self._pidfds[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
         self._control.send(messages.Started(number, pid))
-
-    def _signal(self, number: int, which: int) -> None:
-        for pid, of_number in list(self._workers.items()):
-            if of_number == number:
-                send_signal(pid, which)
-        self._control.send(messages.Signalled(number))  # so the parent sees that it is not this process that hangs
 
     def _reap(self) -> None:
         ended_workers = False

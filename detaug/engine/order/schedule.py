@@ -28,13 +28,6 @@ from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, P
 from detaug.pipeline.plan import BatchKey, Plan, StreamEnds
 
 
-def _ended_too_soon(key: BatchKey, number: int) -> ValueError:
-    return ValueError(
-        f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {number}: with tail='pad' "
-        "each rank gets as many batches as that says. Pass the right batches_per_epoch, or another tail"
-    )
-
-
 class Schedule:
     """The order of batches and what is known of them.
 
@@ -155,7 +148,11 @@ class Schedule:
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
         if self._wraps_at is not None:
-            self.finish(key, Failed(_ended_too_soon(key, self._wraps_at)))
+            too_soon = ValueError(
+                f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {self._wraps_at}: "
+                "with tail='pad' each rank gets as many batches as that says. Pass the right batches_per_epoch, or another tail"
+            )
+            self.finish(key, Failed(too_soon))
             return
         self.in_flight.discard(key)
         if key.epoch >= self.position.epoch:
@@ -213,7 +210,9 @@ class Schedule:
             if self._ends.epochs and self._ends.is_gap(key):
                 position = position._replace(step=self.plan.next_step(position.step))
                 continue
-            if self.probing and not self._round_known(position):
+            if self.probing and any(
+                BatchKey(key.epoch, step) not in self.outcomes for step in self._round_of(position)
+            ):
                 return position, None
             outcome = self.outcomes.get(key)
             if isinstance(outcome, Skipped):
@@ -248,9 +247,6 @@ class Schedule:
             end = self._ends.epochs_end(position.epoch, self.plan.phase_of(position.step))
             over = end is not None and position.step >= end
         return EpochEnd(self.start_of(position.epoch + 1)._replace(skipped=position.skipped)) if over else None
-
-    def _round_known(self, position: Position) -> bool:
-        return all(BatchKey(position.epoch, step) in self.outcomes for step in self._round_of(position))
 
     def _round_of(self, position: Position) -> range:
         """The steps that all ranks take at the time of this rank's position."""
