@@ -113,7 +113,7 @@ class Script:
 PRELUDE = """
 import gc, os, signal, sys, time
 import numpy as np
-from detaug import DeterministicAugmenter, LocalProcesses
+from detaug import Check, DeterministicAugmenter, LocalProcesses
 START_METHOD = sys.argv[1]
 
 class Loader:
@@ -126,6 +126,7 @@ class Loader:
 def augmenter(loader=None, transform=None, num_processes=2, **options):
     if num_processes:
         options.setdefault("executor", LocalProcesses(START_METHOD))
+    options.setdefault("check", Check(ignore=("pid",)))
     return DeterministicAugmenter(loader or Loader(), transform, num_processes, seed=1, **options)
 """
 

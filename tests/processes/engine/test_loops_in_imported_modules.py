@@ -18,7 +18,7 @@ from tests.support.processes import wait_until
 pytestmark = pytest.mark.timeout(180)
 
 MODULE = """
-import os, sys
+import sys
 from detaug import DeterministicAugmenter, LocalProcesses
 
 class Item:
@@ -35,7 +35,7 @@ class Loader:
         import detaug
         if detaug.current().step == 5:
             raise Refused("at step 5")
-        return {"item": Item(detaug.current().step), "pid": os.getpid()}
+        return {"item": Item(detaug.current().step)}
 
 number = int(sys.argv[2])
 executor = LocalProcesses(sys.argv[1]) if number else None
