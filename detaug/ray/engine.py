@@ -24,7 +24,6 @@ from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Exists, Task
 from detaug.engine.prefetching import PrefetchingEngine
-from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import Made
 from detaug.ray.pool import Actor, ActorPool, first_line
