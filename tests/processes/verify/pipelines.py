@@ -105,10 +105,6 @@ def sound() -> Any:
     return Loader(), Compose([Noise(), OwnGenerator()])
 
 
-def without_transform() -> Any:
-    return Loader(), None
-
-
 def harmless() -> Any:
     return Loader(), HarmlessHabits()
 
@@ -300,6 +296,40 @@ class FaultyLoader(Loader):
     def generate_train_batch(self) -> Batch:
         batch = super().generate_train_batch()
         batch["data"] += np.random.default_rng().random()  # FAULT
+        return batch
+
+
+class ShufflesItsList(SlimDataLoaderBase):
+    """Shuffles a list where it is, and takes the first items."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 3)
+        self.cases = list(range(1_001))
+
+    def generate_train_batch(self) -> Batch:
+        np.random.shuffle(self.cases)  # FAULT
+        return {"data": np.array(self.cases[:3], dtype=np.float64)}
+
+
+def shuffling_but_declared_stateless() -> Any:
+    return detaug.DeterministicAugmenter(ShufflesItsList(), None, 0, stateless=True)
+
+
+class RaisesWhereTheClockIsWrong:
+    """As a licence, a certificate or a time limit does."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        if abs(time.time() - Path("/proc/self").stat().st_mtime) > 1e6:
+            raise ValueError("it is another time")
+        return batch
+
+
+class RaisesInAnotherProcess:
+    """As a library does that was set up in this process."""
+
+    def __call__(self, **batch: Any) -> Batch:
+        if str(os.getpid()) != os.readlink("/proc/self"):
+            raise ValueError("it is another process")
         return batch
 
 

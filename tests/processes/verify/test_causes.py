@@ -55,6 +55,30 @@ def test_state_that_no_copy_puts_back_differs_after_other_batches_and_in_a_fresh
     assert name in str(cause.difference)
 
 
+def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless() -> None:
+    declared = verify(
+        pipelines.shuffling_but_declared_stateless, batches=5, processes=[2], start_methods=["fork"], hash_seeds=()
+    )
+    assert "each batch alone in a fresh process, in epochs 0 and 2" in {row.what for row in declared.rows if not row.ok}
+    assert declared.cause is not None
+    assert str(declared.cause.difference).startswith("the loader: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [("RaisesWhereTheClockIsWrong", "another clock"), ("RaisesInAnotherProcess", "another process number")],
+)
+def test_what_raises_only_in_other_circumstances_could_not_be_measured_and_is_no_difference(
+    name: str, row: str
+) -> None:
+    result = verified(name)
+    failed = {each.what: each.detail for each in result.rows if each.verdict == "failed"}
+    assert row in failed, str(result)
+    assert all("the pipeline raises ValueError: it is" in detail for detail in failed.values())
+    assert "different" not in {each.verdict for each in result.rows}
+    assert (result.ok, result.status) == (False, 2)
+
+
 def test_generator_that_is_made_without_a_seed_is_no_fault_since_detaug_seeds_it() -> None:
     assert verified("UnseededInItsConstructor").ok
 

@@ -23,9 +23,7 @@ def result_of(name: str) -> Result:
     return verify(getattr(pipelines, name), **QUICK)
 
 
-@pytest.mark.parametrize(
-    "name", ["sound", pytest.param("without_transform", marks=pytest.mark.slow), "stateful", "finite", "iterable"]
-)
+@pytest.mark.parametrize("name", ["sound", "stateful", "finite", "iterable"])
 def test_sound_pipeline_is_equal_in_every_row(name: str) -> None:
     assert_equal_in_every_row(result_of(name))
 
