@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from detaug.pictures.planes import Plane
-from detaug.pictures.rendering import Pixels, rendered
+from detaug.pictures.planes import Pixels, Plane, rendered
 
 FOLDER = Path(__file__).parent
 PAGE, PICTURES = FOLDER / "gallery.md", FOLDER / "images" / "gallery"

@@ -21,8 +21,7 @@ from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.pictures.charts import COLOURS, figure_of
-from detaug.previews.recording import name_of
-from detaug.previews.views import samples_of
+from detaug.previews.views import name_of, samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
 from detaug.reports.notices import collected_notices

@@ -1,16 +1,19 @@
-"""The planes in the middle of a volume."""
+"""The planes in the middle of a volume, and their pixels: grey values with outlines of labels."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.ndimage import binary_erosion
 
 Image = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+Pixels = NDArray[np.uint8]
+Window = tuple[float, float]
 
 #: Planes with longer edges are thinned out: no picture is larger.
 _LONGEST = 1024
@@ -18,14 +21,29 @@ _LONGEST = 1024
 #: Labels whose outlines are told apart; a segmentation with more of them is none.
 _MOST_LABELS = 256
 
+#: Okabe and Ito (2008), Color Universal Design, without black and in an order that begins with what stands out from grey.
+OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2")
+
+#: Of labels below 0: what lies outside of a case (nnU-Net's -1).
+OUTSIDE = "#999999"
+
+#: Of voxels that are NaN or infinite.
+NOT_FINITE = "#CC79A7"
+
+#: Percentiles of the grey values that become black and white.
+_BLACK, _WHITE = 0.5, 99.5
+
+#: Above this part of pixels beyond a window, it is another's.
+_BEYOND = 0.6
+
 
 @dataclass(frozen=True)
 class Plane:
     """One plane of a sample.
 
     Attributes:
-        image: (rows, columns), float32; a copy.
-        masks: label → where it is, of the same shape. Regions are labels 1, 2, ... and may overlap.
+        image: (rows, columns), a copy.
+        masks: label → where it is. Regions are labels 1, 2, ... and may overlap.
         aspect: a pixel's height over its width.
     """
 
@@ -88,3 +106,78 @@ def _plane(image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwar
     return Plane(
         np.array(seen(image), np.float32), {label: mask for label, mask in masks.items() if mask.any()}, aspect
     )
+
+
+def colour_of(label: int) -> str:
+    """A label's colour; after seven labels they begin anew."""
+    return OUTSIDE if label < 0 else OKABE_ITO[(label - 1) % len(OKABE_ITO)]
+
+
+def rgb(colour: str) -> tuple[int, ...]:
+    """``"#E69F00"`` → (230, 159, 0)."""
+    return tuple(bytes.fromhex(colour[1:]))
+
+
+def window_of(planes: Iterable[Plane]) -> Window:
+    """The grey values that become black and white; of finite ones only."""
+    values = _finite(planes)
+    if values.size == 0:
+        return 0.0, 1.0
+    low, high = (float(each) for each in np.percentile(values, (_BLACK, _WHITE)))
+    if low == high:
+        low, high = float(values.min()), float(values.max())
+    return (low, high) if high > low else (low - 0.5, low + 0.5)
+
+
+def fits(window: Window, planes: Iterable[Plane]) -> bool:
+    """Whether most of the pixels are within the window."""
+    values = _finite(planes)
+    margin = 0.02 * (window[1] - window[0])
+    beyond = (values < window[0] - margin) | (values > window[1] + margin)
+    return values.size == 0 or float(beyond.mean()) <= _BEYOND
+
+
+def rendered(plane: Plane, width: int, window: Window, thickness: int | None = None) -> Pixels:
+    """The plane with the outlines of its labels, (rows, `width`, 3) uint8; voxels that are NaN or infinite are coloured.
+
+    Args:
+        plane: what is shown.
+        width: of the picture in pixels.
+        window: the values that become black and white.
+        thickness: of an outline in pixels; it lies inside of its label. None: 2 where voxels are as large, else 1.
+    """
+    rows, columns = plane.image.shape
+    height = max(1, round(width * rows * plane.aspect / columns))
+    low, high = window
+    bad = ~np.isfinite(plane.image)
+    with np.errstate(all="ignore"):  # of large differences; clipped below
+        grey = np.clip((plane.image - low) / (high - low), 0, 1)
+    picture = np.repeat(_resized(np.where(bad, 0, grey), width, height)[..., None], 3, axis=-1)
+    if bad.any():
+        picture[_enlarged(bad, width, height)] = rgb(NOT_FINITE)
+    thickness = thickness or (2 if width >= 1.75 * columns else 1)
+    for label, mask in plane.masks.items():
+        mask = _enlarged(mask, width, height)
+        # The picture's own edge is no border.
+        picture[mask & ~binary_erosion(mask, iterations=thickness, border_value=1)] = rgb(colour_of(label))
+    return picture
+
+
+def _finite(planes: Iterable[Plane]) -> Image:
+    return np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
+
+
+def _resized(grey: NDArray[Any], width: int, height: int) -> Pixels:
+    from PIL import Image as Pictures
+
+    method = Pictures.Resampling.BICUBIC if width >= grey.shape[1] else Pictures.Resampling.BOX
+    resized = Pictures.fromarray(grey.astype(np.float32)).resize((width, height), method)
+    return np.clip(np.asarray(resized) * 255 + 0.5, 0, 255).astype(np.uint8)
+
+
+def _enlarged(mask: Mask, width: int, height: int) -> Mask:
+    """By the nearest neighbour."""
+    rows = (np.arange(height) * mask.shape[0] // height)[:, None]
+    columns = np.arange(width) * mask.shape[1] // width
+    enlarged: Mask = mask[rows, columns]
+    return enlarged

@@ -16,9 +16,8 @@ from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.pictures.charts import require_matplotlib
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.previews.recording import Course, name_of, recorded
 from detaug.previews.result import Preview, Sample
-from detaug.previews.views import View, samples_of
+from detaug.previews.views import Course, View, name_of, recorded, samples_of
 from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
 from detaug.seeding.generators import preserved_global_rngs

@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from detaug.pictures.charts import require_matplotlib
-from detaug.pictures.rendering import NOT_FINITE, OUTSIDE, Pixels, Window, colour_of, fits, rendered, window_of
-from detaug.previews.recording import Step
-from detaug.previews.views import View
+from detaug.pictures.planes import NOT_FINITE, OUTSIDE, Pixels, Window, colour_of, fits, rendered, window_of
+from detaug.previews.views import Step, View
 from detaug.reports.atomic_files import whole_file
 
 #: Labels that the legend names.
@@ -35,14 +34,8 @@ _CAPTION_LINES = 9
 
 @dataclass(frozen=True)
 class Sample:
-    """A row of the sheet.
-
-    Attributes:
-        title: which sample it is.
-        before: as it was loaded.
-        steps: what each transform that was applied made of it.
-        delivered: as it is in the batch, where that looks otherwise than after the last step; else None.
-    """
+    """A row of the sheet: a sample as it was loaded, what each transform that was applied made of it, and as it is in the batch,
+    where that looks otherwise than after the last step."""
 
     title: str
     before: View
@@ -101,11 +94,7 @@ class Preview:
 
     @cached_property
     def png(self) -> bytes:
-        """The contact sheet as a PNG.
-
-        Raises:
-            NotInstalled: matplotlib is not.
-        """
+        """The contact sheet as a PNG."""
         require_matplotlib()
         from PIL import Image
 
@@ -154,7 +143,6 @@ class Preview:
 
         Raises:
             OSError: the file cannot be written.
-            NotInstalled: matplotlib is not.
         """
         path = Path(file)
         with whole_file(path) as opened:

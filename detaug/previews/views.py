@@ -1,16 +1,25 @@
-"""What is kept of a sample at one moment: its planes, and a fingerprint of all of it."""
+"""Samples looked at on their way through pipelines, one transform after the other: planes, and a fingerprint of all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from detaug.fingerprints import fingerprint
 from detaug.pictures.planes import Plane, planes_of
+from detaug.transforms.building.base import Transform
+from detaug.transforms.building.stages import observed, shown_params
+from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.compose import RandomApply
+from detaug.transforms.foreign import ForeignTransform
 
 #: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images and labels; the first counts.
 _IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "label", "mask")
+
+#: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
+_HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
 
 
 class NoImage(ValueError):
@@ -19,14 +28,8 @@ class NoImage(ValueError):
 
 @dataclass(frozen=True)
 class View:
-    """A sample at one moment.
-
-    Attributes:
-        planes: three of a volume, one of a 2-D sample.
-        shape: of the image, with channels.
-        print: of the image and the labels.
-        dtype: of the image.
-    """
+    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape with channels, a fingerprint of
+    image and labels, the image's dtype."""
 
     planes: tuple[Plane, ...]
     shape: tuple[int, ...]
@@ -46,11 +49,8 @@ class View:
 
 
 def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
-    """(image, labels or None, name) of each sample of a batch.
-
-    Args:
-        batch: a mapping with an array (B, C, X, Y[, Z]) under ``data`` or ``image``, and labels under ``seg``, ``target`` ...;
-            a tuple of such arrays, the image first; or one array.
+    """(image, labels or None, name) of each sample of a batch: a mapping with an array (B, C, X, Y[, Z]) under ``data`` or
+    ``image``, and labels under ``seg``, ``target`` ...; a tuple of such arrays, the image first; or one array.
 
     Raises:
         NoImage: there is none.
@@ -93,3 +93,60 @@ def _described(batch: Any) -> str:
     if isinstance(batch, (list, tuple)):
         return f"{type(batch).__name__} of ({', '.join(map(one, batch))})"
     return one(batch)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one transform made of a sample; its place is which pipeline, and where in it, its caption the params."""
+
+    place: tuple[int, ...]
+    name: str
+    caption: tuple[str, ...]
+    view: View
+
+
+@dataclass
+class Course:
+    """A sample's way through the pipelines, from what the first one got; None: it got through none that is known."""
+
+    before: View | None = None
+    steps: list[Step] = field(default_factory=list)
+
+
+@contextmanager
+def recorded(**look: Any) -> Iterator[dict[int, Course]]:
+    """Inside, the courses of a batch's samples, by their number, through the pipelines of detaug's that run in this thread;
+    options are those of `planes_of`."""
+    roots: list[Transform] = []  # the pipeline of each call
+    courses: dict[int, Course] = {}
+
+    def observe(root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
+        sample = sum(each is root for each in roots)  # it is called once for each
+        roots.append(root)
+        number = [*dict.fromkeys(map(id, roots))].index(id(root))
+        course = courses.setdefault(sample, Course())
+
+        def view() -> View | None:
+            return View.of(workspace["image"], workspace.get("segmentation"), **look) if "image" in workspace else None
+
+        if course.before is None:
+            course.before = view()
+        for stage in root.stages(params):
+            stage.transform.apply_in(workspace, stage.params)
+            now = view()
+            if now is not None:
+                course.steps.append(Step((number, *stage.place), name_of(stage.transform), caption(stage.params), now))
+
+    with observed(observe):
+        yield courses
+
+
+def name_of(transform: Transform) -> str:
+    """The class of a transform, or of the one within what applies it with a probability."""
+    return type(transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform).__name__
+
+
+def caption(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """A line for each param that says something."""
+    said = {name: value for name, value in params.items() if name not in _HIDDEN and value not in (None, [], (), {})}
+    return tuple(shown_params({name: value}) for name, value in said.items())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.pictures.planes import planes_of
-from detaug.pictures.rendering import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, fits, rendered, rgb, window_of
+from detaug.pictures.planes import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, fits, planes_of, rendered, rgb, window_of
 
 
 def test_planes_are_cut_across_each_axis_and_the_first_runs_upwards() -> None:
