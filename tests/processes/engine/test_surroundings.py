@@ -27,103 +27,75 @@ from tests.support.preloaded import briefly, run_code
 pytestmark = pytest.mark.timeout(180)
 
 
-@contextmanager
-def put_back(change: Callable[[], Any], back: Callable[[], Any]) -> Iterator[None]:
-    change()
-    try:
-        yield
-    finally:
-        back()
+Setting = Callable[[], AbstractContextManager[Any]]
+
+
+def set_and_back(change: Callable[[Any], Any], value: Any, before: Any) -> Setting:
+    @contextmanager
+    def inside() -> Iterator[None]:
+        change(value)
+        try:
+            yield
+        finally:
+            change(before)
+
+    return inside
 
 
 def set_strategy(strategy: str) -> None:
     torch.backends.opt_einsum.strategy = strategy
 
 
+def set_deterministic(warns: bool) -> None:
+    torch.use_deterministic_algorithms(warns, warn_only=warns)
+
+
 def with_decimals() -> AbstractContextManager[Any]:
     return decimal.localcontext(decimal.Context(prec=7, rounding=decimal.ROUND_UP))
 
 
-def errors_of_warnings() -> AbstractContextManager[Any]:
-    stack = warnings.catch_warnings()
+@contextmanager
+def errors_of_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        yield
 
-    @contextmanager
-    def inside() -> Iterator[None]:
-        with stack:
-            warnings.simplefilter("error", RuntimeWarning)
-            yield
 
-    return inside()
+def set_locale(name: str) -> None:
+    locale.setlocale(locale.LC_ALL, name)
 
 
 def other_locale() -> AbstractContextManager[Any]:
-    before = locale.setlocale(locale.LC_ALL)
     wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
-    return put_back(lambda: locale.setlocale(locale.LC_ALL, wanted), lambda: locale.setlocale(locale.LC_ALL, before))
+    return set_and_back(set_locale, wanted, locale.setlocale(locale.LC_ALL))()
 
 
 #: what sees it, what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
-SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[], AbstractContextManager[Any]], Any]] = {
-    "denormals": (
-        pipelines.denormals,
-        lambda: put_back(lambda: torch.set_flush_denormal(True), lambda: torch.set_flush_denormal(False)),
-        bytes(32),
-    ),
+SETTINGS: dict[str, tuple[Callable[[], Any], Setting, Any]] = {
+    "denormals": (pipelines.denormals, set_and_back(torch.set_flush_denormal, True, False), bytes(32)),
     "default dtype": (
         pipelines.default_dtype,
-        lambda: put_back(
-            lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
-        ),
+        set_and_back(torch.set_default_dtype, torch.float64, torch.float32),
         8,
     ),
-    "default device": (
-        pipelines.default_device,
-        lambda: put_back(lambda: torch.set_default_device("meta"), lambda: torch.set_default_device(None)),
-        "meta",
-    ),
-    "deterministic": (
-        pipelines.deterministic_algorithms,
-        lambda: put_back(
-            lambda: torch.use_deterministic_algorithms(True, warn_only=True),
-            lambda: torch.use_deterministic_algorithms(False),
-        ),
-        (True, True),
-    ),
+    "default device": (pipelines.default_device, set_and_back(torch.set_default_device, "meta", None), "meta"),
+    "deterministic": (pipelines.deterministic_algorithms, set_and_back(set_deterministic, True, False), (True, True)),
     "matmul": (
         pipelines.matmul_precision,
-        lambda: put_back(
-            lambda: torch.set_float32_matmul_precision("high"),
-            lambda: torch.set_float32_matmul_precision("highest"),
-        ),
+        set_and_back(torch.set_float32_matmul_precision, "high", "highest"),
         "high",
     ),
     "onednn": (pipelines.onednn, lambda: torch.backends.mkldnn.flags(enabled=False), False),
-    "einsum": (
-        pipelines.einsum,
-        lambda: put_back(lambda: set_strategy("greedy"), lambda: set_strategy("auto")),
-        "greedy",
-    ),
+    "einsum": (pipelines.einsum, set_and_back(set_strategy, "greedy", "auto"), "greedy"),
     "gradients": (pipelines.gradients, torch.no_grad, False),
     "autocast": (pipelines.autocast, lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float32"),
     "numpy errors": (pipelines.numpy_errors, lambda: np.errstate(divide="raise"), "raised"),
-    "numpy buffer": (
-        pipelines.numpy_buffer,
-        lambda: put_back(lambda: np.setbufsize(4096), lambda: np.setbufsize(8192)),
-        4096,
-    ),
+    "numpy buffer": (pipelines.numpy_buffer, set_and_back(np.setbufsize, 4096, 8192), 4096),
     "decimals": (pipelines.decimals, with_decimals, "0.3333334"),
     "locale": (pipelines.order_of_strings, other_locale, None),
-    "recursion": (
-        pipelines.recursion,
-        lambda: put_back(lambda: sys.setrecursionlimit(2345), lambda: sys.setrecursionlimit(1000)),
-        2345,
-    ),
+    "recursion": (pipelines.recursion, set_and_back(sys.setrecursionlimit, 2345, 1000), 2345),
     "warnings": (pipelines.warning_as_error, errors_of_warnings, "raised"),
-    "threads": (
-        pipelines.threads,
-        lambda: put_back(lambda: torch.set_num_threads(2), lambda: torch.set_num_threads(1)),
-        (1, ["1", "1", "1"]),
-    ),
+    "threads": (pipelines.threads, set_and_back(torch.set_num_threads, 2, 1), (1, ["1", "1", "1"])),
 }
 
 

@@ -30,23 +30,6 @@ def test_messages_arrive_whole_and_in_order(ends):
     assert received == sent
 
 
-def test_a_descriptor_goes_with_its_message(ends):
-    ours, theirs = ends
-    read, write = os.pipe()
-    ours.send("before")
-    ours.send("with", write)
-    ours.send("after")
-    os.close(write)
-    assert theirs.receive() == ("before", None)
-    message, descriptor = theirs.receive()
-    assert message == "with"
-    os.write(descriptor, b"hello")
-    os.close(descriptor)
-    assert os.read(read, 10) == b"hello"
-    assert theirs.receive() == ("after", None)
-    os.close(read)
-
-
 def test_nothing_is_waited_for_when_nothing_is_there(ends):
     _, theirs = ends
     assert theirs.receive_ready() == []

@@ -15,12 +15,7 @@ def test_buffers_are_aligned_in_order_and_apart(sizes):
     assert all(offset % ALIGNMENT == 0 for offset in layout.offsets)
     ends = [0, *(offset + size for offset, size in zip(layout.offsets, sizes, strict=True))]
     assert all(offset >= end for offset, end in zip(layout.offsets, ends, strict=False))
-    assert layout.size == ends[-1]
-
-
-@given(st.lists(st.integers(0, 10_000), max_size=30))
-def test_alignment_wastes_less_than_a_line_per_buffer(sizes):
-    assert lay_out(sizes).size <= sum(sizes) + ALIGNMENT * len(sizes)
+    assert layout.size == ends[-1] <= sum(sizes) + ALIGNMENT * len(sizes)
 
 
 @given(st.integers(0, 2**34))

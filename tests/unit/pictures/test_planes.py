@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from detaug.pictures.planes import NOT_FINITE, OKABE_ITO, OUTSIDE, colour_of, fits, planes_of, rendered, rgb, window_of
 
 
 def test_planes_are_cut_across_each_axis_and_the_first_runs_upwards() -> None:
-    volume = np.arange(3 * 5 * 7, dtype=np.float32).reshape(1, 3, 5, 7)
-    first, second, third = (plane.image for plane in planes_of(volume))
-    np.testing.assert_array_equal(first, volume[0, 1])
-    np.testing.assert_array_equal(second, volume[0, ::-1, 2])
-    np.testing.assert_array_equal(third, volume[0, ::-1, :, 3])
-
-
-def test_2d_sample_is_one_plane_as_it_is() -> None:
-    image = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
-    (plane,) = planes_of(image)
-    np.testing.assert_array_equal(plane.image, image[0])
+    volume = np.arange(2 * 3 * 5 * 7, dtype=np.float32).reshape(2, 3, 5, 7)
+    first, second, third = (plane.image for plane in planes_of(volume, channel=1))
+    np.testing.assert_array_equal(first, volume[1, 1])
+    np.testing.assert_array_equal(second, volume[1, ::-1, 2])
+    np.testing.assert_array_equal(third, volume[1, ::-1, :, 3])
 
 
 def test_volume_of_terabytes_is_read_in_its_planes_only() -> None:
@@ -28,18 +21,12 @@ def test_volume_of_terabytes_is_read_in_its_planes_only() -> None:
     assert all(max(plane.image.shape) <= 1024 for plane in planes_of(volume, volume))
 
 
-def test_channel_is_chosen_and_one_that_is_not_there_is_named() -> None:
-    image = torch.stack([torch.full((4, 5, 6), float(n)) for n in range(4)])
-    assert planes_of(image, channel=2)[0].image.max() == 2
-    with pytest.raises(ValueError, match="there is no channel 4: the image has 4, from 0 to 3"):
-        planes_of(image, channel=4)
-
-
-def test_labels_are_masks_outside_of_the_case_too() -> None:
+def test_labels_are_masks_outside_of_the_case_too_and_left_out_where_their_shape_is_another() -> None:
     labels = np.array([[[0, 1, 2], [-1, -1, 2]]], np.int16)
     (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), labels)
     assert sorted(plane.masks) == [-1, 1, 2]
     assert plane.masks[2].tolist() == [[False, False, True], [False, False, True]]
+    assert planes_of(np.zeros((1, 4, 6), np.float32), labels)[0].masks == {}
 
 
 def test_regions_may_overlap_and_deep_supervision_shows_its_first_level() -> None:
@@ -47,10 +34,6 @@ def test_regions_may_overlap_and_deep_supervision_shows_its_first_level() -> Non
     regions[0], regions[1, 0] = True, True
     (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), [regions, regions[:, ::2, ::2]])
     assert {label: int(mask.sum()) for label, mask in plane.masks.items()} == {1: 6, 2: 3}
-
-
-def test_labels_of_another_shape_are_left_out() -> None:
-    assert planes_of(np.zeros((1, 4, 4), np.float32), np.ones((1, 2, 2)))[0].masks == {}
 
 
 def test_thick_slices_are_drawn_as_thick_as_they_are() -> None:
@@ -76,6 +59,8 @@ def test_nan_and_infinity_are_coloured_and_leave_the_grey_scale_alone() -> None:
     (plane,) = planes_of(image)
     low, high = window_of([plane])
     assert 0 <= low < high <= 1
+    assert fits((low, high), [plane])
+    assert not fits((100, 200), [plane])
     picture = rendered(plane, 100, (low, high))
     assert (picture[:2, :2] == rgb(NOT_FINITE)).all()
     assert (picture[2:, -1] > 250).all()
@@ -87,12 +72,6 @@ def test_image_without_any_contrast_has_a_grey_scale(value: float) -> None:
     low, high = window_of([plane])
     assert low < high
     assert rendered(plane, 5, (low, high)).shape == (5, 5, 3)
-
-
-def test_values_beyond_a_grey_scale_are_found() -> None:
-    planes = planes_of(np.full((1, 5, 5), 100, np.float32))
-    assert not fits((0, 1), planes)
-    assert fits((0, 100), planes)
 
 
 def test_colours_are_okabe_and_itos_and_come_again_after_seven_labels() -> None:
