@@ -26,12 +26,6 @@ DETAUG = (sys.executable, "-m", "detaug")
 ENVIRONMENT = {**{k: v for k, v in os.environ.items() if k != "COLUMNS"}, "PYTHONPATH": str(REPOSITORY)}
 
 
-def test_python_m_detaug_is_the_command_line() -> None:
-    done = subprocess.run([*DETAUG, "--help"], capture_output=True, text=True, check=False, env=ENVIRONMENT)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Usage: detaug [OPTIONS] COMMAND")
-
-
 def test_ctrl_c_ends_a_command_with_130_and_one_line() -> None:
     process = subprocess.Popen(
         [*DETAUG, "verify", "tests.processes.verify.sleeping:make"],
@@ -101,11 +95,6 @@ def test_json_to_a_minus_leaves_stdout_to_programs(tmp_path: Path, monkeypatch: 
     assert json.loads(done.stdout) == {"found": 1}
     assert done.stderr.startswith("for people")
     assert not list(tmp_path.iterdir())
-
-
-def test_width_of_a_file_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    assert max(map(len, CliRunner().invoke(prints).stdout.splitlines())) == 60
 
 
 @pytest.mark.parametrize("command", [["demo"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]])
