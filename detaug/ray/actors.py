@@ -36,14 +36,10 @@ class Made:
     """What came of making a batch: one of `error`, `ended` and the batch, or none for a batch that was only asked for.
 
     Attributes:
-        pickled, buffers: the batch, as `detaug.transport.transfer.pack` takes it apart. Ray writes the buffers into its
-            object store as they are.
+        pickled, buffers: the batch, as `pack` takes it apart. Ray writes the buffers into its object store as they are.
         ended: there is no such batch.
-        error: what its loader or transform raised.
         state: where the loader's copy stands behind it.
         check: where it may be made a second time.
-        seconds: it took.
-        logs: for the user.
         memory: private bytes of the process, where there is a limit that it exceeds.
     """
 

@@ -80,11 +80,7 @@ class RayExecutor:
     @classmethod
     def from_url(cls, url: str) -> RayExecutor:
         """``ray://ADDRESS?num_actors=16&num_cpus=1``; the address is ``auto`` or ``host:port`` of the cluster's head, or
-        nothing: as None.
-
-        Raises:
-            ValueError: it is no such text; the message says what is wrong.
-        """
+        nothing: as None."""
         example = "write it as ray://auto?num_actors=16 or ray://host:6379?num_actors=16&num_cpus=1"
         parts = urlsplit(url)
         given = parse_qs(parts.query, keep_blank_values=True)
@@ -142,20 +138,17 @@ class RayExecutor:
 
 
 def connect(address: str | None) -> None:
-    """Have this process connected to a cluster.
-
-    Raises:
-        ImportError: Ray is not installed.
-        ConnectionError: there is none at that address, or it refuses this process.
-    """
+    """Have this process connected to a cluster."""
     try:
         import ray
     except ImportError as error:
         raise ImportError("RayExecutor needs Ray: pip install 'detaug[ray]'") from error
     if ray.is_initialized():
         return
+    host, _, port = (address or "").rpartition(":")
     try:
-        _reach(address)
+        if host and port.isdecimal():  # Ray itself tries for minutes
+            socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()
         ray.init(address=address, log_to_driver=False, configure_logging=False)
     except Exception as error:
         where = f"at {address!r}" if address is not None else "here"
@@ -163,14 +156,3 @@ def connect(address: str | None) -> None:
             f"no connection to the Ray cluster {where}: {error}. Start one with `ray start --head`, and give its address, or "
             "None for one on this machine; Ray and Python must be of the same versions on all its nodes"
         ) from error
-
-
-def _reach(address: str | None) -> None:
-    """Ray itself tries for minutes.
-
-    Raises:
-        OSError: nobody listens there.
-    """
-    host, _, port = (address or "").rpartition(":")
-    if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5.0).close()

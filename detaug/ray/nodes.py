@@ -22,11 +22,8 @@ class NodeReport:
     """An actor's process and its node.
 
     Attributes:
-        node_id: Ray's.
         name: the node's host name and address, for messages.
-        pid: of the actor's process.
         detaug: (version, seed scheme, numerics version).
-        libraries: (name, version) of Python and of the libraries that are installed.
         processor: the architecture and the vector instructions that NumPy chooses its code by.
     """
 

@@ -60,13 +60,11 @@ class Actor:
     Attributes:
         number: never used twice.
         index: stream-bound streams belong to it.
-        handle: Ray's.
-        started: when it was asked for.
         report: from its process; None: it is not there yet.
         calls: the task of each call that is under way, by ticket, in the order in which they were made.
         since: when the first of them was begun, as far as its answers tell.
         told: the generation of loader states that each stream was told of.
-        leaving: why it is being killed; empty: it is not.
+        leaving: why it is being killed.
     """
 
     number: int
@@ -87,12 +85,8 @@ class Actor:
 
 
 class ActorPool:
-    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started.
-
-    Args:
-        work, settings: what is to be made, and by how many. This process is connected to the cluster.
-        engine: is told what becomes of them.
-        post: has the engine's thread call a function.
+    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started; `post` has
+    that thread call a function.
 
     Attributes:
         actors: those that are alive or start, by number.
@@ -181,21 +175,19 @@ class ActorPool:
         """Start those whose pause is over, say what others wait for, and kill those that hang."""
         while self._pausing and self._pausing[0][0] <= now:
             self._start_actor(self._pausing.pop(0)[1])
-        waiting = [actor for actor in self.actors.values() if actor.report is None]
-        late = any(self._is_late(actor, now) for actor in waiting)
-        if late and now > self._ask_again:
+        if self._late(now) and now > self._ask_again:
             self._ask_again = now + _ASK_EVERY
-            self._say_what_is_missing(len(waiting))
+            self._say_what_is_missing()
         for actor in list(self.actors.values()):
             self._look_for_a_stall(actor, now)
 
     def missing(self, now: float) -> set[int]:
         """The indices for which there has been no actor for long, or will be none for a while."""
-        late = (each.index for each in self.actors.values() if each.report is None and self._is_late(each, now))
-        return {*late, *(index for _, index in self._pausing)}
+        return {*(each.index for each in self._late(now)), *(index for _, index in self._pausing)}
 
-    def _is_late(self, actor: Actor, now: float) -> bool:
-        return now - actor.started > self._settings.patience
+    def _late(self, now: float) -> list[Actor]:
+        long_ago = now - self._settings.patience
+        return [each for each in self.actors.values() if each.report is None and each.started < long_ago]
 
     def retire(self, actor: Actor) -> None:
         """It has more memory than it may have; no batch is to blame."""
@@ -227,6 +219,7 @@ class ActorPool:
         if self._engine.has_failed:
             return
         tasks = list(actor.calls.values())
+        with_its_node = actor.report is not None and _is_gone(actor.report.node_id)
         why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
         pauses = False
         if isinstance(error, exceptions.OutOfMemoryError):
@@ -248,18 +241,19 @@ class ActorPool:
                 )
                 return
             logger.warning("%s could not start; starting another: %s", actor.name, why)
-        elif actor.leaving or _is_gone(actor.report.node_id):
+        elif actor.leaving or with_its_node:
             logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
         elif not tasks:
             logger.warning("%s ended between batches; starting another", actor.name)
-        blames = tasks and actor.report is not None and not _is_gone(actor.report.node_id)
+        blames = tasks and actor.report is not None and not with_its_node
         self._engine.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
         if pauses:
             self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
         else:
             self._start_actor(actor.index)
 
-    def _say_what_is_missing(self, number: int) -> None:
+    def _say_what_is_missing(self) -> None:
+        number = sum(actor.report is None for actor in self.actors.values())
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         all_cpus = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
         if free >= self._settings.num_cpus and not self._settings.resources:
