@@ -163,8 +163,6 @@ def lay_out(sizes: Sequence[int]) -> Layout:
     offsets = []
     end = 0
     for size in sizes:
-        if size < 0:
-            raise ValueError(f"a buffer cannot have {size} bytes")
         start = round_up(end, ALIGNMENT)
         offsets.append(start)
         end = start + size

@@ -35,9 +35,8 @@ def advice_for(error: BaseException) -> str:
         return ""
     advice = {
         errno.EMFILE: _descriptors,
-        errno.ENFILE: _descriptors_of_the_system,
         errno.ENOMEM: _memory,
-        errno.ENOSPC: _memory if error.filename is None else _disk,
+        errno.ENOSPC: _memory if error.filename is None else None,
         errno.EFBIG: _file_size,
         errno.EAGAIN: _processes,
         errno.EROFS: _read_only,
@@ -126,10 +125,6 @@ def _descriptors() -> str:
     )
 
 
-def _descriptors_of_the_system() -> str:
-    return f"The whole system may have {_number_in('/proc/sys/fs/file-max')} open files (sysctl fs.file-max)."
-
-
 def _file_size() -> str:
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
     value = "not limited" if limit == resource.RLIM_INFINITY else f"limited to {limit} bytes"
@@ -145,10 +140,6 @@ def _processes() -> str:
         f"The number of a user's processes and threads is {value} here (ulimit -u){of_group}: use fewer "
         "(num_processes), or raise the limit."
     )
-
-
-def _disk() -> str:
-    return "The file system is full, or a quota is used up."
 
 
 def _read_only() -> str:

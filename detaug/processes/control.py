@@ -62,11 +62,8 @@ def signals_held_back() -> Iterator[None]:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Inside, signals with a Python handler (Ctrl-C) wait until the end.
-
-    For starting processes: an exception meanwhile would leave some without an owner, and one in a newly forked child would
-    let it continue as if it were the parent.
-    """
+    """Inside, signals with a Python handler (Ctrl-C) wait until the end: while processes start, an exception would leave some
+    without an owner, and one in a newly forked child would let it continue as if it were the parent."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -97,10 +94,8 @@ def _default_signals() -> None:
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent (a single-threaded process) dies; elsewhere watch for it.
-
-    ``PR_SET_PDEATHSIG`` fires on the death of the *thread* that forked, hence the parent must have but one.
-    """
+    """Have the kernel kill this process when its parent dies; elsewhere watch for it. ``PR_SET_PDEATHSIG`` fires on the death of
+    the *thread* that forked, hence the parent must have but one."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
@@ -116,10 +111,8 @@ def die_with(parent: int) -> None:
 
 
 def be_killed_first() -> None:
-    """Where memory runs out, have the kernel end this process before its parent, whose death would end everything.
-
-    Its badness score is raised by half of the memory there is (``/proc/PID/oom_score_adj``, of -1000 to 1000).
-    """
+    """Where memory runs out, have the kernel end this process before its parent, whose death would end everything: its badness
+    score is raised by half of the memory there is (of -1000 to 1000)."""
     file = Path("/proc/self/oom_score_adj")
     with suppress(OSError, ValueError):  # another system, or one that does not let us
         file.write_text(str(min(1000, int(file.read_text()) + 500)))

@@ -58,8 +58,8 @@ def renew_one_thread() -> None:
 def one_thread() -> Iterator[None]:
     """In the user's process: inside there is one thread, and afterwards as many as before.
 
-    A library that is loaded inside would otherwise keep the one thread; it is given this machine's number afterwards. Numba's
-    threads, which start with the first kernel that needs them, are limited from the next block on.
+    A library that was loaded inside is given this machine's number afterwards. Numba's threads, which start with the first
+    kernel that needs them, are limited from the next block on.
     """
     with contextlib.ExitStack() as stack:
         for name, value in _variables().items():

@@ -85,8 +85,8 @@ class Actor:
 
 
 class ActorPool:
-    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started; `post` has
-    that thread call a function.
+    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started; `post`
+    has that thread call a function.
 
     Attributes:
         actors: those that are alive or start, by number.

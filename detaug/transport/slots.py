@@ -266,12 +266,8 @@ class _Filling:
 
 
 class ParentSlots:
-    """The parent's side of one worker's slots.
-
-    Args:
-        keep: slots that the worker may have, free or being filled; what comes back beyond that is dropped. To make one costs
-            as much as to fill it several times, so that workers that get ahead of others are to keep what they need for it.
-    """
+    """The parent's side of one worker's slots, of which the worker may `keep` some, free or being filled; what comes back beyond
+    that is dropped. To make one costs as much as to fill it several times: workers that get ahead keep what they need."""
 
     def __init__(self, keep: int) -> None:
         self._mappings: dict[int, Mapping] = {}
@@ -317,8 +313,7 @@ class ParentSlots:
         """Take a slot over, if it is a new one.
 
         Raises:
-            LimitReached: (an OSError) there was no descriptor free for it, or no memory to map it. The worker is told
-                to drop it.
+            LimitReached: there was no descriptor free for it, or no memory to map it. The worker is told to drop it.
         """
         for number in contents.replaced:
             self._mappings.pop(number, None)
@@ -419,17 +414,19 @@ def let_go_in_a_fork() -> list[tuple[int, int]]:
     """In a fork that uses no engine of its parent's: nothing but arrays keep a slot. Returns where (first address, end) those
     slots lie that the user holds."""
     spans = []
-    for slots in [slots for reference in list(_every.values()) if (slots := reference()) is not None]:
+    for slots in _all_slots():
         spans += slots.spans_out()
         slots.close()
     return spans
 
 
+def _all_slots() -> list[ParentSlots]:
+    return [slots for reference in list(_every.values()) if (slots := reference()) is not None]
+
+
 def _mark_all_forked() -> None:
-    for reference in list(_every.values()):
-        slots = reference()
-        if slots is not None:
-            slots.mark_forked()
+    for slots in _all_slots():
+        slots.mark_forked()
 
 
 if hasattr(os, "register_at_fork"):

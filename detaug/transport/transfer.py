@@ -45,11 +45,7 @@ class _Pickler(pickle.Pickler):
 
 
 def pack(batch: Any) -> Packed:
-    """Take a batch apart.
-
-    Raises:
-        TypeError: something in it cannot be pickled; the message names the key.
-    """
+    """Take a batch apart. What cannot be pickled is a TypeError that names the key."""
     buffers: list[Bytes] = []
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:

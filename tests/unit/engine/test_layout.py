@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +23,3 @@ def test_a_slot_holds_its_batch_and_not_much_more(size):
     assert capacity >= max(size, 1)
     assert capacity % 4096 == 0
     assert capacity <= size + size // 8 + 4096
-
-
-def test_negative_sizes_are_refused():
-    with pytest.raises(ValueError, match="-1"):
-        lay_out([3, -1])
