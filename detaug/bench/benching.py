@@ -66,10 +66,9 @@ class Rate:
     """One system with one number of processes.
 
     Attributes:
-        batches_per_second: in each round; empty: it could not be measured.
+        batches_per_second: in each round; empty: it could not be measured, for this `reason`.
         first: seconds until the first batch, the median over rounds.
         times: how many times as fast detaug is, round by round.
-        reason: why it could not be measured.
     """
 
     system: str
@@ -112,18 +111,15 @@ class Result:
         """Two tables, and what a reader has to know of their numbers."""
         rates = _table("system", "processes", "batches/s", "first batch", "detaug's speed over it")
         for each in self.rates:
-            cells = ("not run", "", "")
+            times, cells = each.times, ("not run", "", "")
             if each.batches_per_second:
-                times = each.times
                 ratio = "" if times is None else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
                 cells = (f"{median(each.batches_per_second):.3g}", f"{each.first:.2f} s", ratio)
             rates.add_row(each.system, str(each.processes), *cells)
-        yield from (rates, Text())
-        if self.times:
-            transforms = _table("transform", "ms per sample")
-            for name, seconds in self.times.items():
-                transforms.add_row(name, f"{1000 * seconds:.3g}")
-            yield from (transforms, Text())
+        transforms = _table("transform", "ms per sample")
+        for name, seconds in self.times.items():
+            transforms.add_row(name, f"{1000 * seconds:.3g}")
+        yield from (rates, Text(), transforms, Text()) if self.times else (rates, Text())
         missing = {each.system: each.reason for each in self.rates if each.reason}
         if self.untimed:
             missing["time per transform"] = self.untimed

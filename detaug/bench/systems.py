@@ -82,7 +82,7 @@ class _Batches(IterableDataset[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         loader = self.loader if hasattr(self.loader, "__next__") or hasattr(self.loader, "__iter__") else self.loader()
-        for batch in iter(loader) if hasattr(loader, "__iter__") else iter(loader.__next__, None):
+        for batch in loader if hasattr(loader, "__iter__") else iter(loader.__next__, None):
             yield _transformed(self.transform, batch)
 
 

@@ -20,12 +20,7 @@ MARGIN = 1.3
 
 
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
-    """Random patches of random cases, drawn from NumPy's global state as users of batchgenerators do.
-
-    Args:
-        cases: the data set.
-        batch_size: patches per batch.
-        patch_size: edge lengths (D, H, W) in voxels.
+    """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users of batchgenerators do.
 
     Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...],
     'pid': int}``; 'pid' is the process that made it.
@@ -69,11 +64,7 @@ def enlarged(patch_size: Sequence[int]) -> tuple[int, ...]:
 def training_transforms(patch_size: Sequence[int]) -> Compose:
     """batchgenerators' own 3-D augmentation: what nnU-Net v1 used, with an elastic deformation.
 
-    Args:
-        patch_size: edge lengths (D, H, W) in voxels of what comes out; what goes in may be larger (`enlarged`).
-
-    Returns:
-        A transform of 'data' and 'seg', both float32 (B, C, D, H, W) when they come out.
+    'data' and 'seg' come out as float32 (B, C, D, H, W) of this size; what goes in may be larger (`enlarged`).
     """
     angle = (-np.pi / 6, np.pi / 6)
     return Compose(

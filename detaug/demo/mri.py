@@ -48,10 +48,10 @@ def load_template() -> Case:
         NotInstalled: (a ModuleNotFoundError) nilearn is not.
     """
     datasets = _nilearn_datasets()
-    t1 = _volume(datasets.load_mni152_template(resolution=1))
-    grey = _volume(datasets.load_mni152_gm_template(resolution=1))
-    white = _volume(datasets.load_mni152_wm_template(resolution=1))
-
+    t1, grey, white = (
+        np.asarray(getattr(datasets, f"load_mni152_{which}template")(resolution=1).dataobj, np.float32)
+        for which in ("", "gm_", "wm_")
+    )
     likelier = np.where(grey >= white, GREY_MATTER, WHITE_MATTER)
     labels = np.where(np.maximum(grey, white) >= TISSUE_THRESHOLD, likelier, BACKGROUND).astype(np.int16)
 
@@ -62,10 +62,6 @@ def load_template() -> Case:
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
     image.flags.writeable = labels.flags.writeable = False
     return Case("mni152", image, labels)
-
-
-def _volume(image: Any) -> NDArray[np.float32]:
-    return np.asarray(image.dataobj, dtype=np.float32)
 
 
 def _nilearn_datasets() -> Any:

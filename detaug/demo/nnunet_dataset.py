@@ -21,11 +21,8 @@ _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_
 
 @contextmanager
 def nnunet_folders(root: Path) -> Iterator[Path]:
-    """Inside, nnU-Net keeps everything below `root`; afterwards the environment is as it was.
-
-    Args:
-        root: an existing folder; ``raw``, ``preprocessed`` and ``results`` are made in it.
-    """
+    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below an existing folder; afterwards the
+    environment is as it was."""
     for folder in _FOLDERS.values():
         (root / folder).mkdir(exist_ok=True)
     with variables(**{name: str(root / folder) for name, folder in _FOLDERS.items()}):
@@ -41,7 +38,6 @@ def write_raw_dataset(
         folder: ``DatasetXXX_name`` in nnU-Net's raw folder; it is made.
         cases: (name, the image's channels, the labels) of each; arrays of one shape.
         labels: names of the labels 1, 2 ...
-        suffix: of the files.
     """
     import nibabel
 

@@ -48,8 +48,6 @@ class Plan:
 
     Attributes:
         augmenter: `STOCK` or `OURS`.
-        processes: how many worker processes; 0 is the calling process.
-        what: for the reader.
         kill: a worker is killed by SIGKILL after a third of the batches.
         resume: half of the batches are taken from a new augmenter, with one process more, that has loaded the state.
     """
@@ -73,13 +71,8 @@ PLANS = (
 
 @dataclass(frozen=True)
 class Run(Row):
-    """What one run gave, compared with the first one of its augmenter.
-
-    Attributes:
-        plan: the run.
-        fingerprint: of the sequence of its batches' fingerprints, so of every byte and of the order.
-        pids: processes that made the batches.
-    """
+    """What one run gave, compared with the first one of its augmenter: a fingerprint of its batches' fingerprints in their order,
+    and the processes that made them."""
 
     plan: Plan = field(kw_only=True)
     fingerprint: str = ""

@@ -25,10 +25,6 @@ class Progress:
         told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
         console: where lines are printed; None: nowhere.
         bar: shows it as a task.
-
-    Attributes:
-        what: is being done.
-        done, total: how much of it is done, and how much there is.
     """
 
     def __init__(

@@ -27,14 +27,7 @@ _STYLES = {EQUAL: "green", REFERENCE: "default", DIFFERENT: "bold red", FAILED: 
 
 @dataclass(frozen=True)
 class Row:
-    """What was run once.
-
-    Attributes:
-        what: the circumstances, for the reader.
-        verdict: one of the words above.
-        seconds: how long it took.
-        notices: what detaug logged and warned of meanwhile.
-    """
+    """What was run once: the circumstances, one of the verdicts above, and what detaug logged and warned of meanwhile."""
 
     what: str
     verdict: str = REFERENCE
@@ -60,13 +53,7 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True)
 class Planned(Generic[R]):
-    """A row that is still to be run.
-
-    Attributes:
-        what: to be told when it begins.
-        run: gives the row, but for its seconds and notices.
-        size: so much of the command's work it is.
-    """
+    """A row that is still to be run; `size` is how much of the command's work it is."""
 
     what: str
     run: Callable[[], R]
@@ -89,11 +76,7 @@ def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
 
 
 class Result(Generic[R]):
-    """What a command found.
-
-    Attributes:
-        rows: in the order in which they were run.
-    """
+    """What a command found: rows in the order in which they were run."""
 
     rows: tuple[R, ...]
 
