@@ -27,10 +27,6 @@ COMMANDS = {
     "check": "check receipt.json {target} --ledger run.jsonl --samples 2 --json -",
 }
 each_command = pytest.mark.parametrize("command", COMMANDS)
-#: For tests that start a program: the command that costs the least, and the others in the slow tier.
-one_command = pytest.mark.parametrize(
-    "command", [pytest.param(each, marks=[] if each == "replay" else pytest.mark.slow) for each in COMMANDS]
-)
 PROGRAM = "from detaug.cli import main; main(prog_name='detaug')"
 
 
@@ -54,8 +50,9 @@ def folder(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return kept
 
 
-def program(command: str, name: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    words = arguments(command, f"tests.support.hostile:{name}")
+def program(name: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command that costs the least."""
+    words = arguments("replay", f"tests.support.hostile:{name}")
     return run_code(PROGRAM, *words, folder=folder, environment=environment_of_a_script())
 
 
@@ -97,35 +94,24 @@ def test_interrupt_within_a_factory_is_no_difference(command: str, folder: Path)
     assert "Traceback" not in done.output
 
 
-@one_command
 @pytest.mark.parametrize("name", hostile.ODD)
-def test_odd_factory_gives_its_result_where_it_was_asked_for(command: str, name: str, folder: Path) -> None:
-    done = program(command, name, folder)
+def test_odd_factory_gives_its_result_where_it_was_asked_for(name: str, folder: Path) -> None:
+    done = program(name, folder)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    if command == "preview":
-        assert (folder / "found.png").exists()
-        assert done.stdout.replace("NOISE\n", "").count("found.png: 1 samples") == 1
-        return
     assert json.loads(done.stdout), "and nothing else"
-    assert command != "bench" or (folder / "found.png").exists()
 
 
-@one_command
 @pytest.mark.parametrize("name", hostile.CLOSING)
-def test_factory_that_closes_the_output_is_said_on_the_error_output(command: str, name: str, folder: Path) -> None:
-    done = program(command, name, folder)
-    if command == "bench":  # calls it in a process of its own
-        assert hostile.CLOSING[name][1] in done.stderr
-        return
+def test_factory_that_closes_the_output_is_said_on_the_error_output(name: str, folder: Path) -> None:
+    done = program(name, folder)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert hostile.CLOSING[name][1] in done.stderr
     assert "Traceback" not in done.stderr
 
 
-@one_command
-def test_factory_that_hangs_is_ended_by_ctrl_c(command: str, folder: Path) -> None:
-    words = arguments(command, "tests.support.hostile:hangs")
+def test_factory_that_hangs_is_ended_by_ctrl_c(folder: Path) -> None:
+    words = arguments("replay", "tests.support.hostile:hangs")
     process: Any = PRELOADED.run(PROGRAM, words, folder, environment_of_a_script())
     if process is None:
         pytest.skip("needs a preloaded interpreter")

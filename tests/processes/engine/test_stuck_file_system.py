@@ -62,21 +62,3 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     assert psutil.pid_exists(held)
     subprocess.run(["fsfreeze", "-u", str(stuck)], check=True)
     wait_until(lambda: not psutil.pid_exists(held), "it ends when the file system answers", patience=10)
-
-
-def test_without_a_timeout_a_warning_says_that_the_kernel_holds_the_worker(
-    make: Maker,
-    mark: str,
-    stuck: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
-    loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
-    augmenter = make(loader, None, 1, seed=2)
-    take(augmenter, 3)
-    wait_until(lambda: "has been making epoch 0, step 3" in caplog.text, "the warning", patience=20)
-    assert "it waits in the kernel and cannot be interrupted" in caplog.text
-    subprocess.run(["fsfreeze", "-u", str(stuck)], check=True)
-    assert len(take(augmenter, 3)) == 3
