@@ -23,7 +23,9 @@ Size = int | Sequence[int]
 class _Regions(ImageTransform):
     """A transform of random regions, rectangles or boxes inside the image, which are the same in all channels."""
 
-    def __init__(self, holes: int, spatial_size: Size, max_holes: int | None, max_spatial_size: Size | None) -> None:
+    def __init__(
+        self, holes: int, spatial_size: Size, max_holes: int | None = None, max_spatial_size: Size | None = None
+    ) -> None:
         self.holes = integer("holes", holes, 1)
         self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
         self.spatial_size = _checked("spatial_size", spatial_size)
@@ -93,30 +95,25 @@ class CoarseDropout(_Regions):
     @takes(holes=many(CORNERS), key=needed_if(lambda given: not isinstance(given.transform.fill_value, float), KEY))
     def change(self, workspace: Workspace, params: Params) -> None:
         holes, key = params["holes"], params.get("key")
-        if self.dropout_holes:
-            source, image = workspace.source_and_destination("image")
-            low, high = self._copied_and_range(source, image)
-            for c, channel in enumerate(image):
-                for h, corners in enumerate(holes):
-                    _fill(channel, corners, low, high, key, c * len(holes) + h)
-            return
         source = workspace.image()
+        low, high = self._range(source)
+        if self.dropout_holes:
+            for c, channel in enumerate(workspace.writable("image")):
+                for h, corners in enumerate(holes):
+                    _fill(channel[within(corners)], low, high, key, c * len(holes) + h)
+            return
         image = np.empty_like(source)
-        low, high = self._copied_and_range(source, source)
-        everything = [0] * (image.ndim - 1), list(image.shape[1:])
         for c, channel in enumerate(image):
-            _fill(channel, everything, low, high, key, c)
+            _fill(channel, low, high, key, c)
             for corners in holes:
                 channel[within(corners)] = source[c][within(corners)]
         workspace.put("image", image)
 
-    def _copied_and_range(self, source: np.ndarray, copy: np.ndarray) -> tuple[float, float]:
-        """Copy the image, unless the two are one array; from the least to the largest number to fill with."""
-        if copy is not source:
-            copy[...] = source
+    def _range(self, image: np.ndarray) -> tuple[float, float]:
+        """The least and the largest number to fill with."""
         if self.fill_value is not None:
             return self.fill_value if isinstance(self.fill_value, tuple) else (self.fill_value, self.fill_value)
-        limits = [least_and_largest(flat_planes(channel)) for channel in copy]
+        limits = [least_and_largest(flat_planes(channel)) for channel in image]
         return min(low for low, _ in limits), max(high for _, high in limits)
 
     kernels = (least_and_largest, fill_evenly)
@@ -139,15 +136,6 @@ class CoarseShuffle(_Regions):
         ValueError: see `CoarseDropout`.
     """
 
-    def __init__(
-        self,
-        holes: int,
-        spatial_size: Size,
-        max_holes: int | None = None,
-        max_spatial_size: Size | None = None,
-    ) -> None:
-        super().__init__(holes, spatial_size, max_holes, max_spatial_size)
-
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {"holes": self.draw_holes(rng, shapes["image"][1:]), "key": draws.key(rng)}
 
@@ -165,8 +153,7 @@ class CoarseShuffle(_Regions):
     kernels = (shuffle,)
 
 
-def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: int | None, stream: int) -> None:
-    region = channel[within(corners)]
+def _fill(region: np.ndarray, low: float, high: float, key: int | None, stream: int) -> None:
     if key is None or low == high:
         region[...] = np.float32(low)
         return
@@ -178,8 +165,6 @@ def _fill(channel: np.ndarray, corners: Corners, low: float, high: float, key: i
 def _checked(name: str, wanted: Size) -> int | tuple[int, ...]:
     """Voxels along each axis, or along all."""
     if isinstance(wanted, (tuple, list)):
-        if len(wanted) not in (2, 3):
-            raise ValueError(f"{name} must be for two or three axes, got {wanted!r}")
         return tuple(_voxels(name, each) for each in wanted)
     return _voxels(name, wanted)
 

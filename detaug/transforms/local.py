@@ -223,10 +223,8 @@ class LocalContrast(_LocalTransform):
     The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1) (x - mean)``.
 
     Args:
-        scale, loc: see `BrightnessGradientAdditive`.
+        scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         new_contrast: the factor where the window is 1.
-        same_for_all_channels: one window and factor for all channels that are changed.
-        p_per_channel: the probability of each channel.
 
     A NaN makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}],
     "contrasts": [one per channel: None or the factor]}``.
@@ -262,10 +260,8 @@ class LocalGamma(_LocalTransform):
     """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a Gaussian window says.
 
     Args:
-        scale, loc: see `BrightnessGradientAdditive`.
+        scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         gamma: the exponent where the window is 1; above 0 and at most 64; beyond, a ValueError.
-        same_for_all_channels: one window and exponent for all channels that are changed.
-        p_per_channel: the probability of each channel.
 
     NaN stays where it is; an infinity makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or
     {"loc": [...], "scale": [...]}], "gammas": [one per channel: None or the exponent]}``.
@@ -304,11 +300,9 @@ class LocalSmoothing(_LocalTransform):
     The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels' outer faces.
 
     Args:
-        scale, loc: see `BrightnessGradientAdditive`.
+        scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         smoothing_strength: the blurred image's weight where the window is 1.
         kernel_size: the blur's sigma in voxels, >= 0, the same in all channels and along all axes.
-        same_for_all_channels: one window and strength for all channels that are changed.
-        p_per_channel: the probability of each channel.
 
     NaN and infinity spread as far as the blur reaches. Params: ``{"kernels": [one per channel: None or {"loc": [...],
     "scale": [...]}], "sigma": the blur's or None, "strengths": [one per channel: None or the weight]}``.

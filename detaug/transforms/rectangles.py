@@ -29,7 +29,6 @@ from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
 
-
 CORNERS = many(each_axis(integer(-(2**31))), 2)
 
 
@@ -113,24 +112,19 @@ class BlankRectangle(ImageTransform):
         if not any(map(len, params["rectangles"])):
             return
         image = workspace.writable("image")
-        asked = callable(self.rectangle_value)
-        filled: list[list[float]] = []
-        for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
-            if asked:  # those that are keys; else they were drawn with one already
-                values = list(values)
-            for n, (corners, value) in enumerate(zip(rectangles, values, strict=True)):
-                if asked and isinstance(value, int):
-                    value = values[n] = self._asked(channel[within(corners)], value)
-                channel[within(corners)] = np.float32(value)
-            filled.append(values)
-        if asked:
+        filled = [list(values) for values in params["values"]]
+        for channel, rectangles, values in zip(image, params["rectangles"], filled, strict=True):
+            for n, corners in enumerate(rectangles):
+                if callable(self.rectangle_value) and isinstance(values[n], int):  # a key; else it was asked already
+                    values[n] = self._asked(channel[within(corners)], int(values[n]))
+                channel[within(corners)] = np.float32(values[n])
+        if callable(self.rectangle_value):
             workspace.record(params, {**params, "values": filled})
 
-    def _asked(self, region: np.ndarray, key: float) -> float:
+    def _asked(self, region: np.ndarray, key: int) -> float:
         function: Any = self.rectangle_value
-        if asks_for(function, "rng"):
-            return float(function(region.copy(), rng=draws.generator_of(int(key))))
-        return float(function(region.copy()))
+        drawing = {"rng": draws.generator_of(key)} if asks_for(function, "rng") else {}
+        return float(function(region.copy(), **drawing))
 
 
 def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
@@ -147,8 +141,6 @@ def within(corners: Corners) -> tuple[slice, ...]:
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
     """One (low, high), or a list of one for each axis."""
     if isinstance(wanted, (tuple, list)):
-        if len(wanted) not in (2, 3):
-            raise ValueError(f"rectangle_size must be for two or three axes, got {wanted!r}")
         return [integer_range("rectangle_size", each, minimum=1) for each in wanted]
     return integer_range("rectangle_size", wanted, minimum=1)
 

@@ -16,8 +16,6 @@ from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, ta
 from detaug.transforms.building.per_channel import ChannelTransform
 from detaug.transforms.building.workspace import Workspace
 
-Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-
 
 class Anisotropy(ChannelTransform):
     """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between them.
@@ -81,7 +79,7 @@ class Anisotropy(ChannelTransform):
         wanted = {c: (a, float(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
         for c, before, after in workspace.chosen_channels(wanted):
             axis, distance = wanted[c]
-            tables = slice_tables(shape[axis], distance, self.profile == "box")
+            tables = _slice_tables(shape[axis], distance, self.profile == "box")
             rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
             if rows[2] > 1:
                 slices_of_rows(before.reshape(rows), after.reshape(rows), *tables)
@@ -93,7 +91,7 @@ class Anisotropy(ChannelTransform):
     kernels = (slices_of_rows,)
 
 
-def slice_tables(n: int, distance: float, box: bool) -> Tables:
+def _slice_tables(n: int, distance: float, box: bool) -> tuple[np.ndarray, ...]:
     """``first``, ``offsets``, ``shares``, ``lower`` and ``weight`` of an axis, as `slices_of_rows` takes them."""
     count = max(1, math.floor(n / distance))
     origin = (n - 1) / 2.0 - (count - 1) / 2.0 * distance

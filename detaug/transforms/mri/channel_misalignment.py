@@ -123,29 +123,15 @@ def _misalign(source: np.ndarray, destination: np.ndarray, affine: Matrix | None
     space = source.shape
     lows = [min(max(0, -s), n) for n, s in zip(space, shift, strict=True)]
     highs = [max(low, min(n, n - s)) for low, n, s in zip(lows, space, shift, strict=True)]
-    if any(low == high for low, high in zip(lows, highs, strict=True)):
-        destination[...] = 0
-        return
-    inside = tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))
     if affine is None:
-        seen = source[tuple(slice(low + s, high + s) for low, high, s in zip(lows, highs, shift, strict=True))]
-        if np.may_share_memory(source, destination):
-            seen = seen.copy()
+        seen = source[tuple(slice(low + s, high + s) for low, high, s in zip(lows, highs, shift, strict=True))].copy()
     else:
-        seen = _resampled(source, affine, [low + s for low, s in zip(lows, shift, strict=True)], inside)
-    destination[inside] = seen
-    for axis, (low, high) in enumerate(zip(lows, highs, strict=True)):
-        destination[(*inside[:axis], slice(0, low))] = 0
-        destination[(*inside[:axis], slice(high, None))] = 0
-
-
-def _resampled(source: np.ndarray, affine: Matrix, first: Sequence[int], inside: Sequence[slice]) -> np.ndarray:
-    """The part of the squeezed and turned channel that begins at voxel ``first``."""
-    result = np.empty([part.stop - part.start for part in inside], np.float32)
-    middle = [(n - 1) / 2 for n in source.shape]
-    from_middle = applied(affine, [f - m for f, m in zip(first, middle, strict=True)])
-    resample_channel(source, result, affine, [f + m for f, m in zip(from_middle, middle, strict=True)], CONSTANT, 0.0)
-    return result
+        seen = np.empty([high - low for low, high in zip(lows, highs, strict=True)], np.float32)
+        middle = [(n - 1) / 2 for n in space]
+        back = applied(affine, [low + s - m for low, s, m in zip(lows, shift, middle, strict=True)])
+        resample_channel(source, seen, affine, [b + m for b, m in zip(back, middle, strict=True)], CONSTANT, 0.0)
+    destination[...] = 0
+    destination[tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))] = seen
 
 
 def _deviations(name: str, wanted: Sequence[float]) -> list[float]:

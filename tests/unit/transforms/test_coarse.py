@@ -117,7 +117,6 @@ def test_a_number_draws_no_key():
         ((1.5, 3), TypeError, "holes"),
         ((3, 3, 2), ValueError, "max_holes"),
         ((1, 0), ValueError, "spatial_size"),
-        ((1, (3, 3, 3, 3)), ValueError, "spatial_size"),
         ((1, 3, None, (2, 0)), ValueError, "max_spatial_size"),
     ],
 )

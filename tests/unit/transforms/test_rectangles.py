@@ -97,7 +97,6 @@ def test_of_rectangles_of_a_larger_image_the_part_within_is_filled(space):
         (([[3, 2], [2, 3]], 0, 1), ValueError),
         (([[1, 2, 3], [2, 3]], 0, 1), ValueError),
         ((2.5, 0, 1), TypeError),
-        (([2, 2, 2, 2], 0, 1), ValueError),
         ((2, (1, 0), 1), ValueError),
         ((2, np.nan, 1), ValueError),
         ((2, 0, -1), ValueError),
