@@ -1,11 +1,13 @@
-"""Threefry4x32 against Random123's published answers."""
+"""Threefry4x32 against Random123's published answers, and the fields of normals that are made of its words."""
 
 from __future__ import annotations
 
 import numba
 import numpy as np
 import pytest
+from scipy import stats
 
+from detaug.kernels.normals import add_normals
 from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
 from tests.support import threefry as reference
 
@@ -42,3 +44,57 @@ def test_compiled_pieces_are_the_references_words():
     for piece in range(3):
         compiled(made, piece, np.uint32(7), *key_words(key))
         np.testing.assert_array_equal(made, expected[piece].T.reshape(-1))
+
+
+def normals(count, key=1, stream=0, scale=1.0):
+    out = np.zeros(count, np.float32)
+    add_normals(out, out, np.float32(scale), *key_words(key), np.uint32(stream))
+    return out
+
+
+def test_they_are_box_and_mullers_transform_of_threefrys_words():
+    count, key, stream = 1024 * 40, 0xFEDCBA9876543210, 3
+    blocks = reference.random_words(count, key, stream).reshape(-1, 256, 4)
+    expected = np.empty((len(blocks), 4, 256))
+    for pair in (0, 2):
+        a, b = blocks[..., pair].astype(np.float64), blocks[..., pair + 1]
+        radius = np.sqrt(-2 * np.log((a + 0.5) / 2**32))
+        angle = np.pi / 4 + (b << np.uint32(2)).view(np.int32) / 2.0**32 * np.pi / 2
+        expected[:, pair] = radius * np.cos(angle) * np.where(b >> np.uint32(31), -1, 1)
+        expected[:, pair + 1] = radius * np.sin(angle) * np.where((b >> np.uint32(30)) & 1, -1, 1)
+    # words close to 2**32 have a float32 that is rounded; so far from zero, the radius is good to 1e-6 otherwise
+    large = (blocks[..., [0, 0, 2, 2]] < 0.999 * 2**32).transpose(0, 2, 1)
+    found = normals(count, key, stream).reshape(expected.shape)
+    assert np.abs(found - expected)[large].max() < 2e-6
+    assert np.abs(found - expected).max() < 1e-3
+
+
+def test_normals_have_known_answers():
+    found = normals(1025, key=0x0123456789ABCDEF)[[0, 1, 255, 256, 512, 768, 1023, 1024]]
+    answers = "bf14918c bf3aed3e 3f8c3c64 bfe12315 3d267834 3fd15d61 3eca7e0a bf8845c2"
+    assert [f"{bits:08x}" for bits in found.view(np.uint32)] == answers.split()
+
+
+@pytest.mark.parametrize("count", [1, 3, 255, 1023, 1024, 1025, 5000])
+def test_small_fields_are_the_beginning_of_large_ones(count):
+    assert normals(count).tobytes() == normals(6000)[:count].tobytes()
+
+
+def test_normals_are_normal():
+    n = 2**20
+    found = normals(n).astype(np.float64)
+    for moment, expected, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
+        assert abs((found**moment).mean() - expected) < 4.5 * np.sqrt(variance / n), moment
+    assert stats.kstest(found, "norm").pvalue > 1e-3
+    tail = np.abs(found) > 4
+    assert stats.binomtest(int(tail.sum()), n, 2 * stats.norm.sf(4)).pvalue > 1e-3
+
+
+def test_in_place_and_out_of_place_are_the_same():
+    source = np.random.default_rng(0).normal(size=3001).astype(np.float32)
+    apart = np.empty_like(source)
+    add_normals(source, apart, np.float32(0.3), *key_words(5), np.uint32(2))
+    together = source.copy()
+    add_normals(together, together, np.float32(0.3), *key_words(5), np.uint32(2))
+    assert apart.tobytes() == together.tobytes()
+    np.testing.assert_array_equal(apart, source + np.float32(0.3) * normals(3001, 5, 2))
