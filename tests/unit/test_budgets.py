@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_115,
     "sources": 1_385,
     "training": 1_970,
-    "transforms": 7_020,
+    "transforms": 6_975,
     "transport": 1_140,
     "verification": 1_535,
     "watching": 315,

@@ -6,19 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from detaug.transforms import Anisotropy
+from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12), (1, 40, 600), (1, 2, 3))
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
-
-
-def noise(shape, seed=0):
-    return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 def exactly(line, distance, box):
@@ -57,39 +49,7 @@ def test_planes_that_lie_between_two_voxels_are_the_upper_one():
 
 
 @pytest.mark.parametrize("profile", ["point", "box"])
-def test_constants_stay_and_a_distance_of_one_changes_nothing(profile):
+def test_constants_stay(profile):
     image = np.full((1, 13, 9, 8), 3.25, np.float32)
     result = Anisotropy(downsampling=3.7, profile=profile)(image=image, rng=generator())["image"]
     np.testing.assert_allclose(result, image, rtol=3e-7)
-    for transform in (Anisotropy(downsampling=1, profile=profile), Anisotropy(p_per_channel=0, profile=profile)):
-        assert transform(image=image, rng=generator())["image"] is image
-
-
-def test_labels_stay_as_they_are():
-    labels = np.arange(60, dtype=np.int16).reshape(1, 3, 4, 5)
-    result = Anisotropy()(image=noise((1, 3, 4, 5)), segmentation=labels, rng=generator())
-    assert result["segmentation"] is labels
-
-
-def test_draws_follow_their_distributions():
-    rng = generator(3)
-    drawn = [Anisotropy((0, 2), p_per_channel=0.4).sample(rng, {"image": (2, 4, 4, 4)}) for _ in range(1500)]
-    assert stats.binomtest(sum(len(each["axes"]) for each in drawn), 3000, 0.4).pvalue > 1e-3
-    present = [each for each in drawn if each["axes"]]
-    assert all(len(set(each["axes"])) == 1 for each in present)
-    assert stats.binomtest(sum(each["axes"][0] == 0 for each in present), len(present), 0.5).pvalue > 1e-3
-    distances = [each["downsampling"][0] for each in present]
-    assert stats.kstest(distances, stats.uniform(1.5, 3.5).cdf).pvalue > 1e-3
-    own = Anisotropy(synchronize_channels=False).sample(rng, {"image": (40, 4, 4, 4)})
-    assert set(own["axes"]) == {0, 1, 2}
-    assert len(set(own["downsampling"])) == 40
-
-
-def test_bad_arguments_are_refused():
-    for options in ({"axes": (3,)}, {"axes": ()}, {"downsampling": 0.9}, {"downsampling": (3, 2)}, {"profile": "mean"}):
-        with pytest.raises(ValueError, match=next(iter(options))):
-            Anisotropy(**options)
-    with pytest.raises(ValueError, match="axes"):
-        Anisotropy((2,))(image=noise((1, 5, 6)), rng=generator())
-    with pytest.raises(ValueError, match="downsampling"):
-        Anisotropy(downsampling=lambda: 0.5)(image=noise((1, 5, 6)), rng=generator())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,6 +33,11 @@ def of_all_axes(key: str) -> Taken:
     return lambda params: [number for each in params[key] for number in each]
 
 
+def misaligned(**options: Any) -> t.ChannelMisalignment:
+    turned = {"rotation_ax_cor_sag": (0.1, 0, 0), "rad_or_deg": "rad"}
+    return t.ChannelMisalignment([0], (0, 0.2, 0), **{**turned, "shift_zyx": (2, 5, 0), **options})  # type: ignore[arg-type]
+
+
 def spatial(**options: Any) -> t.SpatialTransform:
     return t.SpatialTransform(PATCH, 4, **{"random_crop": False, **options})
 
@@ -49,6 +55,21 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "lower percentile": (t.CutOffOutliers((1, 5), 99), lambda p: [p["percentiles"][0][0]], 1, 5),
     "upper percentile": (t.CutOffOutliers(1, (90, 99)), lambda p: [p["percentiles"][0][1]], 90, 99),
     "radius": (t.ApplyRandomBinaryOperator([0], strel_size=(1, 3)), under("strel_size"), 1, 3),
+    "bias": (t.BiasField((-0.2, 0.6)), lambda p: p["coefficients"][0][:3], -0.2, 0.6),
+    "slices' distance": (t.Anisotropy(), lambda p: p["downsampling"][:1], 1.5, 5),
+    "cut k-space": (t.GibbsNoise((0.2, 0.7)), lambda p: p["alphas"][:1], 0.2, 0.7),
+    "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
+    "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
+    "windows' width": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["scale"], 2, 9),
+    "windows' strength": (
+        t.BrightnessGradientAdditive(5, max_strength=(1, 4)),
+        lambda p: [p["kernels"][0]["strength"]],
+        1,
+        4,
+    ),
+    "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), lambda p: p["values"][0], -1, 3),
+    "squeezing": (misaligned(p_squeeze=1), lambda p: [p["affine"][1][1]], 0.8, 1.2),
+    "misaligned angle": (misaligned(p_rotation=1), lambda p: [math.asin(p["affine"][2][1])], -0.1, 0.1),
     "center": (spatial(random_crop=True), under("center_location_in_pixels"), 4, 16),
     "scaling": (spatial(p_scaling=1, scaling=(0.7, 1.4)), lambda p: [p["affine"][1][1]], 0.7, 1.4),
     "shear": (spatial(p_shear=1, shear=(-0.2, 0.4)), lambda p: [p["affine"][0][1]], -0.2, 0.4),
@@ -90,6 +111,13 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     "inversion of all": (t.InvertImage(0.4, 0.3, 0.5), lambda p: [all(channels(p))], 0.4 * (0.3 + 0.7 / 8)),
     "outliers": (t.CutOffOutliers(p_per_channel=0.6), lambda p: [each is not None for each in p["percentiles"]], 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
+    "bias": (t.BiasField(p_per_channel=0.3), channels, 0.3),
+    "gradient": (
+        t.BrightnessGradientAdditive(5, p_per_channel=0.4),
+        lambda p: [k is not None for k in p["kernels"]],
+        0.4,
+    ),
+    "misalignment": (misaligned(p_squeeze=0.5, p_rotation=0.25), lambda p: [p["affine"] is not None], 1 - 0.5 * 0.75),
     "mirrored axis": (t.Mirror((0, 1, 2)), lambda p: [axis in p["axes"] for axis in range(3)], 0.5),
     "two mirrored axes": (t.Mirror((0, 1, 2)), lambda p: [{0, 2} <= set(p["axes"])], 0.25),
     "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), lambda p: [bool(p["operators"])], 0.3),
@@ -123,6 +151,10 @@ CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "operators": (t.ApplyRandomBinaryOperator([0, 1, 2]), under("operators"), 4),
     "orders of channels": (t.ApplyRandomBinaryOperator([0, 1, 2]), lambda p: [tuple(p["apply_to_channels"])], 6),
     "orders of one-hot channels": (ONE_HOT, lambda p: [tuple(p["apply_to_channels"])], 2),
+    "axes of slices": (t.Anisotropy((0, 2)), lambda p: p["axes"][:1], 2),
+    "numbers of control points": (t.HistogramShift((3, 6)), lambda p: [len(p["control_points"][0])], 4),
+    "numbers of regions": (t.CoarseShuffle(2, 3, 4), lambda p: [len(p["holes"])], 3),
+    "shifts of channels": (misaligned(p_shift=1), lambda p: [tuple(p["center_location_in_pixels"])], 55),
     "places of a crop": (t.RandomCrop((17, 18, 19)), lambda p: p["center"][:1], 4),
 }
 
@@ -141,6 +173,14 @@ def test_numbers_of_turns_are_rounded_and_a_larger_crop_is_in_the_middle() -> No
 
 
 TOGETHER: dict[str, Callable[[bool], tuple[t.Transform, str]]] = {
+    "bias": lambda one: (t.BiasField(synchronize_channels=one), "coefficients"),
+    "curves": lambda one: (t.HistogramShift(synchronize_channels=one), "control_points"),
+    "cut k-space": lambda one: (t.GibbsNoise(synchronize_channels=one), "alphas"),
+    "ghosts": lambda one: (t.Ghosting(synchronize_channels=one), "ghosts"),
+    "motion": lambda one: (t.Motion(synchronize_channels=one), "motions"),
+    "slices": lambda one: (t.Anisotropy(synchronize_channels=one), "downsampling"),
+    "spikes": lambda one: (t.Spikes(synchronize_channels=one), "spikes"),
+    "windows": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "kernels"),
     "brightness": lambda one: (t.MultiplicativeBrightness((0.5, 2), one), "multipliers"),
     "added brightness": lambda one: (t.BrightnessAdditive(0, 1, one), "shift"),
     "contrast": lambda one: (t.Contrast((0.5, 2), True, one), "multipliers"),

@@ -121,6 +121,7 @@ NEUTRAL = [
     t.Ghosting(0),
     t.Ghosting(intensity=0),
     t.Ghosting(restore=1),
+    t.HistogramShift(p_per_channel=0),
     t.InvertImage(0),
     t.InvertImage(1, 0, 0),
     t.LocalContrast(5, new_contrast=1),

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing, LocalWindow
+from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 17, 8, 33), (2, 31, 29), (2, 7, 1, 12))
 CLASSES = (BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing)
@@ -16,14 +17,6 @@ OPTIONS = {
     LocalGamma: {"gamma": (0.1, 4)},
     LocalSmoothing: {"kernel_size": (0.3, 3)},
 }
-
-
-def generator(seed=0):
-    return np.random.default_rng(seed)
-
-
-def noise(shape, seed=0):
-    return generator(seed).standard_normal(shape).astype(np.float32)
 
 
 def transform_of(cls, **options):
@@ -145,21 +138,6 @@ def test_channels_share_their_params_if_asked_to(cls):
     assert 0 < len(absent) < 40
 
 
-def test_draws_follow_their_distributions():
-    stats = pytest.importorskip("scipy.stats")
-    rng = generator(5)
-    transform = BrightnessGradientAdditive((2, 9), max_strength=(1, 4), p_per_channel=0.4)
-    drawn = [transform.sample(rng, {"image": (2, 5, 6)})["kernels"] for _ in range(3000)]
-    assert stats.binomtest(sum(each[1] is not None for each in drawn), 3000, 0.4).pvalue > 1e-3
-    present = [next(k for k in each if k) for each in drawn if any(each)]
-    for values, low, high in (
-        ([loc for each in present for loc in each["loc"]], -1, 2),
-        ([scale for each in present for scale in each["scale"]], 2, 9),
-        ([each["strength"] for each in present], 1, 4),
-    ):
-        assert stats.kstest(values, stats.uniform(low, high - low).cdf).pvalue > 1e-3
-
-
 def half_by_name(dim, shape):
     return shape[dim] / 2
 
@@ -222,19 +200,3 @@ def test_nan_stays_where_it_is():
     for cls in (BrightnessGradientAdditive, LocalGamma):
         result = transform_of(cls)(image=image, rng=generator())["image"]
         np.testing.assert_array_equal(np.isnan(result), np.isnan(image))
-
-
-def test_bad_arguments_are_refused():
-    for scale in (0, -1, (5, 1), float("inf")):
-        with pytest.raises(ValueError, match="scale"):
-            LocalContrast(scale)
-    with pytest.raises(ValueError, match="loc"):
-        LocalContrast(1, loc=(2, 1))
-    with pytest.raises(ValueError, match="gamma"):
-        LocalGamma(1, gamma=0)
-    with pytest.raises(ValueError, match="gamma"):
-        LocalGamma(1, gamma=65)(image=noise((1, 5, 6)), rng=generator())
-    with pytest.raises(ValueError, match="scale"):
-        LocalGamma(lambda: 0.0)(image=noise((1, 5, 6)), rng=generator())
-    with pytest.raises(ValueError, match="kernel_size"):
-        LocalSmoothing(1, kernel_size=-1)

@@ -56,13 +56,6 @@ def test_fixed_sizes_for_all_axes_and_for_each():
         assert [upper - lower for lower, upper in zip(*corners, strict=True)] == expected
 
 
-def test_values_from_a_range_are_even():
-    rng = np.random.default_rng(0)
-    transform = BlankRectangle(2, (-1.0, 3.0), 3)
-    values = [v for _ in range(700) for v in transform.sample(rng, {"image": (1, 8, 8)})["values"][0]]
-    assert stats.kstest(values, stats.uniform(-1, 4).cdf).pvalue > 1e-3
-
-
 def test_a_callable_sees_the_rectangle_as_it_is_then_and_may_draw():
     image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
     found = BlankRectangle(4, lambda x: float(x.max()) + 1, 2)(image=image, rng=np.random.default_rng(0))["image"]
@@ -88,28 +81,3 @@ def test_of_rectangles_of_a_larger_image_the_part_within_is_filled(space):
         for (lower, upper), value in zip(chosen, params["values"][0], strict=True):
             expected[0][tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(lower, upper, strict=True))] = value
         np.testing.assert_array_equal(found, expected)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ((0, 0, 1), ValueError),
-        (([[3, 2], [2, 3]], 0, 1), ValueError),
-        (([[1, 2, 3], [2, 3]], 0, 1), ValueError),
-        ((2.5, 0, 1), TypeError),
-        ((2, (1, 0), 1), ValueError),
-        ((2, np.nan, 1), ValueError),
-        ((2, 0, -1), ValueError),
-        ((2, 0, 1, False, 2), ValueError),
-    ],
-)
-def test_bad_arguments_are_refused(arguments, error):
-    with pytest.raises(error):
-        BlankRectangle(*arguments)
-
-
-def test_a_rectangle_that_does_not_fit_is_an_error_with_both_sizes():
-    with pytest.raises(ValueError, match=r"\[5, 5\] voxels .* \[4, 8\]"):
-        BlankRectangle(5, 0, 1)(image=np.zeros((1, 4, 8), np.float32), rng=np.random.default_rng(0))
-    with pytest.raises(ValueError, match="for 2 axes, but the image has 3"):
-        BlankRectangle((2, 2), 0, 1)(image=np.zeros((1, 4, 8, 8), np.float32), rng=np.random.default_rng(0))
