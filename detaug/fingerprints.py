@@ -1,9 +1,8 @@
 """`fingerprint`: a stable hash of a batch's keys, types, dtypes, shapes and bytes.
 
 XXH3-128 over an encoding in which every value is preceded by its type and every variable length by its count, so that
-two values share an encoding only if they are equal. It holds across processes, machines and Python versions: neither
-hash order, nor addresses, nor pickles enter it. All NaNs of a dtype count as one: the other bits of
-a NaN depend on the CPU and the compiler.
+two values share an encoding only if they are equal. Neither hash order, nor addresses, nor pickles enter it: it holds across
+processes, machines and Python versions. All NaNs of a dtype count as one, for their other bits depend on CPU and compiler.
 """
 
 from __future__ import annotations
@@ -98,14 +97,12 @@ def _feed(update: _Update, value: Any, where: str) -> None:
             update(code)
             _feed(update, item, f"{where}[{key!r}]")
     elif isinstance(value, (list, tuple)):
-        base = list if isinstance(value, list) else tuple
-        _tag(update, base.__name__, value, base)
+        _tag(update, "list" if isinstance(value, list) else "tuple", value, list, tuple)
         _count(update, len(value))
         for i, item in enumerate(value):
             _feed(update, item, f"{where}[{i}]")
     elif isinstance(value, (set, frozenset)):
-        kind_of_set = frozenset if isinstance(value, frozenset) else set
-        _tag(update, kind_of_set.__name__, value, kind_of_set)
+        _tag(update, "set" if isinstance(value, set) else "frozenset", value, set, frozenset)
         _count(update, len(value))
         for code in sorted(_encoded(item, where) for item in value):
             update(code)
@@ -119,10 +116,10 @@ def _encoded(value: Any, where: str) -> bytes:
     return b"".join(parts)
 
 
-def _tag(update: _Update, name: str, value: Any, base: type) -> None:
+def _tag(update: _Update, name: str, value: Any, *bases: type) -> None:
     """The value's type. A subclass (OrderedDict, a named tuple) is another type than its base."""
     kind = type(value)
-    _text(update, name if kind is base else f"{name}:{kind.__module__}.{kind.__qualname__}")
+    _text(update, name if kind in bases else f"{name}:{kind.__module__}.{kind.__qualname__}")
 
 
 def _count(update: _Update, number: int) -> None:
@@ -135,12 +132,16 @@ def _text(update: _Update, text: str) -> None:
     update(data)
 
 
+def _shape(update: _Update, dtype: str, shape: tuple[int, ...]) -> None:
+    _text(update, dtype)
+    _count(update, len(shape))
+    for size in shape:
+        _count(update, size)
+
+
 def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> None:
     _tag(update, "ndarray", array, np.ndarray)
-    _text(update, _dtype_name(array.dtype))
-    _count(update, array.ndim)
-    for size in array.shape:
-        _count(update, size)
+    _shape(update, _dtype_name(array.dtype), array.shape)
     # NumPy imports `numpy.ma` on first use, 40 ms in every worker. Where it is not loaded there is no masked array.
     if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         _feed_array(update, np.ma.getmaskarray(array), where)
@@ -204,10 +205,7 @@ def _feed_numbers(update: _Update, bits: np.ndarray[Any, Any], infinity: int, na
 
 @functools.lru_cache(maxsize=256)
 def _undefined_bytes(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """Which bytes of an item are undefined: between aligned fields, and after the 80 bits of an
-    x87 number. None: none of them."""
-    if dtype.names is None and dtype.char not in "gG":
-        return None
+    """Which bytes of an item are undefined: between aligned fields, and after the 80 bits of an x87 number; None: none."""
     undefined = np.ones(dtype.itemsize, dtype=bool)
     _mark_defined(dtype, undefined)
     return undefined if undefined.any() else None
@@ -261,10 +259,7 @@ def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
         kind = "quantized (take int_repr(), or dequantize())" if tensor.is_quantized else "on the device 'meta'"
         raise TypeError(f"cannot fingerprint {where}: only tensors with plain bytes are supported, this one is {kind}")
     dtype = str(tensor.dtype)
-    _text(update, dtype)
-    _count(update, tensor.ndim)
-    for size in tensor.shape:
-        _count(update, size)
+    _shape(update, dtype, tensor.shape)
     if tensor.numel():
         # A subclass may do something else in each of these operations; what counts is its bytes.
         with torch._C.DisableTorchFunctionSubclass():
@@ -290,12 +285,10 @@ def _feed_scalar(update: _Update, value: Any, where: str) -> None:
         _tag(update, "int", value, int)
         # Python refuses to write longer ones in decimal digits.
         _text(update, str(int(value)) if value.bit_length() <= _DECIMAL_BITS else hex(value))
-    elif isinstance(value, float):
-        _tag(update, "float", value, float)
-        update(struct.pack("<d", math.nan if math.isnan(value) else value))
-    elif isinstance(value, complex):
-        _tag(update, "complex", value, complex)
-        update(struct.pack("<dd", *(math.nan if math.isnan(part) else part for part in (value.real, value.imag))))
+    elif isinstance(value, (float, complex)):
+        _tag(update, "float" if isinstance(value, float) else "complex", value, float, complex)
+        for part in (value,) if isinstance(value, float) else (value.real, value.imag):
+            update(struct.pack("<d", math.nan if math.isnan(part) else part))
     elif isinstance(value, str):
         _tag(update, "str", value, str)
         _text(update, value)

@@ -86,14 +86,10 @@ class Batches(Dataset[Any]):
 
 
 class Epochs(DistributedSampler[Any]):
-    """Which epoch comes next: the one behind the last, or that of `set_epoch`.
+    """Which epoch comes next: the one behind the last, or that of `set_epoch`; in every pass the `fixed` one, if there is one.
 
     Libraries call `set_epoch`, and put no sampler that divides a data set among ranks in the place of a DistributedSampler: an
     augmenter divides its steps itself.
-
-    Args:
-        batches: of which data set.
-        fixed: the epoch of every pass; None: they follow each other.
     """
 
     def __init__(self, batches: Batches, fixed: int | None = None) -> None:
@@ -144,17 +140,12 @@ class Epochs(DistributedSampler[Any]):
 
 
 class Steps(BatchSampler):
-    """The keys of an epoch's batches over all ranks, each in a list of its own.
-
-    Args:
-        sampler: `Epochs`; or what a library puts in its place (Lightning's overfit_batches a SequentialSampler), whose
-            ``data_source`` is `Batches`: every pass is epoch 0.
-        batch_size, drop_last: as a BatchSampler has them; without effect.
-    """
+    """The keys of an epoch's batches over all ranks, each in a list of its own."""
 
     sampler: Epochs
 
     def __init__(self, sampler: Any, batch_size: int | None = None, drop_last: bool = False) -> None:
+        # Lightning's overfit_batches puts a SequentialSampler in the place of `Epochs`.
         self.sampler = sampler if isinstance(sampler, Epochs) else Epochs(sampler.data_source, fixed=0)
         self.batch_size = batch_size  # type: ignore[assignment]
         self.drop_last = drop_last

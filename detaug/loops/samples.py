@@ -91,13 +91,8 @@ class ChannelsLast:
 def of_any_dtype(
     transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str | None], rng: np.random.Generator | None
 ) -> dict[str, Any]:
-    """A transform applied to one sample whose images may be integers, to which they return.
-
-    Args:
-        arrays: NumPy's, or plain tensors.
-        roles: of the arrays, where they have other names (see `detaug.transforms.Compose`); None: that of the name.
-        rng: None: see `detaug.transforms.building.base.Transform`.
-    """
+    """A transform applied to one sample (arrays or plain tensors) whose images may be integers, to which they return; `roles`:
+    see `detaug.transforms.Compose`."""
     known = {name: role or name for name, role in roles.items()}
     given = {name: _in_floats(array) if known[name] == "image" else array for name, array in arrays.items()}
     if rng is None:

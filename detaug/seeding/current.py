@@ -1,5 +1,4 @@
-"""The batches below a branch of the seed tree, and `detaug.current()`: what a loader or transform can know of the one it is
-making, in whatever process."""
+"""The batches below a branch of the seed tree, and `detaug.current()`: the one that is being made."""
 
 from __future__ import annotations
 
@@ -17,12 +16,7 @@ from detaug.seeding.tree import SeedTree, make_generator
 
 @dataclass(frozen=True)
 class SeedBranch:
-    """Where in the seed tree a pipeline's batches are.
-
-    Attributes:
-        tree: the branch.
-        num_streams: logical workers.
-    """
+    """Where in the seed tree a pipeline's batches are."""
 
     tree: SeedTree
     num_streams: int

@@ -2,9 +2,6 @@
 take; their states taken and put back. No other file writes into these states.
 
 The same sequence always gives the same state, whatever state the generator was in, and the sequence is never changed.
-
-Code that draws from the global ones (nnU-Net's loader, batchgenerators, batchgeneratorsv2, TorchIO) becomes a pure function of
-the batch when all three are seeded from the batch's SeedSequence child before it runs (`reseed_global_rngs`).
 """
 
 from __future__ import annotations
@@ -115,10 +112,8 @@ def seed_torch_generator(generator: torch.Generator, sequence: np.random.SeedSeq
 def write_torch_words(generator: torch.Generator, words: bytes) -> None:
     """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES`: 19,936 bits instead of `manual_seed`'s 32.
 
-    The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence.
-
-    Raises:
-        RuntimeError: this torch lays the state out in another way, or the generator is not on the CPU.
+    The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence. RuntimeError: this torch lays the
+    state out in another way.
     """
     content = _empty_torch_state().copy()
     content[_TORCH_STATE].view(np.uint64)[:] = _mersenne_words(words)
@@ -130,9 +125,7 @@ def write_torch_words(generator: torch.Generator, words: bytes) -> None:
 @cache
 def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The state of a newly seeded generator, after a look whether it is laid out as this file takes it to be."""
-    generator = torch.Generator()
-    generator.manual_seed(5489)
-    state: np.ndarray[Any, np.dtype[np.uint8]] = generator.get_state().numpy().copy()
+    state: np.ndarray[Any, np.dtype[np.uint8]] = torch.Generator().manual_seed(5489).get_state().numpy().copy()
     expected = np.random.RandomState(5489).get_state(legacy=False)["state"]["key"]
     if state.nbytes != _TORCH_STATE_BYTES or not np.array_equal(state[_TORCH_STATE].view(np.uint64), expected):
         raise RuntimeError(
@@ -143,14 +136,11 @@ def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def state_of(generator: Any) -> Any:
-    """As the generator itself gives it; None for objects of other kinds. `put_back` takes it.
-
-    A RandomState's is a pair: inside a block, `numpy.random.set_bit_generator` may give the global one another bit
-    generator.
-    """
+    """As the generator itself gives it; None for objects of other kinds. `put_back` takes it."""
     if isinstance(generator, np.random.Generator):
         return generator.bit_generator.state
     if isinstance(generator, np.random.RandomState):
+        # A pair: numpy.random.set_bit_generator may give the global one another bit generator meanwhile.
         return generator._bit_generator, generator.get_state(legacy=False)
     if isinstance(generator, np.random.BitGenerator):
         return generator.state
@@ -202,24 +192,21 @@ def preserved(generators: Iterable[Any]) -> Iterator[None]:
         yield
     except BaseException:
         try:
-            _restore(states)
+            for each in states:
+                put_back(*each)
         except Exception:  # the exception from inside is what the user must see
             logger.exception("the random state could not be put back")
         raise
-    _restore(states)
-
-
-def _restore(states: list[tuple[Any, Any]]) -> None:
-    for generator, state in states:
-        put_back(generator, state)
+    for each in states:
+        put_back(*each)
 
 
 def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
     the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
 
-    `torch.default_generator` is used and not `torch.manual_seed`, which would reach for CUDA in every worker, and of
-    whose argument torch's generator takes only 32 bits.
+    Code that draws from these (nnU-Net's loader, batchgenerators, TorchIO) is then a pure function of the batch.
+    `torch.manual_seed` would reach for CUDA in every worker, and take only 32 bits.
     """
     words = random_bytes(sequence, _GLOBAL_BYTES + LIBRARY_BYTES)
     write_python_random(random._inst, words[:MT19937_BYTES])

@@ -47,9 +47,7 @@ def process_group() -> tuple[int, int] | None:
 def known_rank(rank: int | None = None) -> int | None:
     """This process's rank: the one given, else the process group's, else the launcher's, else None.
 
-    Raises:
-        TypeError: the rank is not an integer (bool is refused).
-        ValueError: it is negative, not the one that the process group gives this process, or the launcher's is no rank.
+    ValueError: the process group gives this process another one, or the launcher's is no rank.
     """
     given, group = None if rank is None else non_negative_int("rank", rank), process_group()
     if group is None:
@@ -63,8 +61,7 @@ def known_rank(rank: int | None = None) -> int | None:
 
 
 def known_world_size() -> int | None:
-    """How many processes train together, by the process group, else by the launcher (ValueError where that number is
-    malformed), else None."""
+    """How many processes train together, by the process group, else by the launcher, else None."""
     group = process_group()
     return group[1] if group is not None else _from_environment(launcher()[1])
 
@@ -72,11 +69,7 @@ def known_world_size() -> int | None:
 def place() -> tuple[int | None, int | None]:
     """(rank, number of processes that train together), by the process group, else by the launcher; (0, 1) where nothing
     speaks of ranks. None is what nothing says: Lightning's processes have ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank
-    before ``fit`` makes the group.
-
-    Raises:
-        ValueError: the launcher's variables are no numbers.
-    """
+    before ``fit`` makes the group. ValueError: the launcher's variables are no numbers."""
     group = process_group()
     if group is not None:
         return group
@@ -87,12 +80,7 @@ def place() -> tuple[int | None, int | None]:
 
 
 def known_place() -> tuple[int, int]:
-    """(rank, number of processes that train together).
-
-    Raises:
-        RankUnknown: nothing says which of several this process is.
-        ValueError: the launcher's variables are no numbers.
-    """
+    """(rank, number of processes that train together). RankUnknown: nothing says which of several this process is."""
     rank, processes = place()
     if rank is None or processes is None:
         found = {name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)}
@@ -105,15 +93,8 @@ def known_place() -> tuple[int, int]:
 
 
 def check_all_are_known(world_size: int, mend: str) -> None:
-    """Ranks that something does not know of would be given what the others are given.
-
-    Args:
-        world_size: how many it knows of.
-        mend: the line that mends it.
-
-    Raises:
-        ValueError: more processes train together.
-    """
+    """ValueError: more processes train together than `world_size`, and would all be given the same; `mend` is the line that
+    mends it."""
     try:
         (rank, processes), local_rank = place(), _local_rank()
     except ValueError:
@@ -145,10 +126,10 @@ def _from_environment(variable: str) -> int | None:
 
 
 def broadcast_from_rank_0(value: Any) -> Any:
-    """Rank 0's `value` on every rank of the default process group. Every rank must call it.
+    """Rank 0's `value`, pickled, on every rank of the default process group. Every rank must call it.
 
-    The value is pickled. NCCL only moves GPU memory: the value then travels through this process's current device, or, where
-    none was chosen yet, the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet on device 0.
+    NCCL only moves GPU memory: the value then travels through this process's current device, or, where none was chosen yet,
+    the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet on device 0.
     """
     held, device = [value], None
     if torch.distributed.get_backend() == "nccl" and torch.cuda.is_available():
@@ -160,12 +141,8 @@ def broadcast_from_rank_0(value: Any) -> Any:
 
 
 def common_seed(rank: int | None, world_size: int | None = None, verbose: bool = True) -> Seed:
-    """The seed of all ranks where none was given: ``DETAUG_SEED``, else one that rank 0 draws and logs.
-
-    Raises:
-        ValueError: ``DETAUG_SEED`` is no seed.
-        RankUnknown: one of several processes without a process group, where each would draw another.
-    """
+    """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else one that rank 0 draws and
+    logs. RankUnknown: one of several processes without a process group, where each would draw another."""
     given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
     processes = world_size or known_world_size() or 1
     if group is None and not given and (rank or processes > 1):

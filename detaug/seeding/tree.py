@@ -92,24 +92,17 @@ class SeedTree:
         Raises:
             TypeError, ValueError: a number is not an integer or out of range, or the level above it is missing.
         """
-        key: tuple[int, ...] = ()
-        if epoch is None:
-            if step is not None or sample is not None or stream is not None:
-                raise ValueError("step, stream and sample lie below an epoch: pass epoch too")
-        else:
-            key = (spawn_key_element("epoch", epoch),)
+        if epoch is None and (step, stream, sample) != (None, None, None):
+            raise ValueError("step, stream and sample lie below an epoch: pass epoch too")
+        if step is not None and stream is not None:
+            raise ValueError("a step already says which stream it belongs to: pass step or stream, not both")
+        if sample is not None and step is None:
+            raise ValueError("a sample lies below a batch: pass step too")
+        turn: int | None = None
         if step is not None:
-            if stream is not None:
-                raise ValueError("a step already says which stream it belongs to: pass step or stream, not both")
-            streams = positive_int("num_streams", num_streams)
-            turn, of_stream = divmod(non_negative_int("step", step), streams)
-            key += (spawn_key_element("stream", of_stream), spawn_key_element("turn", turn))
-        elif stream is not None:
-            key += (spawn_key_element("stream", stream),)
-        if sample is not None:
-            if step is None:
-                raise ValueError("a sample lies below a batch: pass step too")
-            key += (spawn_key_element("sample", sample),)
+            turn, stream = divmod(non_negative_int("step", step), positive_int("num_streams", num_streams))
+        levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
+        key = tuple(spawn_key_element(level, number) for level, number in levels.items() if number is not None)
         return np.random.SeedSequence(self._entropy, spawn_key=key)
 
     def generator(
@@ -168,19 +161,11 @@ def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:
     """Four uint32 words from (scheme, seed, name path), as the module's docstring publishes it."""
-    digest = hashlib.blake2b(_encode(seed, path), digest_size=16).digest()
-    a, b, c, d = (int.from_bytes(digest[i : i + 4], "little") for i in range(0, 16, 4))
-    return a, b, c, d
-
-
-def _encode(seed: Seed, path: tuple[str, ...]) -> bytes:
     parts = [b"detaug-seed", _u32(SEED_SCHEME)]
-    if isinstance(seed, list):
-        parts += [b"l", _u32(len(seed)), *(_counted(_magnitude(number)) for number in seed)]
-    else:
-        parts += [b"i", _counted(_magnitude(seed))]
+    parts += [b"l", _u32(len(seed)), *map(_integer, seed)] if isinstance(seed, list) else [b"i", _integer(seed)]
     parts += [_u32(len(path)), *(_counted(name.encode("utf-8")) for name in path)]
-    return b"".join(parts)
+    digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+    return struct.unpack("<4I", digest)
 
 
 def _u32(number: int) -> bytes:
@@ -191,17 +176,12 @@ def _counted(data: bytes) -> bytes:
     return _u32(len(data)) + data
 
 
-def _magnitude(number: int) -> bytes:
-    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+def _integer(number: int) -> bytes:
+    return _counted(number.to_bytes((number.bit_length() + 7) // 8, "big"))
 
 
 def split_name(name: str) -> tuple[str, ...]:
-    """``"a/b"`` → ``("a", "b")``.
-
-    Raises:
-        TypeError: not a string.
-        ValueError: a part is empty.
-    """
+    """``"a/b"`` → ``("a", "b")``. TypeError: not a string. ValueError: a part is empty."""
     if not isinstance(name, str):
         raise TypeError(f"a name must be a string, got {name!r} of type {type(name).__name__}")
     parts = tuple(name.split("/"))
@@ -214,9 +194,14 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
     """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from the OS and logged."""
     if seed is not None:
         return checked_seed(seed)
-    from_environment = os.environ.get(SEED_VARIABLE)
-    if from_environment:
-        return _parse_seed_variable(from_environment)
+    if text := os.environ.get(SEED_VARIABLE):
+        try:
+            return seed_of_text(text)
+        except ValueError:
+            raise ValueError(
+                f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a non-negative integer, "
+                "or several with commas between them"
+            ) from None
     drawn = secrets.randbits(63)
     logger.warning(
         "no seed was given: drew seed=%d (pass it, or set %s=%d, to reproduce the run)", drawn, SEED_VARIABLE, drawn
@@ -226,10 +211,7 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
 
 def seed_of_text(text: str) -> Seed:
     """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with commas between them.
-
-    Raises:
-        ValueError: it is something else.
-    """
+    ValueError: it is something else."""
     numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
     return checked_seed(numbers if "," in text else numbers[0])
 
@@ -241,23 +223,8 @@ def text_of_seed(seed: Seed) -> str:
     return ",".join(map(str, seed)) + "," * (len(seed) == 1)
 
 
-def _parse_seed_variable(text: str) -> Seed:
-    try:
-        return seed_of_text(text)
-    except ValueError:
-        raise ValueError(
-            f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a non-negative integer, "
-            "or several with commas between them"
-        ) from None
-
-
 def checked_seed(seed: int | Sequence[int]) -> Seed:
-    """The seed as an int or a list of ints.
-
-    Raises:
-        TypeError: neither an integer nor a list or tuple of integers.
-        ValueError: negative, or an empty list.
-    """
+    """The seed as an int or a list of ints. Errors: see `SeedTree`."""
     if isinstance(seed, np.ndarray) and seed.ndim == 1:
         seed = list(seed)
     if isinstance(seed, (list, tuple)):
