@@ -92,18 +92,16 @@ def batch_error(original: BaseException | None, message: str) -> BatchError:
     It shows the original's attributes (``errno``, ``filename``, the user's own), but prints `message`.
     """
     kind = type(original)
-    if isinstance(original, Exception) and not isinstance(original, BatchError):
-        try:
-            namespace = {**_built_in_attributes(original), "__module__": BatchError.__module__, "__init__": _init}
-            combined = type("BatchError", (BatchError, kind), namespace)
-            made = _new(combined, kind, message)
-        except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
-            made = BatchError(message)
-        else:
-            made.args = (message,)
-            made.__dict__.update(getattr(original, "__dict__", {}))
-        return made
-    return BatchError(message)
+    if not isinstance(original, Exception) or isinstance(original, BatchError):
+        return BatchError(message)
+    try:
+        namespace = {**_built_in_attributes(original), "__module__": BatchError.__module__, "__init__": _init}
+        made = _new(type("BatchError", (BatchError, kind), namespace), kind, message)
+    except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
+        return BatchError(message)
+    made.args = (message,)
+    made.__dict__.update(getattr(original, "__dict__", {}))
+    return made
 
 
 def _new(combined: Any, kind: Any, message: str) -> BatchError:

@@ -8,8 +8,8 @@ from typing import Any
 WAYS = ("dict", "kwargs", "args")
 #: Libraries whose transforms take a dict, wherever their own code is what is called.
 _OF_DICTS = ("monai", "torchvision", "torchio")
-#: Classes whose subclasses take one, by contract.
-_CONTRACTS = ("monai.transforms.transform.MapTransform",)
+#: The class whose subclasses take one, by contract.
+_CONTRACT = "monai.transforms.transform.MapTransform"
 
 
 def called(transform: Any, way: str | None) -> Any:
@@ -26,12 +26,10 @@ def called(transform: Any, way: str | None) -> Any:
 
 def takes_a_dict(kind: type) -> bool:
     """Whether calls of this class's instances end in such a library's code."""
-    if any(f"{base.__module__}.{base.__qualname__}" in _CONTRACTS for base in kind.__mro__):
+    names = [f"{base.__module__}.{base.__qualname__}" for base in kind.__mro__]
+    if _CONTRACT in names:
         return True
-    is_module = any(
-        f"{base.__module__}.{base.__qualname__}" == "torch.nn.modules.module.Module" for base in kind.__mro__
-    )
-    method = "forward" if is_module else "__call__"
+    method = "forward" if "torch.nn.modules.module.Module" in names else "__call__"
     defined_by = next((base for base in kind.__mro__ if method in vars(base)), object)
     return defined_by.__module__.partition(".")[0] in _OF_DICTS
 
@@ -47,12 +45,8 @@ class AsDict:
         return self.transform(batch) if not items else self.transform(*items)
 
 
-class AsPositional:
+class AsPositional(AsDict):
     """A transform of several arguments: the items of a list or tuple, the values of a dict in their order."""
-
-    def __init__(self, transform: Any) -> None:
-        self.transform = transform
-        self.__qualname__ = transform_name(transform)
 
     def __call__(self, *items: Any, **batch: Any) -> Any:
         if batch:

@@ -24,6 +24,7 @@ import numpy as np
 import xxhash
 
 from detaug.pipeline.identity_texts import array_text, class_name, short, text_of
+from detaug.purity.references import attributes_of, slots_of
 
 _DEPTH = 24
 _LONGEST_LIST = 64
@@ -80,7 +81,9 @@ class _Walk:
             elements = sorted(" ".join(self.lines(item, "", above)) for item in _spaced(list(value), _MOST_ITEMS))
             yield f"{path} = {class_name(value)} of {len(value)}: {short('{' + ', '.join(elements) + '}')}"
         else:
-            yield f"{path} = {class_name(value)}{_length(value)}"
+            # Of a mapping that may load what it is asked for, the number of items is all that is looked at.
+            length = f" of {len(value)}" if isinstance(value, Mapping) else ""
+            yield f"{path} = {class_name(value)}{length}"
             yield from self._declared(value, path, above)
 
     def _items(self, value: Any, path: str, above: _Place) -> Iterator[str]:
@@ -124,13 +127,10 @@ def _simple(value: Any, nested: int = 1) -> str | None:
     """The text of what has no parts, and of short tuples and lists of such; None for the rest."""
     text = text_of(value)
     if text is None and type(value) in (list, tuple) and len(value) <= _LONGEST_LIST:
-        parts = []
-        for item in value:
-            part = _simple(item, nested - 1) if nested else text_of(item)
-            if part is None:
-                return None
-            parts.append(part)
-        inside = ", ".join(parts)
+        parts = [_simple(item, nested - 1) if nested else text_of(item) for item in value]
+        if None in parts:
+            return None
+        inside = ", ".join(map(str, parts))
         return f"[{inside}]" if type(value) is list else f"({inside})"
     return text
 
@@ -159,11 +159,6 @@ def _digest(texts: Iterable[str]) -> str:
     return f"digest {digest.hexdigest()[:16]}"
 
 
-def _length(value: Any) -> str:
-    """Of a mapping that may load what it is asked for, the number of items is all that is looked at."""
-    return f" of {len(value)}" if isinstance(value, Mapping) else ""
-
-
 def _declared(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, functools.partial):
         yield "func", value.func
@@ -176,7 +171,9 @@ def _declared(value: Any) -> Iterator[tuple[str, Any]]:
         yield "args", value.__reduce__()[1]
     elif isinstance(value, slice):
         yield from (("start", value.start), ("stop", value.stop), ("step", value.step))
-    elif _is_table_of_hugging_face(value):
+    elif any(
+        kind.__module__ == "datasets.arrow_dataset" and kind.__name__ == "Dataset" for kind in type(value).__mro__
+    ):
         yield from _parts_of_table(value)
     else:
         yield from _arguments_kept(value)
@@ -184,6 +181,7 @@ def _declared(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _arguments_kept(value: Any) -> Iterator[tuple[str, Any]]:
     seen = set()
+    kept = {**slots_of(value), **(attributes_of(value) or {})}  # no property is called
     for owner in type(value).__mro__:
         constructor = vars(owner).get("__init__")
         if not isinstance(constructor, types.FunctionType):
@@ -191,12 +189,10 @@ def _arguments_kept(value: Any) -> Iterator[tuple[str, Any]]:
         for name in _names_of_arguments(constructor):
             if name in seen or name in _NOT_PARAMETERS:
                 continue
-            for attribute in (name, f"_{name}", f"_{owner.__name__.lstrip('_')}__{name}"):
-                kept, item = _kept(value, attribute)
-                if kept:
-                    seen.add(name)
-                    yield name, item
-                    break
+            spellings = (name, f"_{name}", f"_{owner.__name__.lstrip('_')}__{name}")
+            if attribute := next((spelling for spelling in spellings if spelling in kept), None):
+                seen.add(name)
+                yield name, kept[attribute]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -205,26 +201,6 @@ def _names_of_arguments(constructor: types.FunctionType) -> tuple[str, ...]:
         return tuple(inspect.signature(constructor).parameters)
     except (ValueError, TypeError):
         return ()
-
-
-def _kept(value: Any, attribute: str) -> tuple[bool, Any]:
-    """An attribute that is kept, in the object's dictionary or a slot; no property is called."""
-    attributes = getattr(value, "__dict__", {})
-    if attribute in attributes:
-        return True, attributes[attribute]
-    for owner in type(value).__mro__:
-        slot = vars(owner).get(attribute)
-        if isinstance(slot, types.MemberDescriptorType):
-            try:
-                return True, slot.__get__(value)
-            except AttributeError:
-                return False, None
-    return False, None
-
-
-def _is_table_of_hugging_face(value: Any) -> bool:
-    kind = type(value)
-    return any(owner.__module__ == "datasets.arrow_dataset" and owner.__name__ == "Dataset" for owner in kind.__mro__)
 
 
 def _parts_of_table(table: Any) -> Iterator[tuple[str, Any]]:
@@ -238,7 +214,7 @@ def _parts_of_table(table: Any) -> Iterator[tuple[str, Any]]:
 
 def differences(ours: list[str], theirs: list[str]) -> str:
     """The first lines in which two descriptions differ, for an error message."""
-    mine, other = dict(_split(ours)), dict(_split(theirs))
+    mine, other = (dict(line.partition(" = ")[::2] for line in lines) for lines in (ours, theirs))
     found = []
     for path in [*mine, *(path for path in other if path not in mine)]:
         if mine.get(path) != other.get(path):
@@ -247,9 +223,3 @@ def differences(ours: list[str], theirs: list[str]) -> str:
         return "the same parameters in another order, such as the keys of a dict"
     shown = found[:5]
     return "; ".join(shown) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
-
-
-def _split(lines: list[str]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        path, _, text = line.partition(" = ")
-        yield path, text

@@ -20,8 +20,6 @@ from detaug.sources import Source
 
 #: Characters of a state's text. Larger ones are not taken.
 LARGEST = 65_536
-#: A state is taken every turn up to this size (characters), every second one up to twice as much, and so on.
-_EVERY_TURN = 4_096
 #: States of a stream that are kept behind the reader, and ahead of it.
 _BEHIND, _AHEAD = 3, 64
 
@@ -62,11 +60,6 @@ def text_of(state: Any) -> str:
     if len(text) > LARGEST:
         raise NotPlain(f"it has {len(text)} characters as JSON; up to {LARGEST} are kept")
     return text
-
-
-def turns_between(text: str) -> int:
-    """A state of this size is taken once in so many turns."""
-    return 1 + len(text) // _EVERY_TURN
 
 
 def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]) -> bool:

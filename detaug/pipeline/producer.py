@@ -146,10 +146,8 @@ class Producer:
             return self._make(epoch, step, transform, watch)
 
     def objects(self) -> dict[str, Any]:
-        """What the batch that is being made is made with: "source", "data_loader", "transform".
-
-        Between batches: what goes on to the next one, or what it is a copy of.
-        """
+        """What the batch is made with ("source", "data_loader", "transform"); between batches: what goes on to the next one, or
+        what it is a copy of."""
         loader, transforms = self._in_use or (self._loader, None)
         source = self._pristine.source if loader is None else loader.source
         transform = self._pristine.transform if transforms is None else transforms.transform

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of, turns_between
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of
 from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
@@ -80,16 +80,12 @@ class StreamCopy:
         self.epoch, self.turn, self.in_mid_pass = state.epoch, state.turn, state.in_mid_pass
         self.loader.find_generators_again()
 
-    def take_state(self) -> tuple[LoaderState | None, LoaderState | None]:
-        """What its loader says of where it stands now, and said last before the batch that it has just given; None where it was
-        not asked. NotPlain: what it says cannot be kept."""
-        last = before = self.state
-        if last is not None:
-            at = self.epoch, self.turn - 1
-            if not leads(self.source, self._stream, self._num_streams, (last.epoch, last.turn), at):
-                before = None
-            if self.turn % turns_between(last.text):
-                return None, before
+    def take_state(self) -> tuple[LoaderState, LoaderState | None]:
+        """What its loader says of where it stands now, and said before the batch that it has just given; None where it was not
+        asked. NotPlain: what it says cannot be kept."""
+        before, at = self.state, (self.epoch, self.turn - 1)
+        if before and not leads(self.source, self._stream, self._num_streams, (before.epoch, before.turn), at):
+            before = None
         with preserved_global_rngs():
             text = text_of(self.source.loader.state_dict())
         self.state = LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)

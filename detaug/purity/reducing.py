@@ -36,27 +36,21 @@ BY_REFERENCE = (
     torch.dtype,
     torch.device,
 )
+_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
+LOCKS = type(threading.Lock()), type(threading.RLock())
 _IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset, *BY_REFERENCE)
 
 
-def keeps_state(function: types.FunctionType) -> bool:
-    """Whether a function has its own variables: a closure, attributes, or defaults that can change."""
-    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return bool(function.__closure__ or function.__dict__) or any(not isinstance(each, _IMMUTABLE) for each in defaults)
-
-
 def is_shared_function(value: Any) -> bool:
-    """Whether it is a function without its own variables."""
+    """Whether it is a function without its own variables: a closure, attributes, or defaults that can change."""
     if type(value) is types.FunctionType:
-        return not keeps_state(value)
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        return not (value.__closure__ or value.__dict__) and all(isinstance(each, _IMMUTABLE) for each in defaults)
     if type(value) is types.BuiltinFunctionType:
         # Methods of built-in classes are of this type as well, and bound to an object (``rng.normal``).
-        bound_to = value.__self__
-        return (
-            bound_to is None
-            or isinstance(bound_to, (type, types.ModuleType))
-            or any(bound_to is each for each in _GLOBAL_GENERATORS)
-        )
+        owner = value.__self__
+        is_global = any(owner is each for each in _GLOBAL_GENERATORS)
+        return owner is None or is_global or isinstance(owner, (type, types.ModuleType))
     return False
 
 
@@ -136,10 +130,6 @@ def _new_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
     return functools.lru_cache(**parameters)(function)
 
 
-_GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
-LOCKS = type(threading.Lock()), type(threading.RLock())
-
-
 def reduce_array(array: np.ndarray[Any, Any]) -> Any:
     """A view of another array's memory remains one; NotImplemented for an array with its own memory."""
     owner = array
@@ -152,17 +142,11 @@ def reduce_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def _view_of(
-    owner: np.ndarray[Any, Any],
-    offset: int,
-    dtype: Any,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    writeable: bool,
+    owner: np.ndarray[Any, Any], offset: int, dtype: Any, shape: Any, strides: Any, writeable: bool
 ) -> np.ndarray[Any, Any]:
     flat = owner.reshape(-1, order="C" if owner.flags.c_contiguous else "F")
     view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, flat.view(np.uint8), offset, strides)
-    if not writeable:
-        view.flags.writeable = False
+    view.flags.writeable = writeable and view.flags.writeable
     return view
 
 
@@ -171,16 +155,10 @@ def _address(array: np.ndarray[Any, Any]) -> int:
 
 
 def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:
-    """A CPU tensor over a copy of its memory, which other tensors may view as well.
+    """A CPU tensor over a copy of its memory, which other tensors may view as well; `memories` are those met before, by address.
 
-    Args:
-        tensor: any.
-        memories: the memory of tensors met before, by its address.
-
-    Returns NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it.
-
-    Raises:
-        TypeError: the tensor is part of a graph.
+    NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it. TypeError: the
+    tensor is part of a graph.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
         return NotImplemented

@@ -47,8 +47,7 @@ class BatchReport:
     """Fingerprints of a batch, by key.
 
     Attributes:
-        raw: as the loader gave it.
-        final: as it is delivered.
+        raw, final: as the loader gave it, and as it is delivered.
         random: keys of `final` that hold floating-point numbers which are not all the same.
         raw_random: the same of `raw`.
         late: generators that were made in the transforms meanwhile, by path, with a stand-in for their seeds.
@@ -226,12 +225,8 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
 
 def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
     """(the first transform whose result differs, the values that had changed) between two makings of one batch."""
-    stage = ""
-    for ours, theirs in zip(live.stages, fresh.stages, strict=False):
-        if ours != theirs:
-            stage = ours[0] if ours[0] == theirs[0] else f"{ours[0]} or {theirs[0]}"
-            break
-    changed = []
+    pairs = zip(live.stages, fresh.stages, strict=False)
+    stage, changed = next((" or ".join(dict.fromkeys((a[0], b[0]))) for a, b in pairs if a != b), ""), []
     for path in [*live.state, *(path for path in fresh.state if path not in live.state)]:
         if path == "data_loader.thread_id":  # detaug sets it
             continue

@@ -1,11 +1,9 @@
 """batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's `PatchSource` do).
 
 Known to be stateless is ``DataLoader(infinite=True)``, which draws new indices for every batch. So is every class
-derived from it that replaces none of `POSITION_METHODS`: it may have its own ``generate_train_batch`` and ``get_indices``
-and add methods, as nnU-Net's ``nnUNetDataLoader``, variants of it and detaug's `PatchSource` do. A class with its own
-``__next__``, ``__iter__``, ``reset``, ``state_dict`` or ``load_state_dict`` keeps a position, and is bound to streams unless
-the user declares ``stateless=True``. Only the run-time check sees what a method *does*: declare ``stateless=False`` for a
-class that counts batches in ``generate_train_batch``.
+derived from it that replaces none of `POSITION_METHODS`, as nnU-Net's ``nnUNetDataLoader``; one that does keeps a position, and
+is bound to streams unless the user declares ``stateless=True``. Only the run-time check sees what a method *does*: declare
+``stateless=False`` for a class that counts batches in ``generate_train_batch``.
 """
 
 from __future__ import annotations
