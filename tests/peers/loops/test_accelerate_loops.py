@@ -64,14 +64,6 @@ def test_a_saved_state_has_the_place_of_a_stateful_loader(tmp_path: Path, taken:
     assert [seen(batches) for _ in range(2)] == [REFERENCE[1][taken:], REFERENCE[2]]
 
 
-def test_the_loaders_own_state_is_refused_where_accelerate_reads_ahead() -> None:
-    own = loader()
-    accelerator = accelerate.Accelerator(cpu=True)
-    next(iter(accelerator.prepare(own)))
-    with pytest.raises(RuntimeError, match="use_stateful_dataloader=True"):
-        own.state_dict()
-
-
 class Module(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -35,14 +35,6 @@ def test_a_pass_that_is_left_early_is_over(taken: int) -> None:
     assert seen(batches) == REFERENCE[1]
 
 
-def test_looking_at_a_batch_takes_an_epoch_as_a_dataloader_does() -> None:
-    batches = loader()
-    assert samples(next(iter(batches))) == REFERENCE[0][0]
-    assert seen(batches) == REFERENCE[1], "a DataLoader would shuffle anew"
-    batches.set_epoch(0)
-    assert seen(batches) == REFERENCE[0]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_passes_at_once_are_both_right(workers: int) -> None:
     batches = loader(workers)
@@ -50,15 +42,6 @@ def test_two_passes_at_once_are_both_right(workers: int) -> None:
     assert seen(first for first, _ in together) == REFERENCE[0]
     assert seen(second for _, second in together) == REFERENCE[1]
     assert seen(batches) == REFERENCE[2]
-
-
-def test_a_pass_within_a_pass_leaves_the_outer_one_where_it_is() -> None:
-    batches, outer, inner = loader(), [], []
-    for batch in batches:
-        outer.append(samples(batch))
-        if len(outer) == 2:
-            inner = seen(batches)
-    assert (outer, inner) == (REFERENCE[0], REFERENCE[1])
 
 
 def test_len_is_of_this_rank() -> None:
@@ -391,19 +374,6 @@ def test_a_finite_stream_passes_and_resumes(workers: int) -> None:
     resumed = made()
     resumed.load_state_dict(batches.state_dict())
     assert [data(resumed) for _ in range(2)] == [whole[2:], whole]
-
-
-def test_a_state_after_an_interrupt_is_behind_the_last_batch() -> None:
-    batches = loader()
-
-    def trains() -> None:
-        for number, _ in enumerate(batches, 1):
-            if number == 2:
-                raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trains()
-    assert seen(resumed(batches.state_dict())) == REFERENCE[0][2:]
 
 
 def test_a_look_in_mid_epoch_is_not_the_loops_place() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -107,16 +107,7 @@ class OfAMethod(PlaceForEach):
         return self.load(index)
 
 
-class Computed(PlaceForEach):
-    @cached_property
-    def table(self) -> list[int]:
-        return [self.load(index) for index in range(ITEMS)]
-
-    def __getitem__(self, index: int) -> int:
-        return self.table[index]
-
-
-CACHES = (LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod, Computed)
+CACHES = (LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod)
 #: Whose memory workers share, and of which they have a copy each.
 SHARED, COPIED = Preallocated, LeastRecentlyUsed
 

@@ -229,15 +229,6 @@ def test_external_objects_are_those_that_the_copy_is_given():
     assert copy["f"]() is other
 
 
-@pytest.mark.parametrize("make", [lambda: open(__file__), lambda: (n for n in range(3)), lambda: iter(open(__file__))])  # noqa: SIM115
-def test_what_cannot_be_copied_is_an_error(make):
-    value = make()
-    with pytest.raises(TypeError):
-        Template({"value": value})
-    if hasattr(value, "close"):
-        value.close()
-
-
 def test_generators_are_parts_and_have_paths():
     original = Pipeline()
     original.deep = [{"python": random.Random(1)}, {"torch": torch.Generator()}]
