@@ -231,16 +231,15 @@ class Producer:
     def _process_loader(self, epoch: int) -> LoaderCopy:
         """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
         loader = self._loader
-        if loader is None or (loader.is_told_epochs and epoch != self._told_epoch):
+        if loader is None or (loader.template.is_told_epochs and epoch != self._told_epoch):
             loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
                 source.before_sample = lambda sample: self._reseed_owned(sample.sequence(), loader)
-                source.is_last = self._pristine.transform is None
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
                 source.begin_process(*self.worker)
-            if loader.is_told_epochs:
+            if loader.template.is_told_epochs:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)
         return loader

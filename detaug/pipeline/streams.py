@@ -78,7 +78,7 @@ class StreamCopy:
             kind = type(self.source.loader).__name__
             raise CannotRestore(f"{kind}.load_state_dict raised {type(error).__name__}: {error}") from error
         self.epoch, self.turn, self.in_mid_pass = state.epoch, state.turn, state.in_mid_pass
-        self.loader.find_generators_again()
+        self.loader.find_again("data_loader", self.source.loader)  # it may have made new generators
 
     def take_state(self) -> tuple[LoaderState, LoaderState | None]:
         """What its loader says of where it stands now, and said before the batch that it has just given; None where it was not

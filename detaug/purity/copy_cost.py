@@ -56,9 +56,7 @@ class CopyCost:
 
     def _name_what_was_loaded(self, used: TransformCopy) -> None:
         before, kept = _large_in(self._pristine.transforms), self._pristine.keep
-        now = [
-            (path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.copy.value).items()
-        ]
+        now = [(path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.value).items()]
         loaded = [(path, size, name) for path, size, name in now if path not in before and name not in kept]
         if loaded:
             what = ", ".join(f"{path} ({size / 2**20:.0f} MB)" for path, size, _ in loaded[:3])

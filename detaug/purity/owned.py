@@ -54,25 +54,31 @@ class Owned(Template):
         """Whether a part of it has ``set_epoch``."""
         return bool(self._tellable)
 
-    def reseed(self, copy: Copy, child: np.random.SeedSequence) -> None:
-        """Seed every generator that the copy owns for that batch (or sample, or epoch)."""
-        for number, _, key, reseed in self._generators:
-            part = copy.parts[number]
-            if part is not None:
-                reseed(part, of_part(child, key))
 
-    def find_again(self, copy: Copy, name: str, root: Any) -> None:
-        """The copy may hold other generators in the same places now: those are seeded from now on."""
-        for number, path, _, reseed in self._generators:
+class OwnedCopy:
+    """A copy, whose generators are seeded and whose parts are told the epoch."""
+
+    def __init__(self, template: Owned, copy: Copy) -> None:
+        self.template, self.value, self.parts = template, copy.value, copy.parts
+
+    def reseed(self, child: np.random.SeedSequence) -> None:
+        """Seed every generator that it owns for that batch (or sample, or epoch)."""
+        for number, _, key, reseed in self.template._generators:
+            if self.parts[number] is not None:
+                reseed(self.parts[number], of_part(child, key))
+
+    def find_again(self, name: str, root: Any) -> None:
+        """It may hold other generators in the same places below `root` now: those are seeded from now on."""
+        for number, path, _, reseed in self.template._generators:
             found = part_at(path, name, root)
             if found is not None and reseeder_of(type(found)) is reseed:
-                copy.parts[number] = found
+                self.parts[number] = found
 
-    def tell_epoch(self, copy: Copy, epoch: int) -> None:
+    def tell_epoch(self, epoch: int) -> None:
         """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
         told: set[int] = set()
-        for number in self._tellable:
-            part = copy.parts[number]
+        for number in self.template._tellable:
+            part = self.parts[number]
             if part is not None and id(part) not in told:
                 with _listening(told):
                     part.set_epoch(epoch)

@@ -15,12 +15,9 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-import numpy as np
-
-from detaug.purity.owned import Owned, Shared, made_late
+from detaug.purity.owned import Owned, OwnedCopy, Shared, made_late
 from detaug.purity.references import paths_of
 from detaug.purity.refusals import check_kept, why_not
-from detaug.purity.set_order import in_a_sets_order
 from detaug.purity.template import CannotCopy, Census, Copy, Template, kept_of
 from detaug.sources import LoaderFactory, Source
 
@@ -41,11 +38,7 @@ class Pristine:
     """
 
     def __init__(
-        self,
-        source: Source,
-        transform: Any,
-        keep: Collection[str] = (),
-        make_anew: Callable[[], Source] | None = None,
+        self, source: Source, transform: Any, keep: Collection[str] = (), make_anew: Callable[[], Source] | None = None
     ) -> None:
         self.source = source
         self._make_anew = make_anew
@@ -82,12 +75,9 @@ class Pristine:
     def check_kept(self) -> None:
         """See `detaug.purity.refusals.check_kept`."""
         for template in (self.loader_template, self.transform_template):
-            kept = [
-                (template.originals[number], name, value)
-                for number, name, value in _kept(template.originals, self.keep)
-            ]
-            paths = paths_of([owner for owner, _, _ in kept], template.roots)
-            check_kept({f"{paths.get(id(owner), '')}.{name}": value for owner, name, value in kept})
+            parts, kept = template.originals, _kept(template.originals, self.keep)
+            paths = paths_of([parts[number] for number, _, _ in kept], template.roots)
+            check_kept({f"{paths.get(id(parts[number]), '')}.{name}": value for number, name, value in kept})
 
     def in_this_process(self, seed: Callable[[], None]) -> Pristine:
         """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
@@ -120,10 +110,6 @@ class Pristine:
         templates = (self.loader_template, self.transform_template)
         return [each for template in templates for each in (*template.references, *template.kinds)]
 
-    def in_a_sets_order(self) -> str:
-        """See `detaug.purity.set_order`."""
-        return in_a_sets_order({"data_loader": self.source.loader, **self.transforms})
-
     def new_loader(self, only_one: bool = False) -> LoaderCopy:
         """A copy of the loader; `only_one`: see `Template.copy`."""
         if self._make_anew is not None:
@@ -133,61 +119,38 @@ class Pristine:
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
 
-class LoaderCopy:
+class LoaderCopy(OwnedCopy):
     """A copy of the loader (`source`), and what the transforms share with it (`shared_objects`)."""
 
     def __init__(self, pristine: Pristine, copy: Copy) -> None:
-        self._copy = copy
-        self._template = pristine.loader_template
+        super().__init__(pristine.loader_template, copy)
         self.source: Source
         self.source, self.shared_objects = copy.value
-        _take_over(copy, _kept(self._template.originals, pristine.keep))
-
-    @property
-    def is_told_epochs(self) -> bool:
-        """Whether the loader, or something in it, has ``set_epoch``."""
-        return self._template.is_told_epochs
-
-    def reseed(self, child: np.random.SeedSequence) -> None:
-        """Seed the generators that it owns."""
-        self._template.reseed(self._copy, child)
-
-    def find_generators_again(self) -> None:
-        """It was told to restore a state, and may have made new ones for that."""
-        self._template.find_again(self._copy, "data_loader", self.source.loader)
-
-    def tell_epoch(self, epoch: int) -> None:
-        """Call its ``set_epoch``, and that of what it holds."""
-        self._template.tell_epoch(self._copy, epoch)
+        _take_over(copy.parts, _kept(self.template.originals, pristine.keep))
 
 
-class TransformCopy:
+class TransformCopy(OwnedCopy):
     """A copy of the transforms, for one batch; `transform` is that of whole batches."""
 
     def __init__(self, template: Owned, copy: Copy) -> None:
-        self._template = template
-        self.copy = copy
+        super().__init__(template, copy)
         self.transform = copy.value["transform"]
-
-    def reseed(self, child: np.random.SeedSequence) -> None:
-        """Seed the generators that they own."""
-        self._template.reseed(self.copy, child)
 
     def made_late(self) -> dict[str, str]:
         """Generators that the batch has made in it: see `detaug.purity.owned.made_late`."""
-        return made_late(self.copy.value, self.copy.parts)
+        return made_late(self.value, self.parts)
 
     def put_into(self, loader: Any) -> None:
         """Give a loader its own transforms."""
-        for path, value in self.copy.value.items():
+        for path, value in self.value.items():
             if path != "transform":
                 setattr(loader, path.partition(".")[2], value)
 
 
-Attributes = list[tuple[int, str, Any]]
+_Kept = list[tuple[int, str, Any]]
 
 
-def _kept(parts: list[Any], names: Collection[str]) -> Attributes:
+def _kept(parts: list[Any], names: Collection[str]) -> _Kept:
     """Attributes that pass to the next copy: (part, name, value)."""
     return [
         (number, name, getattr(part, name))
@@ -197,11 +160,11 @@ def _kept(parts: list[Any], names: Collection[str]) -> Attributes:
     ]
 
 
-def _take_over(copy: Copy, attributes: Attributes) -> None:
+def _take_over(parts: list[Any], attributes: _Kept) -> None:
     """Give them to a copy, which was made without."""
     for number, name, value in attributes:
-        if number < len(copy.parts) and copy.parts[number] is not None:
-            object.__setattr__(copy.parts[number], name, value)
+        if number < len(parts) and parts[number] is not None:
+            object.__setattr__(parts[number], name, value)
 
 
 class Transforms:
@@ -221,36 +184,38 @@ class Transforms:
 
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
-        pristine = self._pristine
-        template = pristine.transform_template
-        copy = template.copy(loader.shared_objects)
-        _take_over(copy, self._kept)
-        template.tell_epoch(copy, epoch)
-        self._template = Owned(copy.value, copy.value, external=loader.shared_objects, keep=pristine.keep)
+        pristine, shared = self._pristine, loader.shared_objects
+        copy = self._copy_of(pristine.transform_template, loader)
+        copy.tell_epoch(epoch)
+        self._template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
         self._epoch, self._only = epoch, None
 
     def fresh(self, loader: LoaderCopy) -> TransformCopy:
         """The transforms for one batch that this loader gives."""
-        if self._only is not None and self.pure:
+        if self._only is not None:
             return self._only
-        made = TransformCopy(self._template, self._template.copy(loader.shared_objects))
-        _take_over(made.copy, self._kept)
-        if self.pure:
-            self._only = made
+        made = self._copy_of(self._template, loader)
+        self._only = made if self.pure else None
+        return made
+
+    def _copy_of(self, template: Owned, loader: LoaderCopy) -> TransformCopy:
+        made = TransformCopy(template, template.copy(loader.shared_objects))
+        _take_over(made.parts, self._kept)
         return made
 
     def is_done_with(self, used: TransformCopy) -> None:
         """A batch was made with it."""
-        self._kept = _kept(used.copy.parts, self._pristine.keep)
+        self._kept = _kept(used.parts, self._pristine.keep)
 
 
 def is_pure(template: Template) -> bool:
     """Whether nothing that was met can change: detaug's own transforms and plain data."""
-    if template.originals:
-        return False
-    return all(
-        kind.__module__.startswith(_PURE) or kind.__module__.partition(".")[0] in _DATA for kind in template.kinds
-    ) and not any(isinstance(each, types.FunctionType) for each in template.references)
+    modules = {kind.__module__ for kind in template.kinds}
+    return (
+        not template.originals
+        and all(module.startswith(_PURE) or module.partition(".")[0] in _DATA for module in modules)
+        and not any(isinstance(each, types.FunctionType) for each in template.references)
+    )
 
 
 def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool) -> tuple[Any, ...]:

@@ -26,9 +26,6 @@ def in_a_sets_order(roots: Mapping[str, Any]) -> str:
 
     Private attributes of a library's objects are passed over: Albumentations keeps its targets in one, and whether their order
     shows in a batch is for the run-time check to find.
-
-    Args:
-        roots: where to start, by name.
     """
     of_a_library: set[str] = set()
     for path, value in walk(roots, _MOST_VALUES):

@@ -108,14 +108,9 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     # A composition would hand 32 bits to each of its transforms: they get their own children instead.
     transform.R = state
     for number, part in enumerate(transform.transforms):
-        if callable(getattr(part, "set_random_state", None)):
-            _reseed_part(part, child_of(sequence, number))
-
-
-def _reseed_part(part: Any, sequence: np.random.SeedSequence) -> None:
-    reseed = reseeder_of(type(part))
-    if reseed is not None:
-        reseed(part, sequence)
+        reseed = reseeder_of(type(part))
+        if reseed is not None and callable(getattr(part, "set_random_state", None)):
+            reseed(part, child_of(sequence, number))
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:

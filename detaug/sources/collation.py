@@ -1,4 +1,4 @@
-"""Samples put together to a batch: torch's default collation, with the large tensors stacked where the batch will travel."""
+"""Samples put together to a batch: torch's default collation, and MONAI's where MONAI is loaded."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-from torch.utils.data._utils.collate import collate, collate_tensor_fn, default_collate_fn_map
-
-from detaug.memory.batch_memory import SMALLEST, shared_empty
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 
-def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None, in_place: bool = False) -> Any:
+def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None) -> Any:
     """The batch of these samples, by the user's `collate_fn`, else by `default_collate`. RuntimeError: it raises
     StopIteration."""
     try:
-        return default_collate(samples, in_place) if collate_fn is None else collate_fn(samples)
+        return (collate_fn or default_collate)(samples)
     except StopIteration as error:
         raise no_end(f"collate_fn ({collate_name(collate_fn) or collate_fn}) of {len(samples)} samples") from error
 
@@ -33,18 +30,13 @@ def no_end(what: str) -> RuntimeError:
     )
 
 
-def default_collate(samples: list[Any], in_place: bool) -> Any:
+def default_collate(samples: list[Any]) -> Any:
     """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`; and as MONAI's
-    `list_data_collate` for what MONAI's data sets give: lists of dicts, and MetaTensors.
-
-    `in_place`: nothing is done to the batch any more, so that its large tensors may lie in its shared memory.
-    """
+    `list_data_collate` for what MONAI's data sets give: lists of dicts, and MetaTensors."""
     functions = dict(default_collate_fn_map)
     meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)
     if meta_tensor is not None:
         functions[meta_tensor] = _collate_meta_tensors
-    if in_place and functions.get(torch.Tensor) is collate_tensor_fn:
-        functions[torch.Tensor] = _stack
     several = (Mapping,) if meta_tensor is None else (Mapping, meta_tensor)
     if all(isinstance(sample, list) and all(isinstance(each, several) for each in sample) for sample in samples):
         samples = [each for sample in samples for each in sample]  # a random crop's, of each item
@@ -70,28 +62,3 @@ def _without_addresses(operations: Any) -> Any:
         return operations
     known = {key: _without_addresses(value) for key, value in operations.items()}
     return {**known, TraceKeys.ID: TraceKeys.NONE} if TraceKeys.ID in known else known
-
-
-def _stack(tensors: list[torch.Tensor], *, collate_fn_map: Any = None) -> torch.Tensor:
-    first = tensors[0]
-    if (
-        first.nbytes * len(tensors) >= SMALLEST
-        and all(type(t) is torch.Tensor and t.shape == first.shape and t.dtype == first.dtype for t in tensors)
-        and all(t.device.type == "cpu" and t.layout == torch.strided and not t.requires_grad for t in tensors)
-        and all(t.is_contiguous() and not t.is_conj() and not t.is_neg() for t in tensors)
-        and first.dtype in _KINDS
-    ):
-        array = shared_empty((len(tensors), *first.shape), _KINDS[first.dtype])
-        if array is not None:
-            return torch.stack(tensors, 0, out=torch.from_numpy(array))
-    stacked: torch.Tensor = collate_tensor_fn(tensors, collate_fn_map=collate_fn_map)
-    return stacked
-
-
-_KINDS = {
-    kind: torch.empty(0, dtype=kind).numpy().dtype
-    for kind in (
-        *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128),
-        *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool),
-    )
-}

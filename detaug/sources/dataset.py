@@ -18,10 +18,6 @@ from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
 class DatasetSource(Source):
     """Batches of ``dataset[i]`` in the epoch's order. Arguments: see `detaug.DeterministicAugmenter.from_dataset`.
 
-    Attributes:
-        before_sample: called with each sample before it is fetched.
-        is_last: no transform comes after it, so that a batch may be made in the memory that it travels in.
-
     Raises:
         TypeError: the data set has no length or no items; or arguments that exclude each other.
         ValueError: the data set is empty, or smaller than one batch with drop_last.
@@ -67,8 +63,8 @@ class DatasetSource(Source):
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
+        #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
-        self.is_last = False
         number = self.order.length
         self.num_steps: int = number // self.batch_size if self.drop_last else -(-number // self.batch_size)
         if self.num_steps == 0:
@@ -106,7 +102,7 @@ class DatasetSource(Source):
         indices = self.indices(batch)
         if not indices:
             raise StopIteration
-        return collated(self._samples(batch, indices), self.collate_fn, self.is_last)
+        return collated(self._samples(batch, indices), self.collate_fn)
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)

@@ -66,7 +66,7 @@ def test_lists_of_dicts_and_metatensors_are_collated_as_by_list_data_collate() -
 def test_lists_of_metatensors_are_put_into_one_batch() -> None:
     crop = RandCropByPosNegLabel((4, 4, 4), items()[0]["label"], num_samples=2)
     samples = [crop(item["image"], item["label"]) for item in items(2)]
-    assert fingerprint(default_collate(samples, False)) == fingerprint(list_data_collate(samples))
+    assert fingerprint(default_collate(samples)) == fingerprint(list_data_collate(samples))
 
 
 def test_lists_and_tuples_of_tensors_are_collated_as_by_torch() -> None:
@@ -78,7 +78,7 @@ def test_lists_and_tuples_of_tensors_are_collated_as_by_torch() -> None:
     ):
         listed = [samples[i] for i in range(3)]
         expected = torch.utils.data.default_collate(listed)
-        assert fingerprint(default_collate(listed, False)) == fingerprint(expected)
+        assert fingerprint(default_collate(listed)) == fingerprint(expected)
 
 
 def test_nothing_of_other_libraries_is_imported_with_detaug() -> None:

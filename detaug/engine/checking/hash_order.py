@@ -24,6 +24,7 @@ from detaug.pipeline.producer import Pipeline, Producer
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
+from detaug.purity.set_order import in_a_sets_order
 from detaug.transport.frozen import read_payload, write_payload
 from detaug.transport.importing import is_anybody_importing, note_worker
 
@@ -56,7 +57,7 @@ class HashOrder:
         self._answer: IO[bytes] | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
-        elif path := pipeline.pristine.in_a_sets_order():
+        elif path := in_a_sets_order({"data_loader": pipeline.source.loader, **pipeline.pristine.transforms}):
             pipeline.say_once(
                 f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
                 "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "

@@ -92,25 +92,3 @@ class Forks(DataLoader):
 def test_a_process_that_the_loader_forks_has_memory_of_its_own(make: Maker) -> None:
     for batch in take(make(Forks(), None, 1, seed=1), 3):
         assert (batch["data"] == 0).all()
-
-
-class Tensors:
-    def __len__(self) -> int:
-        return 24
-
-    def __getitem__(self, index: int) -> Any:
-        generator = detaug.current().generator
-        image = torch.from_numpy(generator.random((1, 40, 50), dtype=np.float32))
-        return {"image": image, "mask": (image > 0.5), "pair": (np.full(9000, index, np.int16), index)}
-
-
-@pytest.mark.parametrize("transform", [None, lambda **batch: {**batch, "image": batch["image"].mul_(2)}])
-def test_a_data_sets_samples_are_stacked_there(make: Maker, transform: Any) -> None:
-    def batches(n: int) -> list[Any]:
-        augmenter = make.from_dataset(Tensors(), 3, transform=transform, num_processes=n, seed=2)
-        return [batch for _ in range(2) for batch in augmenter]
-
-    ours, expected = batches(2), batches(0)
-    assert prints(ours) == prints(expected)
-    assert len(ours) == 16
-    assert [type(value) for value in ours[0].values()] == [type(value) for value in expected[0].values()]

@@ -241,13 +241,13 @@ def test_generators_are_parts_and_have_paths():
 
 
 def test_a_generator_elsewhere_moves_no_other_one():
-    from detaug.purity.owned import Owned
+    from detaug.purity.owned import Owned, OwnedCopy
 
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)
         template = Owned(original, {"transform": original})
-        copy = template.copy()
-        template.reseed(copy, np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
+        copy = OwnedCopy(template, template.copy())
+        copy.reseed(np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
         return copy.value.mine.random()
 
     alone = drawn(mine=np.random.default_rng(1))
