@@ -48,12 +48,7 @@ class Batches(Dataset[Any]):
         return total
 
     def __getitem__(self, key: int | Key) -> Any:
-        """The batch with this epoch and step; a step alone is of epoch 0.
-
-        Raises:
-            IndexError: there is none.
-            RuntimeError: a worker process of another DataLoader asks; or batches may be left out.
-        """
+        """The batch with this epoch and step; a step alone is of epoch 0. IndexError: there is none."""
         worker = get_worker_info()
         if worker is not None:
             raise RuntimeError(
@@ -254,8 +249,7 @@ class AugmenterLoader(DataLoader[Any]):
     def state_dict(self) -> dict[str, Any]:
         """Where the loop stands: behind the batch that it was given last. Plain integers and strings.
 
-        Raises:
-            RuntimeError: another loader, made of this one's data set and sampler, reads ahead of the loop.
+        RuntimeError: another loader, made of this one's data set and sampler, reads ahead of the loop.
         """
         if self.dataset.due is not None:
             raise RuntimeError(

@@ -3,9 +3,8 @@
 A step is a batch's number within its epoch, over all ranks. Step ``s`` is turn ``s // num_streams`` of stream
 ``s % num_streams``, and belongs to rank ``s % world_size``. Steps are virtual: a stream that ended early leaves gaps.
 
-Ranks take their steps in rounds: a round has one step of each rank, in their order. Where the number of ranks changed in
-mid-epoch, rounds begin at the step where it did: they begin at ``phase``, ``phase + world_size``, ... The phase is below
-``world_size``, and 0 in every epoch that the same ranks began.
+Ranks take their steps in rounds: a round has one step of each rank, in their order. Rounds begin at ``phase``, ``phase +
+world_size``, ...: the phase is 0, but where the number of ranks changed in mid-epoch.
 """
 
 from __future__ import annotations
@@ -30,8 +29,6 @@ class Plan:
     """Which steps this rank takes.
 
     Attributes:
-        num_streams: logical workers.
-        rank, world_size: this process's place among those that share the global stream.
         num_steps: steps per epoch over all ranks where that is known beforehand, else None.
         tail: one of `TAILS`.
         wraps_at: the places from here to the end of the last round are the epoch's first steps again; None: no place is.
@@ -98,7 +95,6 @@ class StreamEnds:
     """The ends of streams by epoch, as far as workers have found them.
 
     Args:
-        plan: steps, streams, ranks.
         probing: an epoch ends with the last round of steps that is complete on all ranks, else with this rank's last step.
         stride: this rank's streams are every so-maniest; which, changes with the phase.
 
@@ -124,8 +120,7 @@ class StreamEnds:
 
     def forget_before(self, epoch: int) -> None:
         """Nobody asks about earlier epochs any more."""
-        for number in [number for number in self.epochs if number < epoch]:
-            del self.epochs[number]
+        self.epochs = {number: turns for number, turns in self.epochs.items() if number >= epoch}
 
     def epochs_end(self, epoch: int, phase: int) -> int | None:
         """The first step behind the epoch's end, as far as the streams' ends tell."""

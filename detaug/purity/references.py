@@ -118,18 +118,14 @@ def _of_function(function: types.FunctionType) -> Iterator[_Edge]:
 
 def _of_object(value: Any) -> Iterator[_Edge]:
     attributes = attributes_of(value)
-    named: set[int] = {id(type(value))}
-    if isinstance(attributes, dict):
-        named.add(id(attributes))
-        for name, item in list(attributes.items()):
+    named = {id(type(value)), id(attributes)}
+    for held in (attributes if isinstance(attributes, dict) else {}, slots_of(value)):
+        for name, item in list(held.items()):
             named.add(id(item))
             yield f".{name}", item
-    for name, item in slots_of(value).items():
-        named.add(id(item))
-        yield f".{name}", item
     # Built-in classes (and subclasses of list and dict) hold more than that.
     for number, item in enumerate(gc.get_referents(value)):
-        if id(item) not in named and item is not attributes:
+        if id(item) not in named:
             yield f".~{number}", item
 
 
@@ -298,11 +294,18 @@ def variables_of(references: Iterable[Any]) -> list[_Edge]:
             continue
         modules[module] = None
         if isinstance(value, type):
-            for name, item in list(vars(value).items()):
-                if not name.startswith("__") and not callable(item) and not hasattr(type(item), "__get__"):
-                    found[f"{module}.{value.__qualname__}.{name}"] = item
-    for module in modules:
-        for name, item in list(vars(sys.modules[module]).items()) if module in sys.modules else ():
-            if not name.startswith("__") and not isinstance(item, (type, types.ModuleType)) and not callable(item):
-                found[f"{module}.{name}"] = item
+            found |= _variables_in(value, f"{module}.{value.__qualname__}")
+    for module in (each for each in modules if each in sys.modules):
+        found |= _variables_in(sys.modules[module], module)
     return list(found.items())
+
+
+def _variables_in(home: Any, path: str) -> dict[str, Any]:
+    return {
+        f"{path}.{name}": item
+        for name, item in list(vars(home).items())
+        if not name.startswith("__")
+        and not callable(item)
+        and not isinstance(item, types.ModuleType)
+        and not hasattr(type(item), "__get__")
+    }

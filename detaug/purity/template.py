@@ -234,9 +234,7 @@ class Census(_Pickler):
 
     Args:
         only: note these alone, by ``id``.
-        apart: do not look into these.
-        keep: do not look into attributes of these names.
-        passes_by: nor into what cannot be copied.
+        apart: do not look into these; nor into attributes named in `keep`, nor, if it `passes_by`, into what cannot be copied.
 
     Attributes:
         data: containers, arrays and instances that are neither transforms nor generators, by ``id``.

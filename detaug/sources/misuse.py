@@ -66,11 +66,9 @@ def refuse_as_dataset(dataset: Any) -> None:
         raise TypeError(
             f"{dataset.__name__} is a class: {_CALL}({dataset.__name__}(...), batch_size) takes an instance of it"
         )
-    if isinstance(dataset, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"{dataset!r} is a path, and its letters are no samples: pass a data set that reads what is there, "
-            f"{_CALL}(MyDataset({dataset!r}), batch_size)"
-        )
+    _refuse_path(
+        dataset, "samples", f"a data set that reads what is there, {_CALL}(MyDataset({dataset!r}), batch_size)"
+    )
     if isinstance(dataset, Mapping) and dataset and 0 not in dataset:
         name = next(iter(dataset))
         raise TypeError(
@@ -86,6 +84,11 @@ def refuse_as_dataset(dataset: Any) -> None:
             "DeterministicAugmenter(data, transform, num_processes) itself"
         )
     _refuse_replaced_items(dataset)
+
+
+def _refuse_path(value: Any, what: str, instead: str) -> None:
+    if isinstance(value, (str, bytes, os.PathLike)):
+        raise TypeError(f"{value!r} is a path, and its letters are no {what}: pass {instead}")
 
 
 def refuse_beside(batch_size: Any, shuffle: Any, drop_last: Any, orders: Mapping[str, Any]) -> None:
@@ -127,11 +130,8 @@ def refuse_as_loader(loader: Any) -> None:
             f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
             "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not make_batches()."
         )
-    if isinstance(loader, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"{loader!r} is a path, and its letters are no batches: pass a loader that reads what is there, "
-            f"DeterministicAugmenter(MyLoader({loader!r}), transform, num_processes)"
-        )
+    line = f"DeterministicAugmenter(MyLoader({loader!r}), transform, num_processes)"
+    _refuse_path(loader, "batches", f"a loader that reads what is there, {line}")
     _refuse_replaced_items(loader)
     _refuse_torch_loader(loader)
     kind = loader if isinstance(loader, type) else type(loader)
