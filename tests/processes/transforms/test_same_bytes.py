@@ -30,30 +30,22 @@ LIBM_FEATURES = ",".join(f"-{name},-{name}_Usable" for name in ("AVX512F", "AVX5
 ONE_THREAD = {"DETAUG_TEST_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 TWO_THREADS = {"DETAUG_TEST_THREADS": "2", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
 
+# What does not exclude each other, in one process; the one nearer to what a CPU has is a slow case.
 SETTINGS: dict[str, dict[str, str]] = {
-    "torch without vectors, one thread": {"ATEN_CPU_CAPABILITY": "default", **ONE_THREAD},
-    "torch with AVX2, two threads": {"ATEN_CPU_CAPABILITY": "avx2", **TWO_THREADS},
-    "NumPy without vectors": {"NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES},
-    "BLAS for Nehalem": {"OPENBLAS_CORETYPE": "Nehalem"},
-    "BLAS for Prescott": {"OPENBLAS_CORETYPE": "Prescott"},
-    "libm without fused multiply-add": {"GLIBC_TUNABLES": f"glibc.cpu.hwcaps={LIBM_FEATURES}"},
-    "kernels for the first x86-64": {"NUMBA_CPU_NAME": "generic"},
-}
-# What does not exclude each other, in one process; a setting alone is a slow case, and so is the one nearer to what a CPU has.
-TOGETHER: dict[str, dict[str, str]] = {
     "no vectors, one thread": {
         "ATEN_CPU_CAPABILITY": "default",
         **ONE_THREAD,
         "NPY_DISABLE_CPU_FEATURES": NUMPY_FEATURES,
         "OPENBLAS_CORETYPE": "Nehalem",
-        "GLIBC_TUNABLES": SETTINGS["libm without fused multiply-add"]["GLIBC_TUNABLES"],
+        "GLIBC_TUNABLES": f"glibc.cpu.hwcaps={LIBM_FEATURES}",
     },
     "torch with AVX2, two threads, BLAS for Prescott": {
-        **SETTINGS["torch with AVX2, two threads"],
-        **SETTINGS["BLAS for Prescott"],
+        "ATEN_CPU_CAPABILITY": "avx2",
+        **TWO_THREADS,
+        "OPENBLAS_CORETYPE": "Prescott",
     },
 }
-ALL_AT_ONCE = {**TOGETHER["no vectors, one thread"], "NUMBA_CPU_NAME": "generic"}
+ALL_AT_ONCE = {**SETTINGS["no vectors, one thread"], "NUMBA_CPU_NAME": "generic"}
 
 
 @pytest.fixture(scope="module")
@@ -110,22 +102,10 @@ def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
     "environment",
     [
         pytest.param(each, id=name, marks=() if "no vectors" in name else pytest.mark.slow)
-        for name, each in TOGETHER.items()
+        for name, each in SETTINGS.items()
     ],
 )
-def test_settings_together_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
-    made = made_with(environment)
-    assert_took_effect(environment, made["surroundings"])
-    assert differing(made["fingerprints"], committed) == []
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_setting_makes_the_committed_bytes(setting: str, committed: dict[str, str], numba_cache: Path) -> None:
-    environment = dict(SETTINGS[setting])
-    if "NUMBA_CPU_NAME" in environment:
-        environment["NUMBA_CACHE_DIR"] = str(numba_cache)
+def test_settings_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
     made = made_with(environment)
     assert_took_effect(environment, made["surroundings"])
     assert differing(made["fingerprints"], committed) == []

@@ -60,11 +60,3 @@ def test_another_channel_gets_the_component_as_often_as_asked():
     assert abs(len(filled) - 300) < 60
     assert all((r[2] == blobs()[0] - r[0]).all() for r in filled)
     assert not any(r[1].any() for r in results)
-
-
-def test_what_is_removed_depends_on_the_key_alone():
-    transform = RemoveRandomConnectedComponentFromOneHotEncoding([0, 1], 0.5)
-    params = transform.sample(np.random.default_rng(4), {"image": (3, 6, 6, 6)})
-    first, second = (transform.apply({"image": blobs()}, params)["image"] for _ in range(2))
-    np.testing.assert_array_equal(first, second)
-    assert transform.channel_idx == [0, 1]

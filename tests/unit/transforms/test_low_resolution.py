@@ -38,34 +38,20 @@ def test_it_is_the_formula_in_float64_to_float32_rounding(shape, low):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
+@pytest.mark.parametrize("offset", [0, 1e2, 1e4, -1e4])
+def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape, offset):
     module = pytest.importorskip("batchgeneratorsv2.transforms.spatial.low_resolution")
     theirs = module.SimulateLowResolutionTransform((0.5, 1), False, False, None)
-    for seed in range(10):
-        image = noise(shape, seed)
-        transform = simulation()
-        params = transform.sample(generator(seed), {"image": shape})
-        ours = transform.apply({"image": image}, params)["image"]
+    for seed in range(8):
+        image = noise(shape, seed) + np.float32(offset)
+        params = simulation().sample(generator(seed), {"image": shape})
+        ours = simulation().apply({"image": image}, params)["image"]
         tensor = {**params, "scales": torch.tensor(params["scales"])}
         original = theirs._apply_to_image(torch.from_numpy(image.copy()), **tensor).numpy()
         exact = np.stack([exactly(channel, s) for channel, s in zip(image, params["scales"], strict=True)])
-        assert np.abs(ours - original).max() < 5e-5
+        assert np.abs(ours - original).max() < 5e-5 + 1e-6 * abs(offset)
         assert np.abs(ours - exact).max() <= max(np.abs(original - exact).max(), 5e-7)
-
-
-@pytest.mark.parametrize("offset", [1e2, 1e4, -1e4])
-def test_it_errs_no_more_than_batchgeneratorsv2_at_a_large_offset(offset):
-    module = pytest.importorskip("batchgeneratorsv2.transforms.spatial.low_resolution")
-    theirs = module.SimulateLowResolutionTransform((0.5, 1), False, False, None)
-    for shape in SHAPES:
-        for seed in range(6):
-            image = noise(shape, seed) + np.float32(offset)
-            params = simulation().sample(generator(seed), {"image": shape})
-            ours = simulation().apply({"image": image}, params)["image"]
-            tensor = {**params, "scales": torch.tensor(params["scales"])}
-            original = theirs._apply_to_image(torch.from_numpy(image.copy()), **tensor).numpy()
-            exact = np.stack([exactly(channel, s) for channel, s in zip(image, params["scales"], strict=True)])
-            assert np.abs(ours - exact).max() <= np.abs(original - exact).max()
+        if offset:
             assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((original - exact) ** 2))
 
 
