@@ -12,11 +12,11 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_channel, for_each, none_without_channels, number, takes
-from detaug.transforms.building.per_channel import flat_channels, scalars
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
 from detaug.transforms.building.workspace import Workspace
 
 
-class MultiplicativeBrightness(ImageTransform):
+class MultiplicativeBrightness(ChannelTransform):
     """Multiplies channels. NaN and infinity stay what they are.
 
     Args:
@@ -28,19 +28,17 @@ class MultiplicativeBrightness(ImageTransform):
     """
 
     def __init__(self, multiplier_range: RandomScalar, synchronize_channels: bool, p_per_channel: float = 1.0) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        multipliers = scalars(rng, self.multiplier_range, channels, context, synchronized=self.synchronize_channels)
-        return {"apply_to_channel": channels, "multipliers": multipliers}
+        return self.draw_channels(
+            rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c})
+        )
 
     @takes(apply_to_channel=CHANNELS, multipliers=for_each("apply_to_channel", number()))
     def change(self, workspace: Workspace, params: Params) -> None:
-        chosen = zip(params["apply_to_channel"], params["multipliers"], strict=True)
-        multipliers = {c: multiplier for c, multiplier in chosen if multiplier != 1}
+        multipliers = {c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1}
         for c, source, destination in flat_channels(workspace, multipliers):
             np.multiply(source, np.float32(multipliers[c]), out=destination)
 

@@ -15,7 +15,7 @@ from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
-from detaug.transforms.building.per_channel import flat_channels, scalars
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -53,7 +53,7 @@ class BGContrast:
         return f"{type(self).__name__}(contrast_range={self.contrast_range!r})"
 
 
-class Contrast(ImageTransform):
+class Contrast(ChannelTransform):
     """``(x - mean) · factor + mean`` for channels. A channel with a NaN or an infinity becomes NaN throughout.
 
     Args:
@@ -73,22 +73,21 @@ class Contrast(ImageTransform):
         synchronize_channels: bool,
         p_per_channel: float = 1.0,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.contrast_range = random_scalar("contrast_range", contrast_range)
         self.preserve_range = preserve_range
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        factors = scalars(rng, self.contrast_range, channels, context, synchronized=self.synchronize_channels)
-        return {"apply_to_channel": channels, "multipliers": factors if channels else None}
+        params = self.draw_channels(
+            rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.contrast_range, {**context, "channel": c})
+        )
+        return {**params, "multipliers": params["multipliers"] or None}
 
     @takes(apply_to_channel=CHANNELS, multipliers=none_without_channels(for_each("apply_to_channel", number())))
     def change(self, workspace: Workspace, params: Params) -> None:
         if params["multipliers"] is None:
             return
-        chosen = zip(params["apply_to_channel"], params["multipliers"], strict=True)
-        factors = {c: factor for c, factor in chosen if factor != 1}
+        factors = {c: factor for c, factor in by_channel(params, "multipliers") if factor != 1}
         for c, source, destination in flat_channels(workspace, factors):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 

@@ -13,17 +13,17 @@ from detaug.kernels.intensity import scale_around
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.checks import exponents, probability
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
-from detaug.transforms.building.per_channel import flat_channels, rescale, scalars
+from detaug.transforms.building.per_channel import ChannelTransform, flat_channels, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
 
 
-class Gamma(ImageTransform):
+class Gamma(ChannelTransform):
     """``((x - min) / (max - min)) ^ gamma · (max - min) + min`` for channels.
 
     A channel with a NaN or an infinity becomes NaN throughout. A constant channel stays as it is.
@@ -48,10 +48,9 @@ class Gamma(ImageTransform):
         p_per_channel: float,
         p_retain_stats: float,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.gamma = exponents("gamma", gamma)
         self.p_invert_image = probability("p_invert_image", p_invert_image)
-        self.synchronize_channels = synchronize_channels
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_retain_stats = probability("p_retain_stats", p_retain_stats)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
@@ -60,7 +59,11 @@ class Gamma(ImageTransform):
             return {"apply_to_channel": channels, "retain_stats": None, "invert_image": None, "gamma": None}
         retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
         invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
-        gammas = scalars(rng, self.gamma, channels, context, synchronized=self.synchronize_channels)
+        gammas = for_channels(
+            lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c}),
+            channels,
+            synchronized=self.synchronize_channels,
+        )
         return {"apply_to_channel": channels, "retain_stats": retain, "invert_image": invert, "gamma": gammas}
 
     @takes(

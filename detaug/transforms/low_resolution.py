@@ -13,7 +13,7 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
-from detaug.transforms.building.per_channel import for_channels, per_axis, plane_channels
+from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
@@ -86,8 +86,7 @@ class SimulateLowResolution(ImageTransform):
     )
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        scales = dict(zip(params["apply_to_channel"], params["scales"], strict=True))
-        coarse = {c: coarse_shape(shape, each) for c, each in scales.items()}
+        coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}
         coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
         in_place = workspace.owns("image")
         for c, before, after in plane_channels(workspace, coarse):

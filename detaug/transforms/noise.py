@@ -14,14 +14,14 @@ from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.checks import random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
-from detaug.transforms.building.per_channel import flat_channels, for_channels, rescale
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
 
-class GaussianNoise(ImageTransform):
+class GaussianNoise(ChannelTransform):
     """Adds ``sigma`` times standard normals, other ones in every channel.
 
     Args:
@@ -39,21 +39,16 @@ class GaussianNoise(ImageTransform):
         p_per_channel: float = 1.0,
         synchronize_channels: bool = False,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
-        self.p_per_channel = probability("p_per_channel", p_per_channel)
-        self.synchronize_channels = synchronize_channels
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
-        sigmas = for_channels(
-            lambda _: draws.scalar(rng, self.noise_variance, context), channels, synchronized=self.synchronize_channels
-        )
-        return {"apply_to_channel": channels, "sigmas": sigmas, "key": draws.key(rng)}
+        sigmas = self.draw_channels(rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context))
+        return {**sigmas, "key": draws.key(rng)}
 
     @takes(apply_to_channel=CHANNELS, sigmas=for_each("apply_to_channel", number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        chosen = zip(params["apply_to_channel"], params["sigmas"], strict=True)
-        sigmas = {c: sigma for c, sigma in chosen if sigma != 0}
+        sigmas = {c: sigma for c, sigma in by_channel(params, "sigmas") if sigma != 0}
         low, high = key_words(params["key"])
         for c, source, destination in flat_channels(workspace, sigmas):
             add_normals(source, destination, np.float32(sigmas[c]), low, high, np.uint32(c))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from detaug.kernels.intensity import scale_around
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.workspace import Workspace
 
 T = TypeVar("T")
@@ -54,23 +53,6 @@ def flat_planes(channel: np.ndarray) -> np.ndarray:
 def length_of_lines(shape: Sequence[int]) -> int:
     """Z of the image's volume."""
     return per_axis(shape, shape, 1)[2]
-
-
-def scalars(
-    rng: np.random.Generator,
-    wanted: RandomScalar,
-    channels: list[int],
-    context: Mapping[str, Any],
-    *,
-    synchronized: bool,
-) -> list[float]:
-    """One number per channel: drawn once for all of them if synchronized, else for each.
-
-    A callable may ask for ``channel``, which is None in the first case.
-    """
-    return for_channels(
-        lambda c: draws.scalar(rng, wanted, {**context, "channel": c}), channels, synchronized=synchronized
-    )
 
 
 def for_channels(drawn: Callable[[int | None], T], channels: list[int], *, synchronized: bool) -> list[T]:
