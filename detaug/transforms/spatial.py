@@ -285,9 +285,8 @@ class SpatialTransform(Transform):
         volumes = {key: volume for key in present if (volume := workspace.lazy(key)) is not None}
         if not volumes or len(volumes) < len(present):
             return None
-        modes = dict.fromkeys(IMAGE_KEYS, (self.mode_image, self.padding_mode_image))
-        modes["segmentation"] = (self.mode_seg, self.border_mode_seg)
-        starts, stops = patch.region([modes[key] for key in volumes])
+        borders = {**dict.fromkeys(IMAGE_KEYS, self.padding_mode_image), "segmentation": self.border_mode_seg}
+        starts, stops = patch.region([borders[key] for key in volumes])
         for key, volume in volumes.items():
             workspace.put(key, volume.read(starts, stops))
         return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]

@@ -154,33 +154,22 @@ def _refuse_unknown(
                 space, reference = shape[1:], name
     nothing_known = not any(arrays[name] is not None for name in roles)
     for name in unknown:
-        for shape in _shapes_in(arrays[name]):
+        items = arrays[name] if isinstance(arrays[name], (list, tuple)) else [arrays[name]]
+        for shape in [tuple(item.shape) for item in items if isinstance(item, (np.ndarray, torch.Tensor))]:
             if space and (shape[-len(space) :] == space or shape[: len(space)] == space):
-                raise ValueError(
-                    f"{name} is an array of shape {shape}, with the spatial shape of {reference}, but no key that this "
-                    f"pipeline knows: it would stay as it is while {reference} is transformed. "
-                    + _advice(name, roles, known, "segmentation")
-                )
-            if nothing_known and len(shape) > 1:
-                raise ValueError(
-                    f"{name} is an array of shape {shape}, but no key that this pipeline knows, nor is any other of this "
-                    "call: nothing would be transformed. " + _advice(name, roles, known, "image")
-                )
-
-
-def _advice(name: str, roles: Mapping[str, str], known: Iterable[str], guess: str) -> str:
-    declared = {**{each: role for each, role in roles.items() if role in _VOXELS}, name: guess}
-    said = ", ".join(f'"{each}": "{role}"' for each, role in declared.items())
-    return (
-        f"Known keys are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. "
-        f'Compose([...], keys={{{said}}}); "{name}": None leaves it as it is.'
-    )
-
-
-def _shapes_in(value: Any) -> list[tuple[int, ...]]:
-    """Of an array, or of the arrays in a list of them."""
-    items = value if isinstance(value, (list, tuple)) else [value]
-    return [tuple(item.shape) for item in items if isinstance(item, (np.ndarray, torch.Tensor))]
+                guess, why = "segmentation", f"it would stay as it is while {reference} is transformed"
+                what = f"with the spatial shape of {reference}, but no key that this pipeline knows"
+            elif nothing_known and len(shape) > 1:
+                guess, why = "image", "nothing would be transformed"
+                what = "but no key that this pipeline knows, nor is any other of this call"
+            else:
+                continue
+            declared = {**{each: role for each, role in roles.items() if role in _VOXELS}, name: guess}
+            said = ", ".join(f'"{each}": "{role}"' for each, role in declared.items())
+            raise ValueError(
+                f"{name} is an array of shape {shape}, {what}: {why}. Known keys are {', '.join(known)}. Say what yours are by "
+                f'the pipeline\'s argument keys, e.g. Compose([...], keys={{{said}}}); "{name}": None leaves it as it is.'
+            )
 
 
 def _joined(role: str, arrays: Mapping[str, Any]) -> np.ndarray:

@@ -85,13 +85,10 @@ class PatchMap:
         """What `resample` calls."""
         return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
-    def region(self, modes: Iterable[tuple[str, str]]) -> tuple[list[int], list[int]]:
-        """The box of the source outside of which no voxel is read: its first voxel and its last (excluded).
-
-        Args:
-            modes: mode and border mode of everything that will be resampled.
-        """
-        if any(border == "reflection" for _, border in modes):
+    def region(self, borders: Iterable[str]) -> tuple[list[int], list[int]]:
+        """The box of the source outside of which no voxel is read with these border modes: its first voxel and its last
+        (excluded)."""
+        if "reflection" in borders:
             return [0] * len(self._space), list(self._space)
         displaced = self._field.magnitudes if self._field is not None else [0.0] * len(self._space)
         starts, stops = [], []
