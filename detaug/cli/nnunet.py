@@ -56,7 +56,7 @@ def train(arguments: tuple[str, ...]) -> None:
     """
     from detaug.errors import BatchError, UnusableError
     from detaug.nnunet.compatibility import train_command
-    from detaug.nnunet.verification.wrong_use import planned
+    from detaug.nnunet.verification.settings import planned
 
     parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name in ("dataset", "configuration", "fold"):
@@ -130,8 +130,7 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     """
     from rich.text import Text
 
-    from detaug.nnunet.verification.settings import Settings
-    from detaug.nnunet.verification.wrong_use import checked
+    from detaug.nnunet.verification.settings import Settings, checked
     from detaug.reports.progress import progress
 
     settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
-from detaug.nnunet.verification.result import Result
-from detaug.nnunet.verification.settings import Settings, trainings
-from detaug.nnunet.verification.verifying import compare_trainings
+from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.verifying import Result, compare_trainings, trainings
 from detaug.reports.atomic_files import write_text
 from detaug.reports.progress import Progress
 from detaug.seeding.tree import Seed

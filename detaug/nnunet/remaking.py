@@ -13,12 +13,11 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
-from detaug.errors import StateMismatch
+from detaug.errors import StateMismatch, UnusableError
 from detaug.ledger.header import Record, portable
 from detaug.ledger.reading import read_header
 from detaug.nnunet.compatibility import (
     EXTERNAL_VARIABLE,
-    NoTrainer,
     check_nnunet_version,
     external_trainer,
     trainer_folders,
@@ -27,8 +26,7 @@ from detaug.nnunet.compatibility import (
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
 from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
-from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.wrong_use import checked, link_predictions, load_plans
+from detaug.nnunet.verification.settings import Settings, checked, link_predictions
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
 
@@ -36,11 +34,7 @@ from detaug.seeding.tree import Seed
 def remaker_of_training(
     header: Record, dataset: str, configuration: str, fold: str, trainer: str, plans: str
 ) -> Remaker:
-    """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``.
-
-    Raises:
-        CannotRemake: there is no such training here, its cases are others, or its pipeline is.
-    """
+    """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``; or `CannotRemake`."""
     try:
         number = fold if fold == "all" else int(fold)
         settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
@@ -52,18 +46,14 @@ def remaker_of_training(
 
 def _arguments(settings: Settings) -> tuple[Any, ...]:
     """Plans, configuration, fold and dataset.json, as a trainer takes them."""
-    described = Path(os.environ["nnUNet_preprocessed"]) / settings.dataset / "dataset.json"
-    plans = load_plans(settings.dataset, settings.plans)
-    return plans, settings.configuration, settings.fold, json.loads(described.read_text())
+    dataset = Path(os.environ["nnUNet_preprocessed"], settings.dataset)
+    plans, described = (json.loads((dataset / f"{name}.json").read_text()) for name in (settings.plans, "dataset"))
+    return plans, settings.configuration, settings.fold, described
 
 
 def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
-    millimetres, along a patch's axes; data set, configuration, fold and trainer in words.
-
-    Raises:
-        CannotVerify, CannotRemake: there is no such training, or the trainer is none of detaug's.
-    """
+    millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or `CannotVerify`, `CannotRemake`."""
     settings = checked(settings)
     loaders, made = _loaders(settings.trainer, _arguments(settings), settings.seed, "")
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
@@ -71,11 +61,8 @@ def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequen
 
 
 def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
-    """What makes the batches of the training whose checkpoints are in a folder such as ``.../fold_0``, and its ledger, if it kept
-    one.
-
-    Args:
-        name: of its loader, "train" or "val".
+    """What makes the batches of the loader "train" or "val" of the training whose checkpoints are in a folder such as
+    ``.../fold_0``, and its ledger, if it kept one.
 
     Raises:
         CannotRemake: there are none, or none of detaug's trainers; its cases or its pipeline are not as they were.
@@ -116,9 +103,8 @@ def _remaker(
         try:
             Remaker(loaders[name], header)
         except CannotRemake as error:
-            raise CannotRemake(
-                f"the training had another configuration, trainer or plans than is asked for: {error}"
-            ) from None
+            other = "the training had another configuration, trainer or plans than is asked for"
+            raise CannotRemake(f"{other}: {error}") from None
         raise CannotRemake(
             "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
             "preprocessed again"
@@ -130,11 +116,7 @@ def _loaders(
     trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str
 ) -> tuple[dict[str, DeterministicAugmenter], Any]:
     """The loaders of a training, which are not started, and its trainer, whose cases have a fingerprint of the kind of `data`.
-    Nothing is written to its results.
-
-    Raises:
-        CannotRemake: there is no such trainer, no data, or it is none of detaug's.
-    """
+    Nothing is written to its results."""
     import torch
 
     from detaug.nnunet.trainers.mixin import DeterministicTraining
@@ -154,10 +136,8 @@ def _loaders(
             made._set_batch_size_and_oversample()
             made._prepare_cases(data)
             train, val = made.get_dataloaders()
-    except NoTrainer as error:
+    except UnusableError as error:
         raise CannotRemake(str(error)) from error
-    except CannotRemake:
-        raise
     except (OSError, RuntimeError, ValueError) as error:
         raise CannotRemake(f"the loaders of {trainer} cannot be made here: {error}") from error
     loaders = {"train": train, "val": val}

@@ -9,41 +9,50 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.nnunet.compatibility import (
-    Trainer,
-    plot_nothing,
-    run_training,
-    trainers_found_through,
-)
+from detaug.ledger.header import flat
+from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, trainers_found_through
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import tensors_of
-from detaug.nnunet.verification.settings import Part, Settings
-from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment, leaves
+from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
 
 #: Files in a training's folder: moments; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
 TRACE, FAILURE, READING = "trace.jsonl", "failure.txt", "reading.txt"
 
-#: Seconds.
-PARENT_WATCHED_EVERY = 0.5
+_PARENT_WATCHED_EVERY = 0.5  # seconds
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process does of a training.
+
+    Attributes:
+        processes: in its ``nnUNet_n_proc_DA``.
+        kill_at: its process and all that it started get SIGKILL once its trace has this many lines; None: they do not.
+        resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
+        results: the folder that is its ``nnUNet_results``, filled in when it begins.
+    """
+
+    settings: Settings
+    processes: int
+    kill_at: int | None = None
+    resume: bool = False
+    results: str = ""
 
 
 def main(text: str, parent: str) -> None:
-    """Run a part; where it fails, `FAILURE` says how.
-
-    Args:
-        text: the `Part` as JSON. The environment is set already.
-        parent: the process that started this one, which leads its own process group.
-    """
+    """Run a `Part`, given as JSON, in the environment that is set; where it fails, `FAILURE` says how. `parent` is the process
+    that started this one, which leads its own process group."""
     stored = json.loads(text)
     part = Part(**{**stored, "settings": Settings(**stored["settings"])})
     folder = Path(part.results).parent
@@ -60,7 +69,7 @@ def main(text: str, parent: str) -> None:
 def _end_with(parent: int) -> None:
     """Kill this process and all that it started once the parent is gone, for any reason: stock nnU-Net's workers would run on."""
     while os.getppid() == parent:
-        time.sleep(PARENT_WATCHED_EVERY)
+        time.sleep(_PARENT_WATCHED_EVERY)
     kill_all()
 
 
@@ -70,12 +79,7 @@ def kill_all() -> None:
 
 
 def train(part: Part, trace: Path) -> None:
-    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds.
-
-    Args:
-        part: what to train. The environment is set already.
-        trace: the moments are appended to this file.
-    """
+    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds; the trace's moments are appended."""
     settings = part.settings
 
     def recording(trainer: type) -> type:
@@ -96,12 +100,7 @@ def train(part: Part, trace: Path) -> None:
 
 
 class Recording(Trainer):  # type: ignore[misc]
-    """A mixin for nnU-Net's trainers, in front of all others. The weights are those of the trainer itself.
-
-    Attributes:
-        part: how long the training is, and where it is killed.
-        trace: what it is recorded in, a moment a line.
-    """
+    """A mixin for nnU-Net's trainers, in front of all others. The weights are those of the trainer itself."""
 
     part: ClassVar[Part]
     trace: ClassVar[TextIO]
@@ -167,9 +166,9 @@ class Recording(Trainer):  # type: ignore[misc]
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
         moment = Moment(self.current_epoch, phase, self._step, len(batch["keys"]) if isinstance(batch, dict) else 0)
         # before the step, which may change the batch in place
-        moment.add(DATA, leaves(batch, "" if isinstance(batch, dict) else "batch"))
+        moment.add(DATA, flat(batch if isinstance(batch, dict) else {"batch": batch}))
         outcome = step(batch)
-        moment.add(OUTCOME, leaves(outcome, "outcome"))
+        moment.add(OUTCOME, flat(outcome, "outcome"))
         if phase == TRAINING:
             moment.add(WEIGHTS, self._weights())
         self._note(moment)

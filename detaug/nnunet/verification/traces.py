@@ -1,5 +1,5 @@
-"""Traces of trainings: fingerprints of everything that their steps read and make, in the order in which they do; and where two
-trainings diverged: the first line of their traces that differs, or the first entry of their checkpoints.
+"""Traces of trainings, and where two trainings diverged: the first line of their traces that differs, or the first entry of
+their checkpoints.
 
 A trace is a file with one JSON object a line, each a `Moment`. What comes later in a moment may follow from what comes earlier in
 it, and from earlier moments; that order is what lets a comparison say where two trainings diverged.
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from detaug.fingerprints import dense, fingerprint
@@ -23,16 +22,14 @@ START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
 INITIAL_WEIGHTS, RESUME, BETWEEN_EPOCHS, BOOKKEEPING = "initial weights", "resume", "between epochs", "bookkeeping"
 
-#: How the digest of a value without a fingerprint begins.
-NOT_COMPARED = "not compared"
+_NOT_COMPARED = "not compared"
 
 
 @dataclass
 class Moment:
-    """An epoch's start, or one of its steps.
+    """An epoch's start, or one of its steps, counted from 0.
 
     Attributes:
-        epoch, step: counted from 0.
         phase: "start" of an epoch, or "training", or "validation".
         samples: how many the batch has.
         parts: (kind, name) -> fingerprint, in the order of causes: data, the step's outcome, weights and the optimiser's state.
@@ -46,7 +43,7 @@ class Moment:
 
     def add(self, kind: str, found: Iterable[tuple[str, Any]]) -> None:
         """Fingerprint values, by their names."""
-        self.parts.update({(kind, name): digest(value) for name, value in found})
+        self.parts.update({(kind, name): _digest(value) for name, value in found})
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -66,40 +63,24 @@ def read(path: Path) -> list[Moment]:
     ]
 
 
-def digest(value: Any) -> str:
+def _digest(value: Any) -> str:
     """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
     try:
         return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
     except TypeError:
-        return f"{NOT_COMPARED}: {type(value).__module__}.{type(value).__qualname__}"
-
-
-def leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The arrays and other values in a batch or outcome, with names such as ``target[0]``."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from leaves(each, f"{name}[{key!r}]" if name else str(key))
-    elif isinstance(value, (list, tuple)) and any(isinstance(each, (torch.Tensor, np.ndarray)) for each in value):
-        for i, each in enumerate(value):
-            yield from leaves(each, f"{name}[{i}]")
-    else:
-        yield name, value
-
-
-# --- where two diverged ---
+        return f"{_NOT_COMPARED}: {type(value).__module__}.{type(value).__qualname__}"
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a difference began.
+    """Where a difference between two trainings began.
 
     Attributes:
         kind: "initial weights", "data", "outcome" (of a step: its loss), "weights" (that it writes, and the optimiser's state),
             "resume" (what a checkpoint was to bring back), "between epochs" (weights changed although no step was taken), or
             "bookkeeping" (of the checkpoint).
         name: what differs first: a batch's key, a part of the outcome, a parameter, a checkpoint's entry.
-        epoch, step: where, counted from 0; step is None at an epoch's start.
-        phase: "training" or "validation"; "" at an epoch's start.
+        epoch, phase, step: where; phase is "" and step None at an epoch's start.
         detail: of the checkpoint's entry, both values.
     """
 
@@ -120,12 +101,8 @@ class Origin:
 
 
 def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | None = None) -> Origin | None:
-    """Where the first difference between two traces began; None: they are equal.
-
-    Args:
-        one, other: the traces. What follows in one may follow from what stands before it.
-        resumed_at: the epoch at whose start the other training was resumed. The last of its lines on one place counts.
-    """
+    """Where the first difference between two traces began; None: they are equal. The other training was resumed at the start
+    of the epoch `resumed_at`; the last of its lines on one place counts."""
     theirs = {moment.place: moment.parts for moment in other}
     for moment in one:
         counterpart = theirs.get(moment.place, {})
@@ -152,24 +129,20 @@ def bookkeeping_origin(one: Path, other: Path) -> Origin:
 
 
 def first_difference(one: Any, other: Any, name: str = "") -> tuple[str, str] | None:
-    """Where two nested values differ first.
-
-    Returns:
-        (place such as ``['logging']['train_losses'][0]``, both values in a few words); None: they are equal.
-    """
-    nested = type(one) is type(other) and isinstance(one, (dict, list, tuple))
-    if not nested:
-        equal = digest(one) == digest(other)
-        if equal and digest(one).startswith(NOT_COMPARED):
+    """Where two nested values differ first: a place such as ``['logging']['train_losses'][0]``, and both in a few words."""
+    if type(one) is not type(other) or not isinstance(one, (dict, list, tuple)):
+        found = _digest(one)
+        equal = found == _digest(other)
+        if equal and found.startswith(_NOT_COMPARED):
             equal = pickle.dumps(one) == pickle.dumps(other)
         return None if equal else (name, f"{_brief(one)} and {_brief(other)}")
     mine, theirs = (each if isinstance(each, dict) else dict(enumerate(each)) for each in (one, other))
     for key in dict.fromkeys([*mine, *theirs]):
         if key not in mine or key not in theirs:
             return f"{name}[{key!r}]", "only one of the checkpoints has it"
-        found = first_difference(mine[key], theirs[key], f"{name}[{key!r}]")
-        if found:
-            return found
+        inner = first_difference(mine[key], theirs[key], f"{name}[{key!r}]")
+        if inner:
+            return inner
     return None if list(mine) == list(theirs) else (name, "its keys are in another order")
 
 

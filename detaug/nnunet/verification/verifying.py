@@ -1,4 +1,4 @@
-"""Trains several times, in separate processes, and compares."""
+"""Trains several times, in separate processes, and compares: a row for each training, and where the differences began."""
 
 from __future__ import annotations
 
@@ -11,27 +11,176 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from detaug.doctor.machine import environment
 from detaug.errors import UnusableError
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
-from detaug.nnunet.verification.recording import FAILURE, READING, TRACE
-from detaug.nnunet.verification.result import READS_ALIKE, Result, Row, listed
-from detaug.nnunet.verification.settings import Part, Settings, Training, trainings
-from detaug.nnunet.verification.traces import TRAINING, Moment, bookkeeping_origin, first_origin, read
-from detaug.nnunet.verification.wrong_use import checked, link_predictions
+from detaug.nnunet.verification import traces
+from detaug.nnunet.verification.recording import FAILURE, READING, TRACE, Part
+from detaug.nnunet.verification.settings import Settings, checked, link_predictions
 from detaug.processes.interpreters import interpreter_command
+from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, Planned, run_rows
 from detaug.seeding.tree import text_of_seed
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
+#: Enough hexadecimal digits to tell any two checkpoints apart by eye.
+DIGITS = 16
+#: The row that is of no training: what detaug's loader reads, against nnU-Net's.
+READS_ALIKE = "a batch as nnU-Net's loader reads it"
+
+_ADVICE = {
+    traces.INITIAL_WEIGHTS: "the trainings start from different weights: detaug.nnunet.DeterministicTraining seeds initialize()",
+    traces.DATA: "the batches do not depend on the seed alone: look at loader and transforms (`detaug verify` finds the line)",
+    traces.OUTCOME: "the same batch and weights give another outcome: detaug.training.audit names the layer",
+    traces.WEIGHTS: "look at the backward pass (detaug.training.audit names the first gradient), clipping and the optimizer",
+    traces.RESUME: "the checkpoint lacks something that the trainer keeps: look at save_checkpoint and load_checkpoint",
+    traces.BETWEEN_EPOCHS: "validation or a hook at an epoch's end changes something",
+    traces.BOOKKEEPING: "the weights are equal: the difference is in what else save_checkpoint writes",
+}
+
+
+@dataclass(frozen=True)
+class Row(reports.Row):
+    """One training, or `READS_ALIKE`.
+
+    Attributes:
+        processes: worker processes that made its batches, for each part of it.
+        sha256: of its checkpoint_final.pth; "" where it failed.
+        origin: where the difference from the reference began.
+        failure: the error, where it failed; what is read differently.
+    """
+
+    processes: tuple[int, ...] = ()
+    sha256: str = ""
+    origin: traces.Origin | None = None
+    failure: str = ""
+
+    def reasons(self) -> list[RenderableType]:
+        """Where its difference began, and what to do."""
+        if self.origin is None and not self.failure:
+            return []
+        processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
+        parts: list[RenderableType] = [Text(f"\n{self.what}{processes}:", "bold")]
+        if self.failure:
+            parts.append(_indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2))
+        if self.origin is not None:
+            begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
+            parts.append(_indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2))
+            parts.append(_indented(Text(_ADVICE[self.origin.kind], "dim"), 4))
+        return parts
+
+
+@dataclass(frozen=True)
+class Result(reports.Result[Row]):
+    """What `verify_training` found.
+
+    Attributes:
+        device: the processor's name, and versions that the bytes depend on.
+        samples: training samples that each training saw.
+    """
+
+    settings: Settings
+    rows: tuple[Row, ...]
+    device: str = ""
+    samples: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **vars(self),
+            "ok": self.ok,
+            "settings": asdict(self.settings),
+            "rows": [row.as_json() for row in self.rows],
+        }
+
+    def shown(self) -> list[RenderableType]:
+        trainings = reports.table(
+            "training",
+            self.rows,
+            ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
+            ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False),
+        )
+        reasons = [part for row in self.rows for part in row.reasons()]
+        return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict(), *self._seen()]
+
+    def _conditions(self) -> Text:
+        settings = self.settings
+        return Text(
+            f"{settings.trainer}, {settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.plans}: "
+            f"{settings.epochs} epochs of {settings.iterations} training and {settings.validation_iterations} validation "
+            f"batches, seed {settings.seed}, on {self.device}",
+            "dim",
+        )
+
+    def _seen(self) -> list[RenderableType]:
+        if not self.samples:
+            return []
+        least = 1 - 0.01 ** (1 / self.samples)
+        said = (
+            f"Each training saw {self.samples} training samples: a branch of the pipeline that is taken with a probability of "
+            f"{least:.2g} or more was seen at least once, with 99 % confidence (--iterations for more)."
+        )
+        return [Text(said, "dim")]
+
+    def _verdict(self) -> Text:
+        trainings = [row for row in self.rows if row.what != READS_ALIKE]
+        others = sum(not row.ok for row in trainings)
+        if others:
+            return Text(f"different: {others} of {len(trainings) - 1} trainings differ from the first", "bold red")
+        same = f"all {len(trainings)} trainings wrote the same checkpoint, byte for byte"
+        if self.ok:
+            return Text(f"equal: {same}", "bold green")
+        return Text(f"different: {same}, but detaug does not read what nnU-Net's loader reads", "bold red")
+
+
+def listed(processes: tuple[int, ...]) -> str:
+    """For the reader: of one part after the other."""
+    return ", then ".join(map(str, processes))
+
+
+def _indented(text: Text, columns: int) -> Padding:
+    return Padding(text, (0, 0, 0, columns), expand=False)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One of the trainings that are compared: its parts come one after the other, in a folder of its own.
+
+    Attributes:
+        resumed_at: the epoch that the last part begins with, counted from 0; None: there is one part.
+    """
+
+    what: str
+    folder: str
+    parts: tuple[Part, ...]
+    resumed_at: int | None = None
+
+    @property
+    def processes(self) -> tuple[int, ...]:
+        """Worker processes of each part."""
+        return tuple(part.processes for part in self.parts)
+
+
+def trainings(settings: Settings) -> tuple[Training, ...]:
+    """The trainings to compare; the others are compared with the first. The last is killed in mid-epoch, and resumed."""
+    half = settings.epochs // 2
+    kill_at = half * settings.moments_of_an_epoch + 1 + min(2, settings.iterations)
+    parts = (Part(settings, 3, kill_at=kill_at), Part(settings, 1, resume=True))
+    return (
+        Training("straight through", "straight-2", (Part(settings, 2),)),
+        Training("straight through", "straight-0", (Part(settings, 0),)),
+        Training(f"killed in epoch {half + 1} of {settings.epochs}, resumed", "resumed", parts, half),
+    )
 
 
 class TrainingFailed(UnusableError):
@@ -60,7 +209,7 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
-    reference: tuple[Path, list[Moment]] | None = None
+    reference: tuple[Path, list[traces.Moment]] | None = None
 
     def compared(training: Training) -> Row:
         nonlocal reference
@@ -70,38 +219,35 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         except TrainingFailed as error:
             if reference is None:
                 raise
-            return replace(row, verdict=FAILED, failure=str(error))
+            return replace(row, verdict=reports.FAILED, failure=str(error))
         row = replace(row, sha256=sha256_of(checkpoint))
         if reference is None:
             reference = checkpoint, moments
             return row
-        origin = first_origin(reference[1], moments, training.resumed_at)
+        origin = traces.first_origin(reference[1], moments, training.resumed_at)
         if sha256_of(reference[0]) == row.sha256:
             # what differs then had no effect on the checkpoint
-            return replace(row, verdict=EQUAL, origin=origin)
-        return replace(row, verdict=DIFFERENT, origin=origin or bookkeeping_origin(reference[0], checkpoint))
+            return replace(row, verdict=reports.EQUAL, origin=origin)
+        return replace(
+            row, verdict=reports.DIFFERENT, origin=origin or traces.bookkeeping_origin(reference[0], checkpoint)
+        )
 
-    rows = [Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each)) for each in planned]
-    done = tuple(run_rows(rows, shown))
+    rows = [
+        reports.Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each))
+        for each in planned
+    ]
+    done = tuple(reports.run_rows(rows, shown))
     assert reference is not None
     reading = folder / planned[0].folder / READING
     if reading.exists():
         difference = reading.read_text()
-        done += (Row(READS_ALIKE, DIFFERENT if difference else EQUAL, failure=difference),)
-    samples = sum(moment.samples for moment in reference[1] if moment.phase == TRAINING)
+        done += (Row(READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference),)
+    samples = sum(moment.samples for moment in reference[1] if moment.phase == traces.TRAINING)
     return Result(settings, done, _described(settings.device), samples)
 
 
-def train(training: Training, folder: Path) -> tuple[Path, list[Moment]]:
-    """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace.
-
-    Args:
-        training: what to do.
-        folder: there its own folder is made.
-
-    Raises:
-        TrainingFailed: one of them failed, or ended before its SIGKILL.
-    """
+def train(training: Training, folder: Path) -> tuple[Path, list[traces.Moment]]:
+    """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace. Or `TrainingFailed`."""
     own = folder / training.folder
     results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -111,7 +257,7 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Moment]]:
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return found[0], read(own / TRACE)
+    return found[0], traces.read(own / TRACE)
 
 
 def environment_of(part: Part) -> dict[str, str]:

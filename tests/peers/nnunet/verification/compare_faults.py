@@ -16,8 +16,8 @@ from pathlib import Path
 
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.verification import recording
-from detaug.nnunet.verification.recording import TRACE
-from detaug.nnunet.verification.settings import Part, Settings
+from detaug.nnunet.verification.recording import TRACE, Part
+from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.traces import bookkeeping_origin, first_origin, read
 from detaug.nnunet.verification.verifying import environment_of
 

@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from detaug.nnunet.verification.result import Result, Row
-from detaug.nnunet.verification.settings import Settings, trainings
+from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.traces import (
     Moment,
     Origin,
     bookkeeping_origin,
     first_difference,
     first_origin,
-    leaves,
     read,
 )
+from detaug.nnunet.verification.verifying import Result, Row, trainings
 
 KINDS = ("data", "outcome", "weights")
 
@@ -146,15 +145,13 @@ def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     moment = Moment(1, "training", 2, 1)
-    moment.add("data", leaves({"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)], "keys": ["a"]}, ""))
+    moment.add("data", {"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)]}.items())
     moment.add("outcome", [("loss", torch.zeros(3, requires_grad=True) * 2), ("odd", object())])
     (tmp_path / "trace.jsonl").write_text(moment.as_json() + "\n")
     assert read(tmp_path / "trace.jsonl") == [moment]
     assert list(moment.parts) == [
         ("data", "data"),
-        ("data", "target[0]"),
-        ("data", "target[1]"),
-        ("data", "keys"),
+        ("data", "target"),
         ("outcome", "loss"),
         ("outcome", "odd"),
     ]
@@ -170,7 +167,7 @@ def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:
 
 
 def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
-    other = Origin("data", "target[0]", 1, "training", 2)
+    other = Origin("data", "target", 1, "training", 2)
     rows = (
         Row("straight through", processes=(2,), sha256="ab" * 32, seconds=12.0),
         Row("straight through", "different", processes=(0,), sha256="cd" * 32, origin=other),
@@ -181,11 +178,11 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     Console(file=file, width=80).print(result)
     shown = file.getvalue()
     assert max(map(len, shown.splitlines())) <= 80
-    assert "began with data: target[0] of training batch 2 of epoch 1" in shown
+    assert "began with data: target of training batch 2 of epoch 1" in shown
     assert "failed: OSError: no space left" in shown
     assert "different: 2 of 2 trainings differ from the first" in shown
     assert "1, then 3" in shown
-    assert result.as_json()["rows"][1]["origin"]["name"] == "target[0]"
+    assert result.as_json()["rows"][1]["origin"]["name"] == "target"
     assert not result.ok
 
 

@@ -34,7 +34,7 @@ FAULTS = {
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
     "ForgetsTeacher": ("resume", TEACHERS, 1, "", None),
-    "ForgetsCount": ("resume", "outcome['loss']", 1, "training", 0),
+    "ForgetsCount": ("resume", "outcome.loss", 1, "training", 0),
     "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
 }
 #: The second training of these is resumed.

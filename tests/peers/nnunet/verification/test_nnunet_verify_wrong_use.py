@@ -13,8 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.wrong_use import checked, link_predictions
+from detaug.nnunet.verification.settings import Settings, checked, link_predictions
 
 NAME = "Dataset007_Liver"
 
