@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
-import zipfile
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import torch
 
 from detaug.ledger.header import digest
 from detaug.ledger.reading import Sum
@@ -18,21 +18,20 @@ from detaug.nnunet.trainers.run_record import KEY
 _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
 #: A loader's name -> that of its batches' number in the record.
 _LOADERS = {"train": "training", "val": "validation"}
+#: nnU-Net's checkpoints hold scalars of NumPy's, which are made of these.
+_SCALARS: list[Any] = [np.dtype, np.float64(0).__reduce__()[0], *{type(np.dtype(kind)) for kind in "?ilfd"}]
 
 
 def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
     """A checkpoint's record (see `detaug.nnunet.trainers.run_record`), and how many epochs had ended when it was saved: by its
-    count, or by what was logged in each of them; None: the file is no checkpoint of detaug's trainers. No code of the file is
-    run, and no weights are read.
+    count, or by what was logged in each of them; None: there is none that can be read without running code of the file.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
-        with zipfile.ZipFile(checkpoint) as archive:
-            name = next(each for each in archive.namelist() if each.endswith("/data.pkl"))
-            with archive.open(name) as file:
-                stored = _Plain(file).load()
+        with torch.serialization.safe_globals(_SCALARS):
+            stored = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
         record = stored[KEY]
         epochs = max(stored["current_epoch"], *(len(each) for each in stored[LOGGED].values()))
     except OSError:
@@ -44,16 +43,14 @@ def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
 
 def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
     """In what a checkpoint is not of a ledger's training. A ledger may go on behind its checkpoint; a checkpoint without a record
-    is of no training of nnU-Net's that kept a ledger, and disagrees with no other.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    is of no training of nnU-Net's that kept a ledger, and disagrees with no other."""
     found = recorded_in(checkpoint)
     header = ledger.header
     if found is None:
-        # detaug's trainers write the fingerprint of their cases into both
-        return [f"{checkpoint.name} has no record of its training, which the ledger's has"] if "data" in header else []
+        if "data" not in header:  # the fingerprint of the cases, which detaug's trainers write into both
+            return []
+        foreign = "(or it holds objects that are neither torch's nor NumPy's)"
+        return [f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"]
     record, epochs = found
     different = [
         f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
@@ -78,33 +75,3 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
             f"epoch {lacking[0]}" + (f" and {len(lacking) - 1} others" if lacking[1:] else "")
         )
     return different
-
-
-class _StandIn:
-    """In place of whatever is no number, text or container."""
-
-    def __new__(cls, *_: Any, **__: Any) -> _StandIn:
-        return object.__new__(cls)
-
-    def __init__(self, *_: Any, **__: Any) -> None:
-        pass
-
-    def __call__(self, *_: Any, **__: Any) -> _StandIn:
-        return self
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        pass
-
-    def append(self, value: Any) -> None:
-        """An item of a list's subclass."""
-
-
-class _Plain(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        return OrderedDict if (module, name) == ("collections", "OrderedDict") else _StandIn
-
-    def persistent_load(self, _: Any) -> None:  # a tensor's bytes
-        return None
