@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.engine.settings import Settings
 from benchmarks.nnunet.dataset import FOUR_CHANNELS, ONE_CHANNEL, DatasetKind, Preprocessed
-from detaug.nnunet.trainers.loader_requests import batches_kept
+from detaug.nnunet.trainers.substitutes import batches_kept
 
 FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
 SEED = 20261121

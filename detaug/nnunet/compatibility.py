@@ -22,11 +22,7 @@ ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
 
 
 def switched_on(variable: str) -> bool:
-    """Whether an environment variable is 1.
-
-    Raises:
-        ValueError: it is neither 0 nor 1.
-    """
+    """Whether an environment variable is 1; a ValueError where it is neither 0 nor 1."""
     value = os.environ.get(variable, "")
     if value not in ("", "0", "1"):
         raise ValueError(f"{variable}={value!r} in the environment must be 1 or 0")
@@ -43,6 +39,17 @@ def variables(**values: str) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Inside, an attribute of a module or class is another."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 class UnsupportedNNUNet(RuntimeError):
@@ -108,11 +115,7 @@ def find_trainer(name: str) -> Any:
 
 
 def external_trainer(name: str) -> Any:
-    """A trainer by its name, as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``.
-
-    Raises:
-        NoTrainer: there is none.
-    """
+    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``; or `NoTrainer`."""
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     try:
@@ -137,38 +140,23 @@ def run_training(*arguments: Any, **options: Any) -> None:
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``.
-
-    Raises:
-        NoTrainer: there is no such trainer.
-        SystemExit: the arguments are wrong.
-    """
+    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``."""
     from nnunetv2.run import run_training as nnunet
 
-    original_arguments = sys.argv
-    sys.argv = ["nnUNetv2_train", *arguments]
-    try:  # the processes of other ranks inherit the variable
-        with variables(**{EXTERNAL_VARIABLE: trainer_folders()}), trainers_found_through(lambda trainer: trainer):
-            nnunet.run_training_entry()
-    finally:
-        sys.argv = original_arguments
+    called = replaced(sys, "argv", ["nnUNetv2_train", *arguments])
+    # the processes of other ranks inherit the variable
+    with called, variables(**{EXTERNAL_VARIABLE: trainer_folders()}), trainers_found_through(lambda trainer: trainer):
+        nnunet.run_training_entry()
 
 
 @contextmanager
-def trainers_found_through(replaced: Callable[[type], type]) -> Iterator[None]:
-    """Inside, `run_training` trains ``replaced(trainer)`` in place of the trainer whose name it is given.
-
-    Raises (from `run_training`):
-        NoTrainer: there is no such trainer.
-    """
+def trainers_found_through(chosen: Callable[[type], type]) -> Iterator[None]:
+    """Inside, `run_training` trains ``chosen(trainer)`` in place of the trainer whose name it is given."""
     from nnunetv2.run import run_training as nnunet
 
-    find = nnunet.recursive_find_trainer_class_by_name
-    nnunet.recursive_find_trainer_class_by_name = lambda name: replaced(external_trainer(name))
-    try:
+    find = "recursive_find_trainer_class_by_name"
+    with replaced(nnunet, find, lambda name: chosen(external_trainer(name))):
         yield
-    finally:
-        nnunet.recursive_find_trainer_class_by_name = find
 
 
 def planning() -> Any:
@@ -227,14 +215,9 @@ def is_checkpoint(value: Any) -> bool:
 def best_average(trainer: Any, kept: Any, averages: Sequence[Any]) -> Any:
     """The best moving average that belongs into a checkpoint which the trainer writes now.
 
-    nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that what it
-    writes may be stale. That value is replaced by the one that nnU-Net sets next. Any other value is kept: a trainer that
-    judges by something else (its validation loss) keeps its best there, too.
-
-    Args:
-        trainer: whose checkpoint it is.
-        kept: what the trainer has as its best.
-        averages: of the Dice score, after each epoch.
+    nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that the best that it
+    writes (`kept`) may be stale. That value is replaced by the one that nnU-Net sets next, which follows from the averages after
+    each epoch. Any other value stays: a trainer that judges by something else (its validation loss) keeps its best there, too.
     """
     if len(averages) == 0 or not _ends_an_epoch(trainer):
         return kept
@@ -258,8 +241,4 @@ def _ends_an_epoch(trainer: Any) -> bool:
 
 def plot_nothing(trainer: Any) -> None:
     """Have the trainer draw no plot of its progress, which takes longer than all the rest of a short epoch."""
-    trainer.logger.plot_progress_png = _no_plot
-
-
-def _no_plot(_folder: str) -> None:
-    """In place of `MetaLogger.plot_progress_png`."""
+    trainer.logger.plot_progress_png = lambda _folder: None

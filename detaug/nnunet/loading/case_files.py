@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import xxhash
 
 from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import switched_on
-from detaug.nnunet.loading.opened_files import RecentlyUsed, compressed_files, reading
 
 #: Set to 1, a training's data are known by all bytes of their files.
 HASH_VARIABLE = "DETAUG_HASH_DATA"
@@ -26,8 +27,14 @@ HASH_VARIABLE = "DETAUG_HASH_DATA"
 HASHED = "sha256:"
 #: What the places of classes of recently used cases may take in a process, in bytes.
 PLACES_MEMORY = 128 * 2**20
+#: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
+OPEN_FILES = 64
 #: Of a file's beginning and of its end, so many bytes tell its content from another.
 _EDGE = 64 * 1024
+
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,8 +42,7 @@ class Case:
     """One preprocessed case, opened.
 
     Attributes:
-        image: (C, X, Y, Z), a ``blosc2.NDArray``, as the others.
-        segmentation: (1, X, Y, Z).
+        image, segmentation: ``blosc2.NDArray``s (C, X, Y, Z) and (1, X, Y, Z).
         previous_stage: (X, Y, Z) labels of a cascade's first stage, or None.
         class_locations: class or region -> (N, 4) unsigned integers; None where the properties have none.
     """
@@ -48,10 +54,9 @@ class Case:
 
 
 class CaseFolder:
-    """A folder as ``nnUNetv2_preprocess`` leaves it.
+    """A folder of one configuration (``nnUNetPlans_3d_fullres``) as ``nnUNetv2_preprocess`` leaves it.
 
     Args:
-        folder: that of one configuration (``nnUNetPlans_3d_fullres``).
         identifiers: names of the cases to use; None: all there are. They are sorted.
         previous_stage: a folder with the previous stage's segmentations, for a cascade.
 
@@ -64,7 +69,6 @@ class CaseFolder:
         self, folder: str | Path, identifiers: Sequence[str] | None = None, previous_stage: str | Path | None = None
     ) -> None:
         self.folder = Path(folder)
-        self._text = str(self.folder / "_")[:-1]
         self.previous_stage = Path(previous_stage) if previous_stage is not None else None
         present = listed_cases(self.folder) if self.folder.is_dir() else []
         if not present:
@@ -81,18 +85,10 @@ class CaseFolder:
             )
 
     def open(self, identifier: str) -> Case:
-        """A case's arrays, opened for reading, and the places of its classes."""
-        # strings: a Path takes longer to make than a plane takes to be found in its file
-        image = compressed_files.get(f"{self._text}{identifier}.b2nd")
-        segmentation = compressed_files.get(f"{self._text}{identifier}_seg.b2nd")
-        previous = None
-        if self.previous_stage is not None:
-            previous = compressed_files.get(str(self.previous_stage / f"{identifier}.b2nd"))
-        return Case(image, segmentation, previous, self.class_locations(identifier))
-
-    def class_locations(self, identifier: str) -> dict[Any, np.ndarray] | None:
-        """From the case's properties, which are read once per process as long as memory for them lasts."""
-        return _places.get(f"{self._text}{identifier}.pkl")
+        """A case's arrays, opened for reading, and the places of its classes, which are read once as long as memory lasts."""
+        image, segmentation, properties, *previous = map(str, self.files(identifier))
+        before = compressed_files.get(previous[0]) if previous else None
+        return Case(compressed_files.get(image), compressed_files.get(segmentation), before, _places.get(properties))
 
     def files(self, identifier: str) -> list[Path]:
         """All files of a case that a training reads."""
@@ -102,11 +98,7 @@ class CaseFolder:
         return found
 
     def check(self) -> None:
-        """Look at every case once: that its files are there and whole.
-
-        Raises:
-            ValueError: names every faulty case and what is wrong with it.
-        """
+        """Look at every case once, that its files are there and whole; a ValueError names every faulty case and what is wrong."""
         faults = []
         for identifier in self.identifiers:
             try:
@@ -120,10 +112,9 @@ class CaseFolder:
             )
 
     def check_images(self) -> None:
-        """That every case in the folder has its image: nnU-Net knows cases by their images, and splits without the others.
+        """That every case in the folder has its image; else a ValueError names those that have properties and no image.
 
-        Raises:
-            ValueError: names those that have properties and no image.
+        nnU-Net knows cases by their images, and would split without these.
         """
         images = {path.stem for path in self.folder.glob("*.b2nd")}
         halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - images)
@@ -180,6 +171,68 @@ class CaseFolder:
                     stream.seek(max(size - _EDGE, min(size, _EDGE)))
                     state.update(stream.read(_EDGE))
         return state.hexdigest()
+
+
+class RecentlyUsed(Generic[K, T]):
+    """What was loaded, the least recently used of it forgotten when all of it weighs more than `limit`.
+
+    It is kept per process and not per loader: what is remembered never changes a batch. `load` gives (value, weight) of a key.
+    """
+
+    def __init__(self, load: Callable[[K], tuple[T, int]], limit: int) -> None:
+        self._load, self._limit = load, limit
+        self._known: OrderedDict[K, tuple[T, int]] = OrderedDict()
+        self._weight = 0
+
+    def get(self, key: K) -> T:
+        if key in self._known:
+            self._known.move_to_end(key)
+            return self._known[key][0]
+        value, weight = self._load(key)
+        self._known[key] = (value, weight)
+        self._weight += weight
+        while self._weight > self._limit and len(self._known) > 1:
+            _, (_, freed) = self._known.popitem(last=False)
+            self._weight -= freed
+        return value
+
+    def forget(self, key: K) -> None:
+        """Load it again on the next use."""
+        _, weight = self._known.pop(key, (None, 0))
+        self._weight -= weight
+
+
+class UnreadableCase(OSError):
+    """A file of a preprocessed case cannot be read; the message names both."""
+
+
+@contextmanager
+def reading(file: str | Path) -> Iterator[None]:
+    """Inside, a case's file is read; what the library raises becomes an `UnreadableCase`, which names case and file."""
+    try:
+        yield
+    except (FileNotFoundError, UnreadableCase, MemoryError):
+        raise
+    except Exception as error:  # damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind
+        case = Path(file).name.partition(".")[0].removesuffix("_seg")
+        raise UnreadableCase(
+            f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes are damaged, preprocess the "
+            "case again (nnUNetv2_preprocess) or restore the file, and continue the training from its last checkpoint"
+        ) from error
+
+
+def _load(file: str) -> tuple[Any, int]:
+    import blosc2
+
+    if not os.path.isfile(file):
+        raise FileNotFoundError(f"there is no {file}")
+    mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
+    with reading(file):
+        return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped), 1
+
+
+#: By their paths.
+compressed_files: RecentlyUsed[str, Any] = RecentlyUsed(_load, OPEN_FILES)
 
 
 def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.loading.opened_files import reading
+from detaug.nnunet.loading.case_files import reading
 from detaug.transforms.building.workspace import LazyVolume
 
 
@@ -16,10 +16,7 @@ class CasePatch(LazyVolume):
 
     Args:
         stored: ``blosc2.NDArray``s (C, X, Y, Z) or (X, Y, Z) of equal spatial extents.
-        starts: first voxel of the box in the case; may be negative.
-        extents: of the box, voxels.
-        padding: the value outside.
-        dtype: of what is read.
+        starts, extents: first voxel of the box in the case, which may be negative, and voxels along each axis.
         flat: the box is one plane thick, and that axis is left out.
     """
 

@@ -23,11 +23,8 @@ def room_for_patches(
 ) -> tuple[list[int], list[int]]:
     """The lowest and the highest first voxel of a patch along each axis; negative where it begins before the case does.
 
-    Args:
-        space: the case's extents.
-        patch_size: what is cut.
-        padding: voxels that are added around the case along each axis in any case, for both sides together. A case that is
-            smaller than the patch is padded to its size.
+    `padding` voxels are added around the case along each axis, for both sides together. A case that is smaller than the patch is
+    padded to its size.
     """
     lowest, highest = [], []
     for extent, patch, wanted in zip(space, patch_size, padding, strict=True):

@@ -105,7 +105,10 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         keys = []
         for number in range(self.batch_size):
             sample = self.sample(batch.next_sample_generator(), number)
-            parts = [_array(each) for each in (sample["image"], *_as_list(sample["segmentation"]))]
+            levels = sample["segmentation"]
+            parts = [
+                np.asarray(each) for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
+            ]
             if not made:
                 made = [_room_for(each, self.batch_size) for each in parts]
                 arrays = [each.numpy() for each in made]
@@ -114,8 +117,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
                 _put(part, array, number)
             keys.append(sample["key"])
         data, *targets = made
-        is_list = isinstance(sample["segmentation"], list)
-        return {"data": data, "target": targets if is_list else targets[0], "keys": keys}
+        return {"data": data, "target": targets if isinstance(levels, list) else targets[0], "keys": keys}
 
     def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
         """One sample of a batch.
@@ -212,15 +214,6 @@ def _room_for(part: np.ndarray, batch_size: int) -> torch.Tensor:
     shape = (batch_size, *part.shape)
     there = shared_empty(shape, part.dtype)
     return torch.from_numpy(there) if there is not None else torch.from_numpy(part[:0]).new_empty(shape)
-
-
-def _array(value: Any) -> np.ndarray:
-    array: np.ndarray = value.numpy() if isinstance(value, torch.Tensor) else value
-    return array
-
-
-def _as_list(levels: Any) -> list[Any]:
-    return levels if isinstance(levels, list) else [levels]
 
 
 def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:

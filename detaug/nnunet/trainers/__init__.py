@@ -51,10 +51,7 @@ def name_with(base: str, word: str) -> str:
 
 def trainer_named(name: str) -> Any:
     """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for every trainer that
-    nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for ``...Deterministic`` with `DeterministicTraining`.
-
-    Raises:
-        AttributeError: the name is not made like that, or nnU-Net has no such trainer.
+    nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for each word of `_MIXINS`; any other name is an AttributeError.
     """
     for word, mixin in _MIXINS.items():
         stock = name.replace(word, "", 1)

@@ -15,12 +15,8 @@ from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
 
 
 class _Pipeline:
-    """A method that is detaug's where nnU-Net's own would be called, and the trainer's where it has one of its own.
-
-    Args:
-        method: its name.
-        ours: what stands for nnU-Net's, by the trainer that defines it.
-    """
+    """A method that is detaug's where nnU-Net's own would be called (`ours`, by the trainer that defines it), and the trainer's
+    where it has one of its own."""
 
     def __init__(self, method: str, ours: Mapping[str, Callable[..., Any]]) -> None:
         self._method, self._ours = method, ours

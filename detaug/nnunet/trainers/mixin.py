@@ -35,18 +35,13 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
-from detaug.nnunet.loading.opened_files import NamesCases
-from detaug.nnunet.trainers.loader_requests import AugmenterRequest, batches_kept, requests_instead_of_augmenters
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     canonical,
     ledger_in,
-    loads_everything,
     read_checkpoint,
-    saves_through,
     write_checkpoint,
 )
-from detaug.nnunet.trainers.ranks import buckets_stay
 from detaug.nnunet.trainers.run_record import (
     KEY,
     RunRecord,
@@ -55,6 +50,15 @@ from detaug.nnunet.trainers.run_record import (
     optimiser_settings,
     plain,
     schedule_settings,
+)
+from detaug.nnunet.trainers.substitutes import (
+    AugmenterRequest,
+    NamesCases,
+    batches_kept,
+    buckets_stay,
+    loads_everything,
+    requests_instead_of_augmenters,
+    saves_through,
 )
 from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, named, opening_line
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
@@ -92,22 +96,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     machine (GPU, CPU, versions of torch and nnU-Net), with any number of loader processes, even if one of them was
     stopped or killed and continued with ``--c``.
 
-    The hooks:
-
-    - `initialize`: checks nnU-Net's version; finds the seed and draws the network's weights from it; swaps layers and
-      losses without a deterministic backward pass (`detaug.training.make_deterministic`); keeps DDP's gradient buckets.
-    - `get_dataloaders`: puts nnU-Net's loader and transforms into a `DeterministicAugmenter`, training and validation with
-      different branches of the seed tree. No batch is drawn ahead and discarded. Epoch e has the batches of epoch e, also
-      after a resume, and as many as the trainer asks for.
-    - every epoch: Python's, NumPy's and torch's generators start from (seed, rank, epoch).
-    - `on_train_start`, every epoch and every forward pass of the final validation: torch's switches
-      (`detaug.training.deterministic_mode`), which nnU-Net resets. Compiled networks choose no kernel by timing; before torch
-      2.9 nothing is compiled. On a CPU, torch computes with ``DETAUG_CPU_THREADS`` threads, by
-      default one per core; the checkpoint has the number.
-    - `on_train_start`: checks that all cases of the fold are there and complete, and the same as when the training began.
-    - `save_checkpoint`: leaves out times; pickling does not depend on history; a file is never partial.
-    - `run_training`: no process survives it. Whatever detaug logs meanwhile (batches that are not reproducible, generators
-      without a seed, dead workers) goes to nnU-Net's log, with a line on what the training is made of and one on its checks.
+    What each hook changes, and why, is a table in docs/nnunet.md. Whatever detaug logs during `run_training` goes to nnU-Net's
+    log, with a line on what the training is made of and one on its checks; no process survives it.
 
     Attributes:
         deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
@@ -130,9 +120,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Raises:
-        TypeError: a trainer of nnU-Net's stands before the mixin, whose hooks would then never run.
-        """
+        """A TypeError where a trainer of nnU-Net's stands before the mixin, whose hooks would then never run."""
         super().__init_subclass__(**options)
         bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
         if any(is_nnunets_own(base) for base in bases):
@@ -146,10 +134,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         if self._run_seed is None:
             self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
             seed = text_of_seed(self._run_seed)
-            self.print_to_log_file(
-                f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)",
-                add_timestamp=False,
-            )
+            text = f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"
+            self.print_to_log_file(text, add_timestamp=False)
         return self._run_seed
 
     def _seed_globals(self, branch: str, *epoch: int) -> None:
@@ -158,6 +144,10 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def _number_of_ranks(self) -> int:
         return torch.distributed.get_world_size() if self.is_ddp else 1
+
+    def _threads(self) -> int:
+        """Torch's, on a CPU; 0 on a GPU."""
+        return torch.get_num_threads() if self.device.type == "cpu" else 0
 
     # --- network ----------------------------------------------------------------------------------------------------
 
@@ -276,12 +266,12 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         else:
             self._keep_pretrained_weights()
             if Path(self.output_folder, CHECKPOINTS[0]).exists():
-                logger.warning(
-                    "%s in %s is of an earlier training: --c would take it, and not this one's checkpoints; move it away",
-                    CHECKPOINTS[0],
-                    self.output_folder,
-                )
-        self._tell_what_it_is_made_of()
+                taken = "is of an earlier training: --c would take it, and not this one's checkpoints; move it away"
+                logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, taken)
+        loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
+        self.print_to_log_file(
+            opening_line(loaders, self._switched or Changes(), self._do_i_compile(), self._threads())
+        )
 
     def _keep_pretrained_weights(self) -> None:
         """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes no ``-pretrained_weights``, and
@@ -304,11 +294,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         for difference in allowed:
             self.print_to_log_file(f"detaug: continued although changed, from {difference}")
         self._allowed = [*earlier.allowed, *allowed]
-
-    def _tell_what_it_is_made_of(self) -> None:
-        loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
-        threads = torch.get_num_threads() if self.device.type == "cpu" else None
-        self.print_to_log_file(opening_line(loaders, self._switched or Changes(), self._do_i_compile(), threads))
 
     def on_train_epoch_start(self) -> None:
         if self._unsaved is None:  # and not in on_train_start, which a trainer extends by what it keeps
@@ -353,11 +338,13 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             super().save_checkpoint(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
-        record = _record_of(filename_or_checkpoint)
+        checkpoint = filename_or_checkpoint
+        if isinstance(checkpoint, (str, Path)):
+            checkpoint = read_checkpoint(Path(checkpoint))
+        record = RunRecord.from_checkpoint(checkpoint)
         if record is None:
-            self.print_to_log_file(
-                "detaug: this checkpoint has no record of a seed: what was trained before it cannot be repeated"
-            )
+            lacking = "this checkpoint has no record of a seed: what was trained before it cannot be repeated"
+            self.print_to_log_file(f"detaug: {lacking}")
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
             self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
@@ -369,7 +356,10 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     def _record(self) -> RunRecord:
         plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
         plans["configurations"] = {self.configuration_name: self.configuration_manager.configuration}
-        loaders = {"train": self.dataloader_train, "val": self.dataloader_val}
+        pipeline = {}
+        for name, loader in (("train", self.dataloader_train), ("val", self.dataloader_val)):
+            is_ours = isinstance(loader, DeterministicAugmenter)
+            pipeline[name] = portable(inspected(loader).declared) if is_ours else [named(loader)]
         return RunRecord(
             seed=self.run_seed,
             loading=self._loading(),
@@ -377,17 +367,12 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             cases=dict(self._split),
             plans=plain(plans),
             labels=plain({name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}),
-            pipeline={
-                name: portable(inspected(loader).declared)
-                if isinstance(loader, DeterministicAugmenter)
-                else [named(loader)]
-                for name, loader in loaders.items()
-            },
+            pipeline=pipeline,
             sampling=plain({name: getattr(self, name, None) for name in SAMPLING}),
             **self._begun_with,
             iterations={"training": self.num_iterations_per_epoch, "validation": self.num_val_iterations_per_epoch},
             world_size=self._number_of_ranks(),
-            cpu_threads=torch.get_num_threads() if self.device.type == "cpu" else 0,
+            cpu_threads=self._threads(),
             pretrained=self._pretrained,
             allowed=list(self._allowed),
         )
@@ -444,9 +429,6 @@ def cpu_threads() -> int:
 
     Torch's convolutions, and what nnU-Net's networks have besides, give the same bytes at the same number of threads, also where
     more threads than cores wait for one another (``python -m benchmarks.cpu_threads``).
-
-    Raises:
-        ValueError: the variable is no positive integer.
     """
     text = os.environ.get(CPU_THREADS_VARIABLE)
     if text is None:
@@ -457,18 +439,8 @@ def cpu_threads() -> int:
         raise ValueError(f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer") from None
 
 
-def _record_of(checkpoint: Any) -> RunRecord | None:
-    if isinstance(checkpoint, (str, Path)):
-        checkpoint = read_checkpoint(Path(checkpoint))
-    return RunRecord.from_checkpoint(checkpoint)
-
-
 def _executor(name: str) -> Executor | None:
-    """What ``DETAUG_EXECUTOR`` names; validation, which takes a fifth of the batches, gets half of the actors.
-
-    Raises:
-        ValueError: it names nothing.
-    """
+    """What ``DETAUG_EXECUTOR`` names; validation, which takes a fifth of the batches, gets half of the actors."""
     url = os.environ.get(EXECUTOR_VARIABLE)
     if not url:
         return None

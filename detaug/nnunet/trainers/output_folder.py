@@ -8,13 +8,10 @@ become one object, and every other leaf an object of its own.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-import threading
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,64 +47,9 @@ def canonical(value: Any) -> Any:
 
 
 def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
-    """`torch.save`, with bytes that follow from the values, and so that there is never half a file.
-
-    Args:
-        checkpoint: what `torch.save` takes.
-        file: replaced if it exists.
-
-    Raises:
-        OSError: it cannot be written; a file that was there before is still there.
-    """
+    """`torch.save`, with bytes that follow from the values, and never half a file: an OSError leaves what was there before."""
     with whole_file(Path(file)) as stream:
         torch.save(canonical(checkpoint), stream)
-
-
-@contextlib.contextmanager
-def saves_through(write: Callable[[Any, Any], None]) -> Iterator[None]:
-    """Inside, what this thread hands to `torch.save` goes to ``write(object, file)``.
-
-    nnU-Net's `save_checkpoint` decides what goes into a checkpoint, and subclasses of its trainer add to that: so their
-    method runs, and only the writing is ours.
-    """
-    original, thread = torch.save, threading.get_ident()
-
-    def save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
-        if threading.get_ident() != thread:
-            original(obj, f, *arguments, **options)
-            return
-        torch.save = original
-        try:
-            write(obj, f)
-        finally:
-            torch.save = save
-
-    torch.save = save
-    try:
-        yield
-    finally:
-        torch.save = original
-
-
-@contextlib.contextmanager
-def loads_everything() -> Iterator[None]:
-    """Inside, this thread's `torch.load` takes any pickle unless it is told otherwise.
-
-    nnU-Net's checkpoints hold NumPy's scalars. Its own `load_checkpoint` asks for ``weights_only=False``;
-    ``nnUNetTrainer_warmup`` and those that inherit from it have forgotten to, and cannot be continued.
-    """
-    original, thread = torch.load, threading.get_ident()
-
-    def load(*arguments: Any, **options: Any) -> Any:
-        if threading.get_ident() == thread:
-            options.setdefault("weights_only", False)
-        return original(*arguments, **options)
-
-    torch.load = load
-    try:
-        yield
-    finally:
-        torch.load = original
 
 
 #: nnU-Net's checkpoints in the order in which its ``--c`` takes the first that is there.
@@ -115,11 +57,7 @@ CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best
 
 
 def read_checkpoint(file: Path) -> Any:
-    """A checkpoint on the CPU.
-
-    Raises:
-        ValueError: the file is empty, cut short or no checkpoint; the message names one beside it that can be read.
-    """
+    """A checkpoint on the CPU; where it is none or cut short, a ValueError that names one beside it that can be read."""
     try:
         # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
         return torch.load(file, map_location="cpu", weights_only=False, mmap=True)

@@ -46,25 +46,18 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that decides a training's bytes and that nnU-Net does not take from its checkpoint.
+    """Everything that decides a training's bytes and that nnU-Net does not take from its checkpoint, as JSON can hold it.
 
-    All values are what JSON can hold. Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two.
+    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a table of them.
 
     Attributes:
-        seed: of the run.
         loading: "nnU-Net" or "detaug": whose loader and transforms.
         data: fingerprint of the training and validation cases.
-        cases: names of the "training" and of the "validation" cases, sorted as nnU-Net sorts them.
         plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
         labels: of dataset.json: labels, the order of regions, channels.
         pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
-        sampling: batch size, share of oversampled patches, and whether it is drawn.
         optimiser, schedule, loss: class and settings, as at the training's start.
-        iterations: "training" and "validation" batches of an epoch.
-        world_size: number of ranks.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
-        seed_scheme, numerics: the versions of `detaug.versions`.
-        versions: of packages.
         pretrained: SHA-256 of the weights with which it began; None: they follow from the seed.
         allowed: differences with which it was continued, oldest first.
     """
@@ -95,11 +88,7 @@ class RunRecord:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Mapping[str, Any]) -> RunRecord | None:
-        """The record in a checkpoint; None: the checkpoint has none.
-
-        Raises:
-            StateMismatch: the record is damaged, or of another version of detaug.
-        """
+        """The record in a checkpoint, None where it has none; a `StateMismatch` where it is of another version of detaug."""
         stored = checkpoint.get(KEY)
         if stored is None:
             return None
@@ -134,11 +123,7 @@ class RunRecord:
 
 
 def allowed_parts() -> set[str]:
-    """What ``DETAUG_ALLOW`` names.
-
-    Raises:
-        ValueError: it names no part of the record.
-    """
+    """What ``DETAUG_ALLOW`` names; a ValueError where that is no part of the record."""
     parts = [each.name for each in fields(RunRecord) if each.name not in _HISTORY]
     names = {each.strip() for each in os.environ.get(ALLOW_VARIABLE, "").split(",") if each.strip()}
     unknown = sorted(names - set(parts))
@@ -205,9 +190,6 @@ _ADVICE = {
     "seed_scheme": " (use the version of detaug that began it)",
     "numerics": " (use the version of detaug that began it)",
 }
-
-
-# --- what goes into it --------------------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:

@@ -45,27 +45,18 @@ def checks_line(loaders: Iterable[DeterministicAugmenter]) -> str:
     """For the log, at the training's end: how far the run-time check went."""
     told = [loader.stats() for loader in loaders]
     made, checked, informative = (sum(each[name] for each in told) for name in ("batches", "checked", "informative"))
-    return (
-        f"detaug: {checked} of {made} batches were made twice and compared; {informative} of these could have shown state that "
-        "is carried from batch to batch"
-    )
+    could = f"{informative} of these could have shown state that is carried from batch to batch"
+    return f"detaug: {checked} of {made} batches were made twice and compared; {could}"
 
 
-def opening_line(loaders: Mapping[str, Any], changes: Changes, compiles: bool, threads: int | None) -> str:
-    """What the training is made of, in one line.
-
-    Args:
-        loaders: "training" and "validation".
-        changes: torch's switches.
-        compiles: whether torch.compile is used.
-        threads: torch's, on a CPU.
-    """
+def opening_line(loaders: Mapping[str, Any], changes: Changes, compiles: bool, threads: int) -> str:
+    """What the training is made of, in one line: its loaders by name, torch's switches, compiler, and threads on a CPU."""
     switches = ", ".join(f"{name} {each.before} -> {each.after}" for name, each in changes.items())
     parts = [
         *(f"{name} from {_described(loader)}" for name, loader in loaders.items()),
         f"switches changed: {switches or 'none'}",
         f"torch.compile {'on' if compiles else 'off'}",
-        *([] if threads is None else [f"{threads} CPU thread{'s' * (threads != 1)}"]),
+        *([f"{threads} CPU thread{'s' * (threads != 1)}"] if threads else []),
     ]
     return f"detaug: {'; '.join(parts)}"
 
@@ -82,8 +73,5 @@ def _described(loader: Any) -> str:
 def named(value: Any) -> str:
     """The class of a loader, or of transforms."""
     kind = type(value)
-    return (
-        kind.__name__
-        if kind.__module__.startswith("detaug.") or is_nnunets_own(kind)
-        else f"{kind.__module__}.{kind.__name__}"
-    )
+    is_known = kind.__module__.startswith("detaug.") or is_nnunets_own(kind)
+    return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.order.outcomes import Position
 from detaug.ledger.writing import LedgerWriter
 
 
@@ -18,7 +17,6 @@ class UnendingEpochs(DeterministicAugmenter):
     ready when an epoch of the usual length is over.
 
     Args:
-        data_loader, arguments, options: as for `DeterministicAugmenter`.
         replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
             when the first batch is: until then attributes of the loader (`generator`) may be set.
         facts: further entries of the ledger's header.
@@ -64,42 +62,23 @@ class UnendingEpochs(DeterministicAugmenter):
         self.settle()
         return super().replay(epoch, step)
 
-    def state_dict(self) -> dict[str, Any]:
-        """See `DeterministicAugmenter.state_dict`."""
-        self.settle()
-        return super().state_dict()
-
     def __next__(self) -> Any:
-        """The batch that is due.
-
-        Raises:
-            StopIteration: the loader itself has ended.
-            BatchError: as `DeterministicAugmenter`.
-        """
+        """The batch that is due; StopIteration: the loader itself has ended."""
         position = self._schedule.position
         try:
             return super().__next__()
         except StopIteration:
             if self._schedule.limit is None:
                 raise
-        self._go_on_from(position)
+        self._schedule.end_after(None)
+        self._move(position)
+        self._health.epoch_begins(position.taken)
         return super().__next__()
 
     def set_epoch(self, epoch: int) -> None:
         """Go to step 0 of an epoch. What was prefetched for it is kept."""
         self._schedule.end_after(self.batches_per_epoch)
         super().set_epoch(epoch)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """As `DeterministicAugmenter`; also where the state was taken beyond ``batches_per_epoch``."""
-        self.settle()
-        self._schedule.end_after(self.batches_per_epoch)
-        super().load_state_dict(state)
-
-    def _go_on_from(self, position: Position) -> None:
-        self._schedule.end_after(None)
-        self._move(position)
-        self._health.epoch_begins(position.taken)
 
     def _saw_the_end(self, ledger: LedgerWriter) -> None:
         """More batches of the epoch may follow."""

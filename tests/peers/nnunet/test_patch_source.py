@@ -16,8 +16,7 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import training_transforms
 from detaug.nnunet.loading import PatchSource, case_files
-from detaug.nnunet.loading.case_files import CaseFolder
-from detaug.nnunet.loading.opened_files import UnreadableCase, compressed_files
+from detaug.nnunet.loading.case_files import CaseFolder, UnreadableCase, compressed_files
 
 LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
 FINAL, PATCH = (12, 14, 16), (17, 20, 23)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import json
+import pkgutil
 from pathlib import Path
 from typing import Any
 
 import torch
+from nnunetv2.training import nnUNetTrainer as trainers
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, DeterministicTraining
@@ -50,3 +54,14 @@ def new_trainer(
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
     plans["continue_training"] = False
     return trainer(plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device)
+
+
+def every_trainer() -> dict[str, type[nnUNetTrainer]]:
+    """All trainers that nnU-Net comes with and that can be imported here, by name."""
+    found = {}
+    for module in pkgutil.walk_packages(trainers.__path__, f"{trainers.__name__}."):
+        with contextlib.suppress(ImportError):  # an optimiser that is not installed
+            for name, each in vars(importlib.import_module(module.name)).items():
+                if isinstance(each, type) and issubclass(each, nnUNetTrainer) and each.__module__ == module.name:
+                    found[name] = each
+    return found

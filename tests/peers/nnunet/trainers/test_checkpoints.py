@@ -18,7 +18,8 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from detaug import StateMismatch
 from detaug.nnunet import DeterministicTraining
 from detaug.nnunet.trainers import trainer_named
-from detaug.nnunet.trainers.output_folder import canonical, saves_through, write_checkpoint
+from detaug.nnunet.trainers.output_folder import canonical, write_checkpoint
+from detaug.nnunet.trainers.substitutes import saves_through
 from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, new_trainer
 
 LOGGED = {

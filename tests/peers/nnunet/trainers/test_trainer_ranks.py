@@ -20,7 +20,7 @@ import torch.distributed
 
 from detaug import fingerprint
 from detaug.nnunet import DeterministicTraining
-from detaug.nnunet.trainers.ranks import buckets_stay
+from detaug.nnunet.trainers.substitutes import buckets_stay
 from tests.peers.nnunet.trainers.command_line import REPOSITORY, checkpoints
 from tests.peers.nnunet.trainers.in_process import new_trainer
 from tests.peers.nnunet.trainers.ranks import RankDetAug, RankDeterministic

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import logging
 import os
-import pkgutil
 import random
 import signal
 import subprocess
@@ -20,15 +18,13 @@ import torch
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-from nnunetv2.training.nnUNetTrainer.variants.data_augmentation.nnUNetTrainerDA5 import nnUNetTrainerDA5
 from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 from torch import nn
 
 import detaug.nnunet
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import DetAugLoading, DeterministicTraining, PatchSource, trainers, training_transforms
-from detaug.nnunet.variants import da5_transforms
-from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, new_trainer
+from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, every_trainer, new_trainer
 
 BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
 
@@ -255,34 +251,10 @@ def test_a_trainer_gets_as_many_batches_as_it_asks_for(
         following = fingerprint(next(train))
     resumed, other = loaders(new_trainer(nnunet_environment, ShortDetAug))
     with resumed, other:
+        resumed.settle()
         resumed.load_state_dict(state)
         resumed.set_epoch(1)
         assert fingerprint(next(resumed)) == following
-
-
-def test_pipelines_of_nnunets_variants_are_detaugs() -> None:
-    class Ours(DetAugLoading, nnUNetTrainerDA5):
-        pass
-
-    assert Ours.get_training_transforms is da5_transforms
-    assert detaug.nnunet.nnUNetTrainerDetAug.get_training_transforms is training_transforms
-    named = trainers.trainer_named("nnUNetTrainerDetAugDA5_10epochs")
-    assert named.get_training_transforms is da5_transforms
-    assert named.__name__ == "nnUNetTrainerDetAugDA5_10epochs"
-    assert trainers.trainer_named("nnUNetTrainerDeterministic_5epochs").__mro__[1] is DeterministicTraining
-    with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
-        trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
-
-
-def every_trainer() -> dict[str, type]:
-    """All that nnU-Net comes with."""
-    package = sys.modules[nnUNetTrainer.__module__].__package__ or ""
-    found = {}
-    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, type) and issubclass(value, nnUNetTrainer):
-                found[value.__name__] = value
-    return found
 
 
 def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +267,9 @@ def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: p
             assert issubclass(made, (base, DeterministicTraining))
             if word == "DetAug":
                 assert made.get_training_transforms.__module__.startswith("detaug."), name
+    assert trainers.trainer_named("nnUNetTrainerDeterministic_5epochs").__mro__[1] is DeterministicTraining
+    with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
+        trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
     for name in ("nnUNet_TrainerDetAug_BS8", "nnUNet_Primus_M_TrainerDeterministic_BS8_2e4"):
         assert recursive_find_trainer_class_by_name(name).__name__ == name, "as nnU-Net finds it"
 
