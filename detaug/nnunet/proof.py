@@ -40,16 +40,11 @@ _INSTALLED = {*_FOLLOWED, "blosc2", "numpy", "torch", "threadpoolctl"}
 _LIBRARIES = {*_INSTALLED, *sys.stdlib_module_names}
 _STANDARD = sysconfig.get_path("stdlib")
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType)
+#: Python's own classes' methods, and classes.
+_BUILT_IN = (type, WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
 #: What a class may have of its own: attributes are looked at on the object, and the others say nothing of a batch.
 _DECIDE_NOTHING = {
-    "__init__",
-    "__module__",
-    "__doc__",
-    "__dict__",
-    "__weakref__",
-    "__annotations__",
-    "__slotnames__",
-} | {
+    *("__init__", "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slotnames__"),
     *("_abc_impl", "__abstractmethods__", "__subclasshook__", "__init_subclass__", "__orig_bases__", "__parameters__"),
     *("__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
 }
@@ -150,20 +145,15 @@ def unlike(value: Any, stock: type) -> str | None:
                 return f"{kind.__qualname__}.{name} {'changes it' if name in _HOOKS else why}"
             if name in attributes:
                 return f"{name} of its {kind.__qualname__} is set on the object"
-        elif method is not inspect.getattr_static(stock, name, None) or (callable(method) and not _built_in(method)):
+        elif method is not inspect.getattr_static(stock, name, None) or (
+            callable(method) and not isinstance(method, _BUILT_IN)
+        ):
             return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
     for name in _CHOSEN:
         chosen = attributes.get(name)
         if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
             return f"{name} of its {kind.__qualname__} is set on the object"
     return None
-
-
-def _built_in(method: Any) -> bool:
-    """Whether it is one of Python's own classes' methods, or a class."""
-    return isinstance(
-        method, (type, WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
-    )
 
 
 def why_loader_stays(loader: Any) -> str | None:
@@ -176,11 +166,7 @@ def why_loader_stays(loader: Any) -> str | None:
 
 
 def patch_source_of(loader: Any) -> PatchSource:
-    """What draws and reads as nnU-Net's loader does, by the attributes that this one has now.
-
-    Args:
-        loader: one that `why_loader_stays` has nothing to say of.
-    """
+    """What draws and reads as a loader does that `why_loader_stays` has nothing to say of, by the attributes that it has now."""
     patch = tuple(int(n) for n in loader.patch_size)[1 if getattr(loader, "patch_size_was_2d", False) else 0 :]
     final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
     indices = [str(each) for each in loader.indices]
@@ -204,16 +190,8 @@ def patch_source_of(loader: Any) -> PatchSource:
 
 
 def difference_in_reading(loader: Any, source: PatchSource, rng: np.random.Generator) -> str | None:
-    """Where a batch of nnU-Net's loader and one of detaug's differ, of the same cases and boxes and without transforms.
-
-    Args:
-        loader: nnU-Net's.
-        source: what takes its place.
-        rng: draws the cases and the boxes.
-
-    Returns:
-        The first array that differs, and by how much; None: all values are equal.
-    """
+    """Where a batch of nnU-Net's loader and one of detaug's differ, of the same cases and boxes and without transforms: the first
+    array, and by how much; None: all values are equal."""
     cases, boxes, ours = [], [], []
     for number in range(source.batch_size):
         name, start, arrays = source.draw(rng, number)

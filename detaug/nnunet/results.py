@@ -39,18 +39,14 @@ class NoResults(UnusableError):
     """A folder is not what nnU-Net leaves of a training, or nnU-Net alone could not use it."""
 
 
-def checkpoints_of(fold: Path) -> list[Path]:
+def _checkpoints_of(fold: Path) -> list[Path]:
     """The checkpoints in a folder ``fold_X``, the one that says most first."""
     return [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
 
 
-def folds_of(model: Path) -> list[Path]:
-    """The folders ``fold_X`` with a checkpoint of a model ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``.
-
-    Raises:
-        NoResults: it is none, or lacks what nnU-Net writes.
-    """
-    folds = sorted(each for each in model.glob("fold_*") if checkpoints_of(each))
+def _folds_of(model: Path) -> list[Path]:
+    """The folders ``fold_X`` with a checkpoint of a model ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``."""
+    folds = sorted(each for each in model.glob("fold_*") if _checkpoints_of(each))
     whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     if len(model.resolve().name.split("__")) != 3 or not whole or not folds:
         raise NoResults(
@@ -60,19 +56,11 @@ def folds_of(model: Path) -> list[Path]:
     return folds
 
 
-def load_checkpoint(file: Path) -> Mapping[str, Any]:
-    """What nnU-Net has saved.
-
-    Raises:
-        ValueError: it is damaged, or nothing of nnU-Net's.
-    """
+def _load(file: Path) -> Mapping[str, Any]:
     checkpoint: Mapping[str, Any] = read_checkpoint(file)
     if not is_checkpoint(checkpoint):
         raise NoResults(f"{str(file)!r} is no checkpoint of nnU-Net's")
     return checkpoint
-
-
-# --- export -----------------------------------------------------------------------------------------------------------
 
 
 def export(model: Path, into: Path | None, progress: Progress) -> Path:
@@ -89,9 +77,8 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
     Raises:
         NoResults: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
             folder is there already.
-        OSError: it cannot be written.
     """
-    files = [file for fold in folds_of(model) for file in checkpoints_of(fold)]
+    files = [file for fold in _folds_of(model) for file in _checkpoints_of(fold)]
     trainer, *others = model.resolve().name.split("__")
     stock = stock_trainer(trainer)
     target = into or model.resolve().parent / "__".join((stock, *others))
@@ -105,12 +92,11 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
         for name in DESCRIPTIONS:
             if (model / name).is_file():
                 shutil.copyfile(model / name, made / name)
-        progress.total = len(files)
         for number, file in enumerate(files):
-            progress.update(f"{file.parent.name}/{file.name}", number)
+            progress.update(f"{file.parent.name}/{file.name}", number, len(files))
             copied = made / file.parent.name / file.name
             copied.parent.mkdir(exist_ok=True)
-            write_checkpoint({**load_checkpoint(file), TRAINER_NAME: stock}, copied)
+            write_checkpoint({**_load(file), TRAINER_NAME: stock}, copied)
         progress.done = len(files)
         made.rename(target)
     finally:
@@ -119,11 +105,7 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
 
 
 def stock_trainer(name: str) -> str:
-    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it.
-
-    Raises:
-        NoResults: it does not, or there is nothing to export.
-    """
+    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it; or `NoResults`."""
     from detaug.nnunet import trainers
 
     try:
@@ -140,9 +122,6 @@ def stock_trainer(name: str) -> str:
             "do not: who predicts with its weights needs that class"
         )
     return str(stock.__name__)
-
-
-# --- compare ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -162,29 +141,25 @@ class Comparison:
 
     def lines(self) -> list[str]:
         """For the reader."""
-        epochs = ["" if each["epoch"] is None else f" from epoch {each['epoch']} on" for each in self.differences]
-        told = [
-            f"{each['kind']}: {each['name']}{when}: {each['one']} and {each['other']}"
-            for each, when in zip(self.differences, epochs, strict=True)
-        ]
+        told = []
+        for each in self.differences:
+            when = "" if each["epoch"] is None else f" from epoch {each['epoch']} on"
+            told.append(f"{each['kind']}: {each['name']}{when}: {each['one']} and {each['other']}")
         verdict = f"different: first of all in {self.differences[0]['name']}" if told else "equal"
         return [*told, f"{verdict} ({self.checkpoint})"]
 
 
 def compare(one: Path, other: Path) -> Comparison:
-    """Compare two trainings by the best checkpoint that both have, bit by bit.
-
-    Args:
-        one, other: folders ``fold_X``, or a model's folder with one fold.
+    """Compare two trainings, folders ``fold_X`` or a model's folder with one fold, by the best checkpoint that both have.
 
     Raises:
         NoResults: a folder has no checkpoint, or they have none in common.
     """
-    found = [{file.name: file for file in checkpoints_of(_fold(each))} for each in (one, other)]
+    found = [{file.name: file for file in _checkpoints_of(_fold(each))} for each in (one, other)]
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
         raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
-    mine, theirs = (load_checkpoint(each[common]) for each in found)
+    mine, theirs = (_load(each[common]) for each in found)
     told = [
         _difference("settings", f"{part}.{entry}" if entry else part, *values)
         for part, entry, *values in differences(_settings(mine), _settings(theirs))
@@ -193,10 +168,10 @@ def compare(one: Path, other: Path) -> Comparison:
     curves = {name: (mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])) for name in names}
     metrics = []
     for name, values in curves.items():
-        pairs = enumerate(zip_longest(*values))
-        first = next(((epoch, *pair) for epoch, pair in pairs if fingerprint(pair[0]) != fingerprint(pair[1])), None)
-        if first is not None:
-            metrics.append(_difference("metrics", name, *first[1:], epoch=first[0]))
+        for epoch, (a, b) in enumerate(zip_longest(*values)):
+            if fingerprint(a) != fingerprint(b):
+                metrics.append(_difference("metrics", name, a, b, epoch))
+                break
     told += sorted(metrics, key=itemgetter("epoch"))
     for name in dict.fromkeys([*mine[WEIGHTS], *theirs[WEIGHTS]]):
         tensors = mine[WEIGHTS].get(name), theirs[WEIGHTS].get(name)
@@ -212,9 +187,9 @@ def _difference(kind: str, name: str, one: Any, other: Any, epoch: int | None = 
 
 
 def _fold(folder: Path) -> Path:
-    if checkpoints_of(folder):
+    if _checkpoints_of(folder):
         return folder
-    folds = folds_of(folder)
+    folds = _folds_of(folder)
     if len(folds) != 1:
         raise NoResults(f"{str(folder)!r} has {', '.join(each.name for each in folds)}: name the folder of one fold")
     return folds[0]
@@ -232,12 +207,7 @@ def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plot(found: Comparison, file: Path) -> None:
-    """Draw the curves of both trainings: losses, Dice scores, learning rates.
-
-    Raises:
-        OSError: the file cannot be written. ValueError: its suffix is no format of matplotlib's.
-        NotInstalled: matplotlib is not.
-    """
+    """Draw the curves of both trainings: losses, Dice scores, learning rates."""
     names = [
         name
         for name, values in found.curves.items()

@@ -61,11 +61,7 @@ NNUNET_NAMES = {
 
 
 def either_spelling(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """Let a builder take its keywords under nnU-Net's names as well, and ``keys=`` as `detaug.transforms.Compose` does.
-
-    Raises (from the builder):
-        TypeError: an argument is given under both names.
-    """
+    """Let a builder take its keywords under nnU-Net's names as well, and ``keys=`` as `detaug.transforms.Compose` does."""
 
     @functools.wraps(build)
     def builder(*positional: Any, keys: Keys | None = None, **named: Any) -> Compose:

@@ -84,49 +84,34 @@ def seg_ord0_transforms(given: Arguments) -> Compose:
     return default_pipeline(given, p_per_label=1, mode_seg="nearest")
 
 
-@as_builder
-def ord0_transforms(given: Arguments) -> Compose:
-    """As `seg_ord0_transforms`, with the image resampled to the nearest voxel's value as well."""
-    return default_pipeline(given, p_per_label=1, mode_image="nearest", mode_seg="nearest")
+def _da5(mode_image: str, mode_seg: str) -> Callable[..., Compose]:
+    """``nnUNetTrainerDA5`` and its variants: more kinds of augmentation, and stronger ones; resampled in one way or another."""
+
+    @as_builder
+    def da5_transforms(given: Arguments) -> Compose:
+        size = [int(n) for n in given.patch_size]
+        spatial: dict[str, Any] = {
+            "p_rotation": 0.4,
+            "p_rot_per_axis": 0.5,
+            "p_scaling": 0.2,
+            "scaling": (0.7, 1.43),
+            "p_synchronize_scaling_across_axes": 0,
+        }
+        return Compose(
+            [
+                *spatial_transforms(given, **spatial, mode_image=mode_image, mode_seg=mode_seg),
+                *_axes_of_one_length_exchanged(size),
+                *_da5_intensity_transforms(given.do_dummy_2d),
+                *mirroring(given.mirror_axes),
+                *_da5_local_transforms(size),
+                *for_the_loss(given, p_per_label=1),
+            ]
+        )
+
+    return da5_transforms
 
 
-@as_builder
-def da5_transforms(given: Arguments) -> Compose:
-    """``nnUNetTrainerDA5``: more kinds of augmentation, and stronger ones."""
-    return _da5_pipeline(given, mode_image="bilinear", mode_seg="bilinear")
-
-
-@as_builder
-def da5_ord0_transforms(given: Arguments) -> Compose:
-    """``nnUNetTrainerDA5ord0``: image and labels are resampled to the nearest voxel's value."""
-    return _da5_pipeline(given, mode_image="nearest", mode_seg="nearest")
-
-
-@as_builder
-def da5_seg_ord0_transforms(given: Arguments) -> Compose:
-    """``nnUNetTrainerDA5Segord0``: labels are resampled to the nearest voxel's."""
-    return _da5_pipeline(given, mode_image="bilinear", mode_seg="nearest")
-
-
-def _da5_pipeline(given: Arguments, **modes: str) -> Compose:
-    size = [int(n) for n in given.patch_size]
-    spatial: dict[str, Any] = {
-        "p_rotation": 0.4,
-        "p_rot_per_axis": 0.5,
-        "p_scaling": 0.2,
-        "scaling": (0.7, 1.43),
-        "p_synchronize_scaling_across_axes": 0,
-    }
-    return Compose(
-        [
-            *spatial_transforms(given, **spatial, **modes),
-            *_axes_of_one_length_exchanged(size),
-            *_da5_intensity_transforms(given.do_dummy_2d),
-            *mirroring(given.mirror_axes),
-            *_da5_local_transforms(size),
-            *for_the_loss(given, p_per_label=1),
-        ]
-    )
+da5_transforms = _da5("bilinear", "bilinear")
 
 
 def changing(build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]) -> Callable[..., Compose]:
@@ -156,11 +141,7 @@ def no_da_transforms(given: Arguments) -> Compose:
 
 class _Builders(dict[str, Callable[..., Compose]]):
     """The trainers of nnU-Net that augment in a way of their own; any other trainer of the installed nnU-Net is looked up
-    there, and resolved by the classes from which it inherits.
-
-    Raises:
-        KeyError: no trainer of nnU-Net's has this name.
-    """
+    there, and resolved by the classes from which it inherits."""
 
     def __missing__(self, name: str) -> Callable[..., Compose]:
         try:
@@ -200,8 +181,8 @@ TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = _Builders(
     {
         "nnUNetTrainer": training_transforms,
         "nnUNetTrainerDA5": da5_transforms,
-        "nnUNetTrainerDA5ord0": da5_ord0_transforms,
-        "nnUNetTrainerDA5Segord0": da5_seg_ord0_transforms,
+        "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
+        "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
         "nnUNetTrainerNoDA": no_da_transforms,
         "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
         "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(seg_ord0_transforms, _DECIDED["_onlyMirror01"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import math
 import pickle
@@ -174,34 +173,11 @@ def test_arguments_have_nnunets_order() -> None:
     assert [NNUNET_NAMES.get(name, name) for name in theirs] == own
 
 
-def test_every_augmentation_variant_of_nnunet_has_a_builder() -> None:
-    base = trainer("nnUNetTrainer")
-    for name in TRAINING_TRANSFORMS:
-        trainer(name)
-
-    def below(each: type) -> Iterator[type]:
-        for child in each.__subclasses__():
-            yield child
-            yield from below(child)
-
-    names = {each.__name__ for each in below(base) if ".data_augmentation." in each.__module__}
-    assert all(name in TRAINING_TRANSFORMS for name in names)
-
-
 def test_every_trainer_of_nnunet_has_its_pipeline_by_name_as_the_loader_resolves_it() -> None:
-    import importlib
-    import pkgutil
-
-    base = trainer("nnUNetTrainer")
     from detaug.nnunet import DetAugLoading
+    from tests.peers.nnunet.trainers.in_process import every_trainer
 
-    folder = importlib.import_module(base.__module__.rpartition(".")[0])
-    found: dict[str, Any] = {}
-    for module in pkgutil.walk_packages(folder.__path__, f"{folder.__name__}."):
-        with contextlib.suppress(ImportError):  # an optimiser that is not installed
-            for name, each in vars(importlib.import_module(module.name)).items():
-                if inspect.isclass(each) and issubclass(each, base) and each.__module__ == module.name:
-                    found[name] = each
+    found = every_trainer()
     assert len(found) > 40
     for name, each in found.items():
         axes = mirror_axes_of(each)
@@ -226,12 +202,6 @@ def mirror_axes_of(each: Any) -> tuple[int, ...] | None:
     asked = each.__new__(each)
     asked.configuration_manager, asked.print_to_log_file = Plans(), lambda *_: None
     return asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()[3]
-
-
-def test_a_trainer_that_nnunet_has_not_is_named_in_the_error() -> None:
-    trainer("nnUNetTrainer")
-    with pytest.raises(KeyError, match="no trainer nnUNetTrainerOfMine"):
-        TRAINING_TRANSFORMS["nnUNetTrainerOfMine"]
 
 
 def test_short_names_and_nnunets_make_one_pipeline() -> None:
@@ -264,12 +234,6 @@ def test_cascade_without_labels_is_refused() -> None:
 def test_pipelines_can_be_pickled(name: str) -> None:
     pipeline = TRAINING_TRANSFORMS[name]((16, 16, 16), ANGLE, SCALES, (0, 1, 2), False)
     assert repr(pickle.loads(pickle.dumps(pipeline))) == repr(pipeline)
-
-
-def test_nearest_neighbour_for_image_and_labels() -> None:
-    pipeline = variants.ord0_transforms((16, 16, 16), ANGLE, SCALES, (0, 1, 2), False)
-    spatial = pipeline.transforms[0]
-    assert (spatial.mode_image, spatial.mode_seg) == ("nearest", "nearest")
 
 
 @pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
@@ -309,4 +273,6 @@ def test_trainers_that_are_looked_up_are_in_the_table() -> None:
         assert TRAINING_TRANSFORMS.get(name)((16, 16), ANGLE, None, (), False) is not None
     for name in ("nnUNetTrainerOfMine", "", None, 5):
         assert name not in TRAINING_TRANSFORMS
+    with pytest.raises(KeyError, match="no trainer nnUNetTrainerOfMine"):
+        TRAINING_TRANSFORMS["nnUNetTrainerOfMine"]
     assert TRAINING_TRANSFORMS.get("nnUNetTrainerOfMine", "none") == "none"
