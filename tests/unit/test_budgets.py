@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 1_135,
     "loops": 535,
     "memory": 385,
-    "nnunet": 4_970,
+    "nnunet": 4_535,
     "pictures": 225,
     "pipeline": 1_345,
     "previews": 590,

@@ -64,7 +64,11 @@ def planned(name: str, configuration: str, plans: str) -> tuple[Path, dict[str, 
     """The folder of a preprocessed data set, and its plans; or `CannotVerify`."""
     if importlib.util.find_spec("nnunetv2") is None:
         raise CannotVerify('nnU-Net is not installed: pip install "detaug[nnunet]"')
-    preprocessed = _folder_of("nnUNet_preprocessed")
+    preprocessed = Path(os.environ.get("nnUNet_preprocessed", ""))
+    if preprocessed == Path():
+        raise CannotVerify("nnUNet_preprocessed is not set: nnU-Net finds its folders by environment variables")
+    if not preprocessed.is_dir():
+        raise CannotVerify(f"nnUNet_preprocessed={preprocessed} is no folder")
     dataset = preprocessed / _dataset_name(preprocessed, name)
     stored = _plans(dataset, plans)
     if configuration not in stored["configurations"]:
@@ -81,15 +85,6 @@ def link_predictions(results: Path) -> None:
         place = results / folder.relative_to(known)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.symlink_to(folder.resolve(), target_is_directory=True)
-
-
-def _folder_of(variable: str) -> Path:
-    text = os.environ.get(variable)
-    if not text:
-        raise CannotVerify(f"{variable} is not set: nnU-Net finds its folders by environment variables")
-    if not Path(text).is_dir():
-        raise CannotVerify(f"{variable}={text} is no folder")
-    return Path(text)
 
 
 def _dataset_name(preprocessed: Path, dataset: str) -> str:

@@ -40,10 +40,7 @@ def cut_short(file: Path) -> None:
 
 HARM: dict[str, tuple[Callable[[Path], None], str]] = {
     "a missing image": (lambda folder: (folder / "brain_002.b2nd").unlink(), "brain_002"),
-    "a missing segmentation": (lambda folder: (folder / "brain_002_seg.b2nd").unlink(), "brain_002: missing"),
-    "missing properties": (lambda folder: (folder / "brain_002.pkl").unlink(), "brain_002: missing"),
     "half an image": (lambda folder: cut_short(folder / "brain_002.b2nd"), "brain_002: "),
-    "half the properties": (lambda folder: cut_short(folder / "brain_002.pkl"), "brain_002: "),
     "an empty file": (lambda folder: (folder / "brain_002_seg.b2nd").write_bytes(b""), "brain_002: "),
 }
 
