@@ -210,6 +210,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
         self._is_told = False  # that the loop waits
+        self._is_fresh = True  # the engine has given no batch yet
         self._checks = Checks(
             tuple(self.check.ignore), self.num_streams, self._source.stateless, self._loader_states, self.check.every
         )
@@ -324,7 +325,6 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         self._loaded_epoch = None
         self._rest_is_wanted = False
-        taken = None if self._engine is not None else self._schedule.position.taken
         self._start()
         engine = self._engine
         if engine is None:
@@ -333,12 +333,13 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
         try:
-            asked = time.perf_counter()
+            asked, taken = time.perf_counter(), self._schedule.position.taken
             batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
-            if taken is None:
-                self._health.waited += time.perf_counter() - asked
-            else:  # the start of processes is no waiting, and not of the epoch's time
+            if self._is_fresh:  # the start of processes is no waiting, and not of the epoch's time
+                self._is_fresh = False
                 self._health.epoch_begins(taken)
+            else:
+                self._health.waited += time.perf_counter() - asked
             return batch
         except StopIteration:
             end = self._schedule.ended
@@ -641,6 +642,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
         work = self._work()
+        self._is_fresh = True
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = self.executor.start(work)
             if engine.prefetches:

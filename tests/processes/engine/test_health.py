@@ -82,6 +82,7 @@ def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
 
 def test_epochs_that_are_left_for_another_count_too(make: Maker) -> None:
     augmenter = make(Pids(), None, 0, **OPTIONS)
+    augmenter._start()
     for epoch in (3, 5):
         augmenter.set_epoch(epoch)
         for _ in range(4):
