@@ -250,24 +250,15 @@ class Helper:
             self.pidfd = None
 
 
-#: What the engines of this process watch: their channels, pidfds and pipes.
-_watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
-
-
-def keep_from_helpers(selector: selectors.BaseSelector) -> None:
-    """Helpers that are forked from now on keep nothing open that this selector watches: it is another engine's."""
-    _watched.add(selector)
-
-
-def leave_to_helpers(selector: selectors.BaseSelector) -> None:
-    """To be called before any of what it watches is closed: the numbers may be another file's next."""
-    _watched.discard(selector)
+#: What the engines of this process watch: their channels, pidfds and pipes. Helpers that are forked keep nothing of it open. A
+#: selector leaves before any of what it watches is closed: the numbers may be another file's next.
+watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
 
 
 def _let_go_of_other_engines(kept: int) -> None:
     """In a forked helper. The objects stay, and may close their numbers later; so these must stay taken."""
     nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for selector in list(_watched):
+    for selector in list(watched):
         numbers = [key.fd for key in selector.get_map().values()]
         if hasattr(selector, "fileno"):
             numbers.append(selector.fileno())

@@ -25,8 +25,7 @@ from detaug.engine.local.handles import (
     Worker,
     execute_helper,
     fork_helper,
-    keep_from_helpers,
-    leave_to_helpers,
+    watched,
 )
 from detaug.memory.limits import explained
 from detaug.processes.control import kill, signal_name
@@ -103,12 +102,12 @@ class Pool:
         """Start the helper, and the workers from it."""
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
         self._selector.register(self._wakes, selectors.EVENT_READ, lambda: self._wakes.recv(4096))
-        keep_from_helpers(self._selector)
+        watched.add(self._selector)
         self._start_all()
 
     def stop(self) -> None:
         """End all processes."""
-        leave_to_helpers(self._selector)
+        watched.discard(self._selector)
         for worker in [*self.workers.values(), *([self._checker] if self._checker else [])]:
             worker.close()
         self.workers.clear()
