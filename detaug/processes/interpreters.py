@@ -119,11 +119,14 @@ def known_hash_seed() -> int | None:
     """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random.
 
     A program may have changed the variable since (``os.environ["PYTHONHASHSEED"] = "0"``), which has no effect on its hashes:
-    what it was at the start counts.
+    where the system tells, what it was at the start counts.
     """
     if not sys.flags.hash_randomization:
         return 0
     if sys.flags.ignore_environment:
         return None
-    text = psutil.Process().environ().get("PYTHONHASHSEED", "")
+    try:
+        text = psutil.Process().environ().get("PYTHONHASHSEED", "")
+    except (psutil.Error, OSError):  # it has become another user, or may open no file more
+        text = os.environ.get("PYTHONHASHSEED", "")
     return int(text) if text.isdecimal() else None

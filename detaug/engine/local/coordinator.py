@@ -94,10 +94,11 @@ class Coordinator(PrefetchingEngine):
         super().__init__(work, settings.max_restarts)
         self._settings = settings
         self._memory_kills = MemoryKills()
-        hash_order = HashOrder(work.pipeline, work.job, work.checks)
-        self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
-        self._pool: Pool = Pool(work, settings, self, self._checking)
+        self._pool: Pool
         try:
+            hash_order = HashOrder(work.pipeline, work.job, work.checks)
+            self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
+            self._pool = Pool(work, settings, self, self._checking)
             self._begin("detaug-coordinator")
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, LimitReached):

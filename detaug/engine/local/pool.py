@@ -27,7 +27,6 @@ from detaug.engine.local.handles import (
     fork_helper,
     watched,
 )
-from detaug.memory.limits import explained
 from detaug.processes.control import kill, signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
@@ -82,10 +81,7 @@ class Pool:
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
-        try:
-            self._wakes, self._wake = socket.socketpair()
-        except OSError as error:
-            raise explained(error, "the workers cannot be started") from error
+        self._wakes, self._wake = socket.socketpair()
         self._wakes.setblocking(False)
         self._wake.setblocking(False)
         self._coordinator = coordinator
