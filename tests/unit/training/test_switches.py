@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -17,55 +18,40 @@ NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
 PRECISIONS = [("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
 
 
-def in_force():
-    """Everything that a deterministic run depends on, read from torch itself."""
+#: Everything that a deterministic run depends on: how torch itself reads it, and the values that let no two runs differ.
+SETTINGS = {
+    "cudnn.deterministic": (lambda: torch.backends.cudnn.deterministic, (True,)),
+    "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, (False,)),
+    "algorithms": (torch.are_deterministic_algorithms_enabled, (True,)),
+    "warn_only": (torch.is_deterministic_algorithms_warn_only_enabled, (False,)),
+    "inductor": (lambda: sys.modules["torch._inductor.config"].deterministic, (True, "AttributeError", "KeyError")),
+    "mkldnn": (lambda: torch.backends.mkldnn.deterministic, (True, "AttributeError")),
+    "tunable": (lambda: torch.cuda.tunable.is_enabled(), (False, "AttributeError")),
+    "cublas": (lambda: os.environ.get("CUBLAS_WORKSPACE_CONFIG"), (":4096:8", ":16:8")),
+    "fill": (lambda: torch.utils.deterministic.fill_uninitialized_memory, (False,)),
+    "matmul.allow_tf32": (lambda: torch.backends.cuda.matmul.allow_tf32, (False,)),
+    "cudnn.allow_tf32": (lambda: torch.backends.cudnn.allow_tf32, (False,)),
+    "matmul precision": (torch.get_float32_matmul_precision, ("highest",)),
+}
+if NEW_PRECISION:
+    for _backend, _operation in (*PRECISIONS, ("generic", "all"), ("cuda", "all"), ("mkldnn", "all")):
+        _read = partial(torch._C._get_fp32_precision_getter, _backend, _operation)
+        SETTINGS[f"{_backend}.{_operation}"] = _read, () if _operation == "all" else ("ieee", "none")
 
+
+def in_force():
     def readable(read):
         try:
             return read()
-        except (RuntimeError, AttributeError) as error:
+        except (RuntimeError, AttributeError, KeyError) as error:
             return type(error).__name__
 
-    found = {
-        "cudnn.deterministic": torch.backends.cudnn.deterministic,
-        "cudnn.benchmark": torch.backends.cudnn.benchmark,
-        "algorithms": torch.are_deterministic_algorithms_enabled(),
-        "warn_only": torch.is_deterministic_algorithms_warn_only_enabled(),
-        "mkldnn": readable(lambda: torch.backends.mkldnn.deterministic),
-        "tunable": readable(lambda: torch.cuda.tunable.is_enabled()),
-        "cublas": os.environ.get("CUBLAS_WORKSPACE_CONFIG"),
-        "fill": torch.utils.deterministic.fill_uninitialized_memory,
-        "matmul.allow_tf32": readable(lambda: torch.backends.cuda.matmul.allow_tf32),
-        "cudnn.allow_tf32": readable(lambda: torch.backends.cudnn.allow_tf32),
-        "matmul precision": readable(torch.get_float32_matmul_precision),
-    }
-    if "torch._inductor.config" in sys.modules:
-        found["inductor"] = readable(lambda: sys.modules["torch._inductor.config"].deterministic)
-    if NEW_PRECISION:
-        for backend, operation in [("generic", "all"), ("cuda", "all"), ("mkldnn", "all"), *PRECISIONS]:
-            found[f"{backend}.{operation}"] = torch._C._get_fp32_precision_getter(backend, operation)
-    return found
+    return {name: readable(read) for name, (read, _) in SETTINGS.items()}
 
 
 def not_deterministic():
-    """What of `in_force` would let two runs differ (or two kinds of GPU), by the name of the setting."""
-    now = in_force()
-    wanted = {
-        "cudnn.deterministic": (True,),
-        "cudnn.benchmark": (False,),
-        "algorithms": (True,),
-        "warn_only": (False,),
-        "inductor": (True, "AttributeError"),
-        "mkldnn": (True, "AttributeError"),
-        "tunable": (False, "AttributeError"),
-        "cublas": (":4096:8", ":16:8"),
-        "fill": (False,),
-        "matmul.allow_tf32": (False,),
-        "cudnn.allow_tf32": (False,),
-        "matmul precision": ("highest",),
-        **{f"{backend}.{operation}": ("ieee", "none") for backend, operation in PRECISIONS},
-    }
-    return {name for name, allowed in wanted.items() if name in now and now[name] not in allowed}
+    """What would let two runs differ (or two kinds of GPU)."""
+    return {name for name, value in in_force().items() if SETTINGS[name][1] and value not in SETTINGS[name][1]}
 
 
 def set_everything_the_wrong_way():
