@@ -109,7 +109,7 @@ def audit(
 def _values_of_a_step(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
 ) -> list[tuple[str, str]]:
-    """(what it is, its digest) of every output and gradient of a step, in the order in which they were computed."""
+    """(name, digest) of every output and gradient of a step, in the order in which they are computed."""
     seen: list[tuple[str, str]] = []
     with isolate_rng(include_cuda=device.type != "cpu"):
         model, loss = copy.deepcopy((model, loss))

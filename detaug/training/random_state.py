@@ -170,7 +170,7 @@ def _check_versions(state: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Generators become their states, these lists and numbers; a torch.Generator's remains a tensor."""
+    """Generators become their states, and these lists and numbers; a torch.Generator's state remains a tensor."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):

@@ -24,7 +24,7 @@ _FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
 def deterministic_functions() -> Iterator[None]:
     """Within the block (or the function it decorates), calls of PyTorch's functions go to this package's.
 
-    That reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself. Redirected are
+    It reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself. Redirected are
     cross_entropy, nll_loss, avg_pool3d, adaptive_avg_pool1d/2d/3d, interpolate (which upsample and upsample_bilinear
     call), and pad (reflect). The backward pass may run outside the block.
 
@@ -36,8 +36,6 @@ def deterministic_functions() -> Iterator[None]:
 
 
 class Redirection(TorchFunctionMode):
-    """The block itself."""
-
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

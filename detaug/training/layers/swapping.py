@@ -27,8 +27,8 @@ M = TypeVar("M", bound=nn.Module)
 class SwapReport:
     """What `swap_layers` did. Names are those of `nn.Module.named_modules`; the root's is ``""``.
 
-    It covers classes of modules only, not the functions that other modules call: whether a step is deterministic,
-    `detaug.training.audit` decides, on the GPU that is to train.
+    It covers classes of modules, not functions that other modules call: `detaug.training.audit` finds out whether a step is
+    deterministic, on the GPU that is to train.
 
     Attributes:
         swapped: name → (class before, class now).
@@ -125,8 +125,7 @@ def _obstacle(module: nn.Module) -> str | None:
 
 @functools.cache
 def _deterministic(kind: Any) -> Any:
-    """The new class of a module of class `kind`: for PyTorch's own layers, this package's; for a subclass of one, a new
-    class. TypeError: Python cannot combine them."""
+    """The class that takes the place of `kind`: this package's, or a new one for a user's subclass (TypeError: impossible)."""
     layer = next((MODULES[base] for base in kind.__mro__ if base in MODULES), Redirected)
     if kind in MODULES:
         return layer
