@@ -53,7 +53,7 @@ KINDS = [
 def test_batches_are_the_same_in_all_ways(folder: Path, kind: str) -> None:
     loader = build(folder, kind)
     loader.slow = 0.02
-    found = run_all_ways(making(loader))
+    found = run_all_ways(making(loader, check=False))
     for batches in found.batches.values():
         batches.update({key: without_witness(batch) for key, batch in batches.items()})
     assert not [words for words in found.words if "switched benchmark=True off" not in words]
