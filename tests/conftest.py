@@ -22,18 +22,21 @@ from tests.support.cheap_forks import freeze_objects, use_huge_pages
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
-    "tests/peers/nnunet/trainers/test_command_line.py",
+    "tests/peers/loops/test_trainings.py",
+    "tests/peers/examples/test_documentation.py",
+    "tests/peers/ray/test_conformance.py",
     "tests/peers/nnunet/verification/test_nnunet_verify_training.py",
-    "tests/peers/acceptance/test_training_toolkit.py",
-    "tests/peers/test_albumentations.py",
     "tests/peers/nnunet/",
-    "tests/peers/examples/test_examples.py",
     "tests/peers/acceptance/",
-    "tests/processes/transforms/test_same_bytes.py",
+    "tests/peers/test_monai.py",
+    "tests/peers/loops/",
+    "tests/peers/examples/",
+    "tests/processes/engine/test_stalls.py",
+    "tests/processes/purity/test_checking.py",
     "tests/processes/purity/test_seen_",
     "tests/stress/",
-    "tests/processes/engine/test_surroundings.py",
-    "tests/processes/acceptance/test_same_batches.py",
+    "tests/processes/kernels/",
+    "tests/processes/transforms/test_same_bytes.py",
     "tests/processes/verify/",
     "tests/processes/acceptance/",
 )

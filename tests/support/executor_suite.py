@@ -221,22 +221,22 @@ def test_streams_go_to_workers_that_run_and_to_those_that_join(
 
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:
     running = run(loader=Draws(), batches_per_epoch=100, check=7)
-    taken = taken_by_threads(5, lambda: next(running.augmenter), 12)
-    assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(60)]
-    for batch in taken[::6]:
+    taken = taken_by_threads(5, lambda: next(running.augmenter), 6)
+    assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(30)]
+    for batch in taken[::5]:
         assert fingerprint(batch) == fingerprint(running.augmenter.replay(*batch["at"]))
 
 
 def test_replays_in_other_threads_change_nothing(run: Callable[..., Running]) -> None:
     running = run(loader=Draws(), batches_per_epoch=100)
-    expected = {step: fingerprint(running.augmenter.replay(0, step)) for step in range(20)}
-    steps = iter([*range(20)] * 2)
+    expected = {step: fingerprint(running.augmenter.replay(0, step)) for step in range(10)}
+    steps = iter([*range(10)] * 2)
     replayed: list[str] = []
     other = threading.Thread(
         target=lambda: replayed.extend(fingerprint(running.augmenter.replay(0, step)) for step in steps)
     )
     other.start()
-    taken = taken_by_threads(2, lambda: next(running.augmenter), 10)
+    taken = taken_by_threads(2, lambda: next(running.augmenter), 5)
     other.join()
     assert {batch["at"][1]: fingerprint(batch) for batch in taken} == expected
     assert replayed == [*expected.values()] * 2

@@ -36,6 +36,7 @@ SHOW = "print(detaug.verify(make, **QUICK).ok, detaug.verify(make_noise, **QUICK
 SAID = "True {file}:{line}: "
 
 
+@pytest.mark.slow  # objects that are handed in: test_handed_in.py
 def test_python_c_verifies_what_it_defines(tmp_path: Path) -> None:
     done = run_code(f"{CELLS}\n{SHOW}", folder=tmp_path, environment=environment_of_a_script())
     assert done.stdout.startswith(SAID.format(file="<string>", line=LINE)), done.stdout + done.stderr
