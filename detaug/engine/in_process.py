@@ -20,8 +20,7 @@ from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Ou
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.seeding.generators import preserved_global_rngs
-from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.generators import preserved_global_rngs, preserved_libraries
 from detaug.transport.transfer import pack, unpack
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.

@@ -14,8 +14,7 @@ import xxhash
 from torch.utils.data import Dataset, DistributedSampler
 
 from detaug.seeding.current import making
-from detaug.seeding.generators import GENERATORS, preserved_global_rngs, reseed_global_rngs
-from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.generators import GENERATORS, preserved_global_rngs, preserved_libraries, reseed_global_rngs
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.sources.base import tell

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug.seeding.generators import reseed_global_rngs
-from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.generators import preserved_libraries, reseed_global_rngs
 from detaug.seeding.reseeders import reseeder_of
 
 

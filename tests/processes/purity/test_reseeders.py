@@ -127,8 +127,7 @@ def test_nothing_is_imported_for_libraries_that_are_not_there() -> None:
     code = """
 import sys
 import numpy as np
-from detaug.seeding.generators import reseed_global_rngs
-from detaug.seeding.libraries import preserved_libraries
+from detaug.seeding.generators import preserved_libraries, reseed_global_rngs
 from detaug.seeding.reseeders import reseeder_of
 loaded = set(sys.modules)
 with preserved_libraries():
