@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import enum
+import os
 import sys
 import types
 from collections import deque
@@ -36,7 +37,7 @@ _FEW = 4096
 _GENERATORS = ("random", "numpy.random", "torch")
 #: Modules whose calls are parts of a transform's.
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
-_NOT_COMPARABLE = "not comparable"
+_NOT_COMPARABLE, _OF_PROCESS = "not comparable", "about the process"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
 _ATOMS = (*PLAIN, torch.device, enum.Enum, PurePath)
@@ -74,8 +75,12 @@ class Explanation:
 
 
 def prints_of(batch: Any) -> dict[str, str]:
-    """A fingerprint for each key of a mapping, or for the whole of anything else."""
-    return {str(key)[:60]: _print_of(value) for key, value in _items_of(batch)}
+    """A fingerprint for each key of a mapping, or for the whole of anything else.
+
+    What holds the number of the process that made it is about that process, and no result of the pipeline's.
+    """
+    items = _items_of(batch)
+    return {str(key)[:60]: _OF_PROCESS if _holds_process_number(value) else _print_of(value) for key, value in items}
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
@@ -139,6 +144,13 @@ def _state_of_object(value: Any) -> Any:
     except Exception:  # it cannot be pickled
         return attributes_of(value)
     return [part for part in parts if part is not None]
+
+
+def _holds_process_number(value: Any, depth: int = 2) -> bool:
+    if isinstance(value, (dict, list, tuple)) and len(value) <= 64 and depth:
+        parts = value.values() if isinstance(value, dict) else value
+        return any(_holds_process_number(part, depth - 1) for part in parts)
+    return isinstance(value, (int, np.integer)) and int(value) == os.getpid()
 
 
 def _has_two_values(value: Any) -> bool:

@@ -188,6 +188,16 @@ def test_a_warning_is_enough_where_that_is_asked_for(n, caplog):
     assert 'on_mismatch="warn"' in caplog.text
 
 
+class WithProcess(Items):
+    def __getitem__(self, i):
+        return {**super().__getitem__(i), "who": {"pid": os.getpid(), "name": "worker"}}
+
+
+def test_process_numbers_are_not_compared(caplog):
+    assert run(WithProcess(), None, 2, collate_fn=lambda items: items[0])["mismatches"] == 0
+    assert not caplog.records
+
+
 def test_keys_that_may_differ_are_left_out():
     assert run(Items(), CountsInItsClass(), 2, check=Check(ignore=("x",)))["mismatches"] == 0
 
