@@ -135,7 +135,7 @@ def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: 
             if name in value:
                 found += 1
                 check(given, value[name])
-            elif not isinstance(check, _Needed) or check.needed(given):
+            elif not hasattr(check, "needed") or check.needed(given):
                 raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
     except Refused as refused:
         if name in value:
@@ -147,17 +147,14 @@ def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: 
         raise Refused(ValueError, f"must have {known} only, got {', '.join(map(repr, surplus))} as well")
 
 
-class _Needed:
-    def __init__(self, check: Check, needed: Callable[[Given], bool]) -> None:
-        self.check, self.needed = check, needed
-
-    def __call__(self, given: Given, value: Any) -> None:
-        self.check(given, value)
-
-
 def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
     """A param that may be left out otherwise."""
-    return _Needed(check, needed)
+
+    def check_if_there(given: Given, value: Any) -> None:
+        check(given, value)
+
+    check_if_there.needed = needed  # type: ignore[attr-defined]
+    return check_if_there
 
 
 def anything(_: Given, value: Any) -> None:

@@ -75,7 +75,13 @@ class Workspace:
 
     def shapes(self) -> dict[str, Any]:
         """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
-        return shapes_of(self._arrays)
+        shapes: dict[str, Any] = {}
+        for key, value in self._arrays.items():
+            if hasattr(value, "shape"):
+                shapes[key] = tuple(value.shape)
+            elif isinstance(value, int):
+                shapes[key] = value
+        return shapes
 
     def owns(self, key: str) -> bool:
         """Whether the array may be written into."""
@@ -192,19 +198,6 @@ class Workspace:
         if min(array.strides, default=0) < 0:
             array = np.ascontiguousarray(array)
         return torch.from_numpy(array)
-
-
-def shapes_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """``{key: shape}`` of all arrays; plain integers stay as they are."""
-    shapes: dict[str, Any] = {}
-    for key, value in arrays.items():
-        if type(value) is np.ndarray:
-            shapes[key] = value.shape
-        elif hasattr(value, "shape"):
-            shapes[key] = tuple(value.shape)
-        elif isinstance(value, int):
-            shapes[key] = value
-    return shapes
 
 
 class LazyVolume:

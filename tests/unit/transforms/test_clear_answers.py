@@ -12,7 +12,6 @@ import torch
 
 from detaug import DeterministicAugmenter
 from detaug import transforms as t
-from detaug.nnunet import training_transforms
 from detaug.transforms import Transform
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.generators import rng
@@ -82,14 +81,6 @@ def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
         ):
             transform(segmentation=labels, rng=rng())
     assert spatial(segmentation=labels.astype(np.int16), rng=rng())["segmentation"].dtype == np.int16
-
-
-def test_nnunets_pipeline_says_so_of_unsigned_labels_whatever_was_drawn() -> None:
-    pipeline = training_transforms((8, 8, 8), (-0.5, 0.5), None, (), False)
-    given = {"image": np.zeros((1, 12, 12, 12), np.float32), "segmentation": np.zeros((1, 12, 12, 12), np.uint8)}
-    for seed in range(8):
-        with pytest.raises(ValueError, match="Convert it first"):
-            pipeline(**given, rng=rng(seed))
 
 
 @pytest.mark.parametrize("gamma", [64.5, (0.5, 65), 0, -1, (0, 1), float("nan")])

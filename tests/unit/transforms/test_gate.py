@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import pkgutil
 from importlib import import_module
@@ -13,7 +12,6 @@ import pytest
 
 import detaug.transforms
 from detaug import transforms as t
-from detaug.nnunet import training_transforms
 from detaug.transforms import Transform
 from detaug.transforms.building.gate import number, takes
 from tests.support.transforms.every_transform import EVERY
@@ -154,16 +152,6 @@ def test_numpys_numbers_count_as_pythons_however_few_bits_they_have(kind: Any) -
         params["affine"] = [[kind(value) if value == 6e4 else value for value in row] for row in params["affine"]]
         params["affine"][1][1] = kind(6e4)
         assert np.array_equal(transform.apply({"image": image}, params)["image"], expected)
-
-
-def test_nnunets_pipelines_apply_what_they_have_drawn_after_a_way_through_json() -> None:
-    for size, dummy in (((8, 9, 10), False), ((9, 10), False), ((4, 12, 12), True)):
-        scales = [[1] * len(size), [0.5] * len(size)]
-        pipeline = training_transforms(size, (-0.5, 0.5), scales, tuple(range(len(size))), dummy)
-        image, labels = volume(1, *(n + 4 for n in size)), np.zeros((1, *(n + 4 for n in size)), np.int16)
-        for seed in range(5):
-            params = pipeline.sample(rng(seed), {"image": image.shape, "segmentation": labels.shape})
-            pipeline.apply({"image": image, "segmentation": labels}, json.loads(json.dumps(params)))
 
 
 class Doubled(t.GaussianNoise):
