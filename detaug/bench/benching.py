@@ -24,8 +24,8 @@ from detaug.pictures.charts import COLOURS, figure_of
 from detaug.previews.views import name_of, samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
-from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
+from detaug.reports.rows import collected_notices
 from detaug.seeding.tree import Seed
 from detaug.transforms.building.stages import observed
 from detaug.verification.handed_in import HandedIn, call_factory, load_factory

@@ -1,4 +1,5 @@
-"""Rows: what a command runs one after another, a verdict for each, and the result that they make.
+"""Rows: what a command runs one after another, a verdict for each, and the result that they make. What detaug logs and warns of
+meanwhile is kept for it, so that it does not tear up a progress bar.
 
 `detaug verify`, `detaug nnunet verify` and the two demos add their own columns, and nothing else.
 """
@@ -6,8 +7,11 @@
 from __future__ import annotations
 
 import io
+import logging
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -15,7 +19,6 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from detaug.reports.notices import collected_notices
 from detaug.reports.progress import Progress
 
 #: What a row may say of its comparison with the reference.
@@ -58,6 +61,36 @@ class Planned(Generic[R]):
     what: str
     run: Callable[[], R]
     size: int = 1
+
+
+class _Collector(logging.Handler):
+    def __init__(self, into: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._into = into
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage() not in self._into:
+            self._into.append(record.getMessage())
+
+
+@contextmanager
+def collected_notices() -> Iterator[list[str]]:
+    """Inside, log records of detaug from WARNING on go into the list, each text once; its warnings follow at the end. Other
+    libraries' warnings are not shown."""
+    notices: list[str] = []
+    logger = logging.getLogger("detaug")
+    collector, propagate = _Collector(notices), logger.propagate
+    logger.addHandler(collector)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("always", module=r"detaug\.")
+            yield notices
+        notices.extend(text for text in (str(each.message) for each in caught) if text not in notices)
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagate
 
 
 def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
