@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import resource
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -64,7 +66,10 @@ class MemoryKills:
 
 def private_memory() -> int:
     """This process's private memory in bytes: resident, without files and shared memory."""
-    info = psutil.Process().memory_info()
+    try:
+        info = psutil.Process().memory_info()
+    except OSError:  # no descriptor is left to read it with: the peak has to do
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return int(info.rss - getattr(info, "shared", 0))
 
 
@@ -76,7 +81,8 @@ def _memory(mappings: bool = True) -> str:
     granted = (*of_control_groups("memory.max"), *of_control_groups("memory.limit_in_bytes", "memory"))
     if limits := [int(each) for each in granted if each.isdigit() and int(each) < 2**60]:
         known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
-    known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
+    with suppress(OSError):
+        known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
     most = _number_in("/proc/sys/vm/max_map_count")
     if mappings and most is not None:
         known.append(f"a process may have {most} mappings (vm.max_map_count), of which every held batch takes one")
@@ -116,7 +122,7 @@ def _descriptors() -> str:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         used = f"{psutil.Process().num_fds()} are open"
-    except OSError:  # counting takes one as well
+    except (OSError, psutil.Error):  # counting takes one as well
         used = "all are open"
     most = "no limit" if hard == resource.RLIM_INFINITY else hard
     return (

@@ -96,7 +96,7 @@ def state_of(pid: int) -> str:
     """What the kernel says of a process that does not answer; empty where that explains nothing."""
     try:
         status = psutil.Process(pid).status()
-    except psutil.Error:
+    except (OSError, psutil.Error):
         return ""
     return {
         psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
