@@ -54,7 +54,7 @@ def environment() -> dict[str, Any]:
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
         "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
         "system": {"name": platform.system(), "release": platform.release(), "libc": " ".join(platform.libc_ver())},
-        "packages": {**{name: _version(name) for name in PACKAGES.split()}, "torch": torch.__version__},
+        "packages": {**{name: version_of(name) for name in PACKAGES.split()}, "torch": torch.__version__},
         "cpu": {
             "model": cpu_model(),
             "architecture": platform.machine(),
@@ -62,7 +62,7 @@ def environment() -> dict[str, Any]:
             "usable_cores": cores.usable(),
             "torch_capability": torch.backends.cpu.get_cpu_capability(),
         },
-        "numpy": {"cpu_features": _numpy_features()},
+        "numpy": {"cpu_features": numpy_features()},
         "blas": _blas(),
         "gpu": _graphics_cards(),
         "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
@@ -83,14 +83,16 @@ def cpu_model() -> str:
     return f"{found['model name']}, family {found.get('cpu family')}, model {found.get('model')}"
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
+    """Of an installed distribution."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
 
 
-def _numpy_features() -> list[str] | None:
+def numpy_features() -> list[str] | None:
+    """The vector instructions that NumPy chooses its code by."""
     core = getattr(np, "_core", None) or np.core
     features = getattr(core._multiarray_umath, "__cpu_features__", None)
     return sorted(name for name, enabled in features.items() if enabled) if features else None

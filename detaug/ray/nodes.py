@@ -7,14 +7,16 @@ import platform
 import re
 import socket
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 import ray
 
+from detaug.doctor.machine import numpy_features, version_of
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 #: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of itself and of Python.
 _LIBRARIES = ("ray", "numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
+#: The widest vector instructions of each architecture say it all.
+_TELLING = ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD")
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class NodeReport:
             (__version__, SEED_SCHEME, NUMERICS),
             (
                 ("Python", platform.python_version()),
-                *((name, found) for name in _LIBRARIES if (found := _version(name))),
+                *((name, found) for name in _LIBRARIES if (found := version_of(name))),
             ),
-            _processor(),
+            " ".join([platform.machine(), *(name for name in _TELLING if name in (numpy_features() or ()))]),
         )
 
 
@@ -94,19 +96,3 @@ def advice_on(error: str) -> str:
             'runtime_env={"working_dir": "."}'
         )
     return ""
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
-def _processor() -> str:
-    import numpy._core._multiarray_umath as numpy_core  # type: ignore[import-not-found]  # there is no public name
-
-    features: dict[str, bool] = getattr(numpy_core, "__cpu_features__", {})
-    # The widest of each architecture say it all.
-    telling = [name for name in ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD") if features.get(name)]
-    return " ".join([platform.machine(), *telling])

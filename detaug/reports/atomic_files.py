@@ -32,8 +32,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what writers that were killed have left of `whole_file` in a folder, of earlier versions too."""
-    for partial in (*folder.glob(".*.partial"), *folder.glob("*.unfinished")):
+    """Remove what writers that were killed have left of `whole_file` in a folder."""
+    for partial in folder.glob(".*.partial"):
         process = partial.name.split(".")[-2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             partial.unlink(missing_ok=True)

@@ -42,7 +42,7 @@ def test_strict_fails_on_a_warning_and_only_then(monkeypatch: pytest.MonkeyPatch
 
     no_cards = {"devices": [], "driver": None, "cuda": None, "hip": None, "cudnn": None}
     monkeypatch.setattr(machine, "_graphics_cards", lambda: no_cards)
-    monkeypatch.setattr(machine, "_version", lambda package: "2.8.1" if package == "nnunetv2" else None)
+    monkeypatch.setattr(machine, "version_of", lambda package: "2.8.1" if package == "nnunetv2" else None)
     for name in ("nnUNet_n_proc_DA", "nnUNet_compile", "TORCHINDUCTOR_MAX_AUTOTUNE"):
         monkeypatch.delenv(name, raising=False)
     calm = CliRunner().invoke(doctor, ["--strict", *form])

@@ -336,10 +336,8 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
             return Troubled(training_transforms(*arguments, **options), flag)
 
     made = new_trainer(nnunet_environment, Own)
-    names = (f".checkpoint_latest.pth.{2**22 + 1}.partial", f"checkpoint_latest.pth.{2**22 + 1}.unfinished")
-    leftovers = [Path(made.output_folder) / name for name in names]
-    for leftover in leftovers:
-        leftover.touch()
+    leftover = Path(made.output_folder) / f".checkpoint_latest.pth.{2**22 + 1}.partial"
+    leftover.touch()
     made.run_training()
     log = Path(made.log_file).read_text()
     opening = (
@@ -352,7 +350,7 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
     assert log.count("ended with signal 9 (SIGKILL)") == 1
     assert log.count("draws random numbers from the operating system, which no seed governs") == 1
     assert "the checkpoint lacks" not in log, "nnU-Net's own trainers keep nothing that is not saved"
-    assert not any(leftover.exists() for leftover in leftovers)
+    assert not leftover.exists()
     before = len(log)
     logging.getLogger("detaug").warning("nobody listens")
     assert len(Path(made.log_file).read_text()) == before
