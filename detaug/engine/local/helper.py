@@ -7,7 +7,7 @@ is gone, however it went, the helper leaves; and the kernel kills the workers wi
 
 What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
 
-Standard library only: a helper for "spawn" starts in milliseconds.
+Standard library and psutil only: a helper for "spawn" starts in milliseconds.
 """
 
 from __future__ import annotations
