@@ -85,13 +85,20 @@ def test_the_rank_changes_nothing_unless_ranks_are_to_differ(accelerator_seeds):
     assert draws() != numbers[0][:3]
 
 
-@pytest.mark.parametrize("seed", [2**62 + 1, 2**32, [4, 1], [2**70]])
-def test_every_seed_that_a_seed_tree_takes_is_taken_also_from_the_environment(seed):
+@pytest.mark.parametrize("seed", [33, 2**62 + 1, 2**32, [4, 1], [2**70]])
+def test_workers_augmenters_and_later_calls_take_the_seed_from_the_environment(seed, caplog):
     assert seed_everything(seed) == seed
     drawn = draws()
-    assert SeedTree(None).seed == seed  # through DETAUG_SEED
-    assert seed_everything() == seed
+    assert SeedTree(None).seed == seed
+    with DeterministicAugmenter([{"x": np.zeros(1)}], None, 0) as augmenter:
+        assert augmenter.seed == seed
+    with caplog.at_level(logging.INFO, logger="detaug"):
+        assert seed_everything() == seed
     assert draws() == drawn
+    exported = os.environ["DETAUG_SEED"]
+    assert f"seed={exported} (from DETAUG_SEED)" in caplog.text
+    assert seed_everything(34, workers=False) == 34
+    assert os.environ["DETAUG_SEED"] == exported
 
 
 @pytest.mark.parametrize(
@@ -127,16 +134,6 @@ def test_a_wrong_variable_is_refused_and_named(monkeypatch, text):
     assert seed_everything(5, workers=False) == 5, "a given seed does not read it"
 
 
-def test_the_variable_is_taken_where_no_seed_is_given(monkeypatch, caplog):
-    seed_everything(21)
-    expected = draws()
-    monkeypatch.setenv("DETAUG_SEED", "21")
-    with caplog.at_level(logging.INFO, logger="detaug"):
-        assert seed_everything() == 21
-    assert draws() == expected
-    assert "seed=21 (from DETAUG_SEED)" in caplog.text
-
-
 def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
     with caplog.at_level(logging.INFO, logger="detaug"):
         seed = seed_everything(workers=False)
@@ -148,17 +145,6 @@ def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
     assert draws() == first
 
 
-def test_workers_and_augmenters_take_the_same_seed():
-    seed_everything(33)
-    assert os.environ["DETAUG_SEED"] == "33"
-    assert SeedTree().seed == 33
-    with DeterministicAugmenter([{"x": np.zeros(1)}], None, 0) as augmenter:
-        assert augmenter.seed == 33
-    assert seed_everything() == 33, "and so does a later call in this process"
-    assert seed_everything(34, workers=False) == 34
-    assert os.environ["DETAUG_SEED"] == "33"
-
-
 @pytest.mark.parametrize(
     ("keywords", "error"),
     [
@@ -167,6 +153,7 @@ def test_workers_and_augmenters_take_the_same_seed():
         ({"deterministic": None}, TypeError),
         ({"workers": 4}, TypeError),
         ({"diff_rank_seed": "no"}, TypeError),
+        ({"threads": 1}, ValueError),  # without the switches that it is set with
     ],
 )
 def test_wrong_switches_are_refused_before_anything_is_seeded(keywords, error):
@@ -197,11 +184,3 @@ def test_without_a_number_of_threads_a_deterministic_run_on_a_cpu_says_so(caplog
         seed_everything(1, deterministic=True, threads=1)
         assert torch.get_num_threads() == 1
     assert not [each for each in caplog.records if "threads" in each.message and each.levelname == "WARNING"]
-
-
-def test_threads_without_the_switches_they_are_set_with_are_refused():
-    before = torch.get_num_threads(), torch.get_rng_state()
-    with pytest.raises(ValueError, match="threads=1 is set with the switches: pass deterministic=True"):
-        seed_everything(1, threads=1)
-    assert torch.get_num_threads() == before[0]
-    assert torch.equal(torch.get_rng_state(), before[1])
