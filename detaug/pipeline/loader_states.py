@@ -58,7 +58,7 @@ def text_of(state: Any) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"it cannot be written as JSON: {type(error).__name__}: {error}") from error
     if len(text) > LARGEST:
-        raise NotPlain(f"it has {len(text)} characters as JSON; up to {LARGEST} are kept")
+        raise NotPlain(f"it has more than {LARGEST} characters as JSON")
     return text
 
 
