@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_020,
     "sources": 1_345,
     "training": 1_970,
-    "transforms": 6_925,
+    "transforms": 6_930,
     "transport": 1_140,
     "verification": 1_535,
     "watching": 315,

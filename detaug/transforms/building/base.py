@@ -25,6 +25,7 @@ from detaug.transforms.building.calls import (
     is_batch,
     roles_of,
 )
+from detaug.transforms.building.gate import KEY, checked
 from detaug.transforms.building.stages import Inverse, Stage, Step, apply_observed, as_written, shown_params
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
@@ -132,7 +133,8 @@ class Transform:
             raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
         if _DEFERRED in params:
             # a user's callable wants the image: only now is there one
-            rng = draws.generator_of(params[_DEFERRED])
+            key = checked(self, params, workspace.shapes, {_DEFERRED: KEY})[_DEFERRED]
+            rng = draws.generator_of(key)
             drawn = _drawn_by(self, rng, workspace.shapes(), {"image": workspace.get("image")})
             workspace.record(params, drawn)
             params = drawn

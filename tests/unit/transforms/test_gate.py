@@ -187,3 +187,12 @@ def test_a_subclass_may_take_more_or_other_params_and_the_gate_stays_before_the_
     assert np.array_equal(OfItsOwn()(image=image, rng=rng())["image"], image + 1)
     with pytest.raises(ValueError, match=r"OfItsOwn: params\['shift'\] must be a number from 0 to 1, got 2"):
         OfItsOwn().apply({"image": image}, {"shift": 2})
+
+
+@pytest.mark.parametrize("key", [None, -1, 0.5, "7", 2**64])
+def test_a_key_from_which_params_are_drawn_later_is_checked_as_well(key: Any) -> None:
+    image, gamma = volume(), t.Gamma(lambda rng, image: rng.uniform(0.7, 1.4), 0, False, 1, 1)
+    with pytest.raises((TypeError, ValueError), match=r"Gamma: params\['deferred_key'\] must be"):
+        gamma.apply({"image": image}, {"deferred_key": key})
+    with pytest.raises(ValueError, match="sigmas"):
+        gamma.apply({"image": image}, {"deferred_key": 7, "sigmas": [1]})
