@@ -10,7 +10,6 @@ import pytest
 import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
-from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt
@@ -115,25 +114,3 @@ def test_all_three_global_generators_are_reseeded_for_every_batch(make: Maker, n
 def test_three_global_generators_do_not_draw_from_one_state(make: Maker) -> None:
     first = next(make(DrawsUnevenly(), None, 0, seed=1))
     assert len({round(x, 6) for x in first["first"]}) == 3
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_callers_thread_count_is_its_own(make: Maker, n: int) -> None:
-    threads = torch.get_num_threads()
-    augmenter = make(RandomLoader(), None, n, seed=1)
-    take(augmenter, 3)
-    augmenter.replay(0, 0)
-    assert torch.get_num_threads() == threads
-
-
-def test_workers_keep_their_maths_to_one_thread(make: Maker, start_method: str) -> None:
-    def threads(**batch: Any) -> dict[str, Any]:
-        import threadpoolctl
-        import torch
-
-        np.dot(np.ones((50, 50)), np.ones((50, 50)))
-        return {"torch": torch.get_num_threads(), "pools": [p["num_threads"] for p in threadpoolctl.threadpool_info()]}
-
-    batch = next(make(RandomLoader(), threads, 1, seed=1, executor=LocalProcesses(start_method=start_method)))
-    assert batch["torch"] == 1
-    assert set(batch["pools"]) <= {1}

@@ -14,7 +14,7 @@ from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 import detaug
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
-from tests.support.processes import Script, open_descriptors
+from tests.support.processes import Script
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 
@@ -114,23 +114,3 @@ def test_writing_into_a_batch_reaches_no_other_batch(make: Maker) -> None:
         batch["list"][0][...] = -1
         held = [*held[-3:], batch]
     assert all((batch["array"] == -1).all() for batch in held)
-
-
-def test_memory_of_dropped_batches_is_used_again(make: Maker) -> None:
-    augmenter = make(Filled((256, 1024)), None, 2, seed=1)  # 6 MiB a batch
-    take(augmenter, 20)
-    gc.collect()
-    before = len(open_descriptors()), shared_memory()
-    for _ in range(200):
-        next(augmenter)
-    gc.collect()
-    after = len(open_descriptors()), shared_memory()
-    assert after[0] <= before[0] + 2
-    assert after[1] <= before[1] + 64 * 2**20, "200 batches of 6 MiB went through"
-
-
-def shared_memory() -> int:
-    """Bytes of shared memory that this process has mapped and resident."""
-    with open("/proc/self/status") as status:
-        lines = dict(line.split(":", 1) for line in status)
-    return int(lines["RssShmem"].split()[0]) * 1024

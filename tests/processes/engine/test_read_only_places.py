@@ -88,7 +88,7 @@ KERNELS = """
 
 
 @pytest.mark.usefixtures("_no_dill")
-@pytest.mark.slow  # tests/processes/kernels/test_full_disk.py has kernels that run without a cache
+@pytest.mark.slow  # tests/processes/kernels has kernels that run without a cache
 def test_kernels_run_where_no_cache_can_be_written(script: Callable[..., Script]) -> None:
     run = script(KERNELS, "fork", wrap=wrapped(READ_ONLY))
     run.finish(patience=110)
