@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,7 +22,8 @@ MARGIN = 1.3
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
     """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users of batchgenerators do.
 
-    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...]}``.
+    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...],
+    'pid': int}``; 'pid' is the process that made it.
     """
 
     def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
@@ -40,7 +42,7 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
             data[sample, 0][into] = case.image[out_of]
             seg[sample, 0][into] = case.labels[out_of]
             keys.append(case.name)
-        return {"data": data, "seg": seg, "keys": keys}
+        return {"data": data, "seg": seg, "keys": keys, "pid": os.getpid()}
 
     def _place(self, shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
         """Where in the patch, and from where in the case: a patch larger than the case is padded on both sides."""

@@ -158,16 +158,11 @@ def _run(plan: Plan, settings: Settings, shown: Progress, first: dict[str, str])
     return Run(plan.what, verdict, plan=plan, fingerprint=found, pids=tuple(sorted(set(pids))))
 
 
-class _TellsItsProcess(MRIPatchLoader):
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {**super().generate_train_batch(), "pid": os.getpid()}
-
-
 @contextmanager
 def augmenter_of(name: str, processes: int, settings: Settings) -> Iterator[Any]:
     """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
     patch_size = (settings.patch,) * 3
-    loader = _TellsItsProcess([load_template()], BATCH_SIZE, enlarged(patch_size))
+    loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     transform = training_transforms(patch_size)
     if name == OURS:
         # The demo compares every batch itself; the check makes most of a worker's first ones twice.

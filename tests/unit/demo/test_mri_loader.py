@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 
@@ -21,6 +23,7 @@ def test_batch_has_the_shapes_and_types_of_batchgenerators(cases: list[Case]) ->
     assert batch["data"].dtype == np.float32
     assert batch["seg"].dtype == np.int16
     assert len(batch["keys"]) == 2
+    assert batch["pid"] == os.getpid()
 
 
 def test_patch_larger_than_the_case_is_padded_around_it(cases: list[Case]) -> None:
@@ -41,4 +44,4 @@ def test_transforms_cut_the_enlarged_patch_to_the_patch(cases: list[Case]) -> No
         batch = transform(**next(loader))
         assert batch["data"].shape == batch["seg"].shape == (2, 1, *patch)
         assert batch["data"].dtype == np.float32
-        assert set(batch) == {"data", "seg", "keys"}
+        assert set(batch) == {"data", "seg", "keys", "pid"}
