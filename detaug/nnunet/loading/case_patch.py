@@ -36,28 +36,25 @@ class CasePatch(LazyVolume):
         self.dtype = np.dtype(dtype)
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        array = np.empty((self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self.dtype)
-        self._read_into(array, starts, stops)
-        return array
-
-    def _read_into(self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> None:
+        array = np.full(
+            (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self._padding, self.dtype
+        )
+        whole = array
         if self._flat:
-            starts, stops, array = [0, *starts], [1, *stops], array[:, None]
+            starts, stops, whole = [0, *starts], [1, *stops], array[:, None]
         space = self._stored[0].shape[-3:]
         first = [own + start for own, start in zip(self._starts, starts, strict=True)]
         last = [own + stop for own, stop in zip(self._starts, stops, strict=True)]
         lows = [min(max(0, a), n) for a, n in zip(first, space, strict=True)]
         highs = [max(low, min(n, b)) for low, b, n in zip(lows, last, space, strict=True)]
-        inside = [(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True)]
-        if lows != first or highs != last:
-            _fill_around(array, inside, self._padding)
-        if all(low < high for low, high in inside):
-            within = tuple(slice(low, high) for low, high in inside)
+        if all(low < high for low, high in zip(lows, highs, strict=True)):
+            within = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True))
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
                 with reading(stored.schunk.urlpath):
-                    _copy_box(stored, lows, highs, array[(slice(channel, channel + count), *within)])
+                    _copy_box(stored, lows, highs, whole[(slice(channel, channel + count), *within)])
                 channel += count
+        return array
 
 
 def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
@@ -71,21 +68,3 @@ def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.
         part = np.empty(target.shape, stored.dtype)
         stored.get_slice_numpy(part, bounds)
         target[...] = part
-
-
-def _fill_around(array: np.ndarray, inside: Sequence[tuple[int, int]], value: float) -> None:
-    """Set what lies outside of a box (first and last voxel, excluded, along each axis) in every channel."""
-    if not all(low < high for low, high in inside):
-        array[...] = value
-        return
-    rest = array
-    for axis, (low, high) in enumerate(inside, start=1):
-        length = rest.shape[axis]
-        if low == 0 and high == length:
-            continue
-        before = (slice(None),) * axis
-        if low > 0:
-            rest[(*before, slice(0, low))] = value
-        if high < length:
-            rest[(*before, slice(high, None))] = value
-        rest = rest[(*before, slice(low, high))]
