@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -59,16 +58,6 @@ def portable(declared: Sequence[str]) -> list[str]:
 def digest(declared: Sequence[str]) -> str:
     """SHA-256 of a pipeline's description."""
     return sha256("\n".join(declared).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def identity(found: Mapping[str, Any]) -> bytes:
-    """What a run's batches follow from, in a fixed form."""
-    return json.dumps([found.get(name) for name in IDENTITY], separators=(",", ":")).encode()
-
-
-def unlike(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Names (of `IDENTITY`) in which two headers differ."""
-    return [name for name in IDENTITY if ours.get(name) != theirs.get(name)]
 
 
 def environment() -> dict[str, Any]:

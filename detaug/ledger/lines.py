@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from detaug.errors import UnusableError
-from detaug.ledger.header import Record, identity
+from detaug.ledger.header import IDENTITY, Record
 
 #: A header describes a pipeline, in at most some thousand lines; what is longer belongs to something else.
 LONGEST_LINE = 1 << 25
@@ -104,7 +104,8 @@ class Course:
 
     def __init__(self, header: Record) -> None:
         self.header = header
-        self._hash = sha256(identity(header) + b"\n")
+        identity = json.dumps([header.get(name) for name in IDENTITY], separators=(",", ":"))
+        self._hash = sha256(identity.encode() + b"\n")
         self.epochs = self.batches = self.size = 0
         self.epoch: int | None = None
         self.last: Key | None = None

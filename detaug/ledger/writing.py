@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from detaug.ledger.header import BEGINNING, IDENTITY, Record, unlike
+from detaug.ledger.header import BEGINNING, IDENTITY, Record
 from detaug.ledger.lines import Course, Key, NotALedger, encoded, read_lines
 from detaug.ledger.notes import Note, is_mute, without_print
 from detaug.ledger.reading import course_before, read_header
@@ -194,7 +194,8 @@ class LedgerWriter:
         """Rename a file that another run has written. Whether there was one."""
         if not _has_lines(self.path):
             return False
-        different = unlike(read_header(self.path), header)
+        theirs = read_header(self.path)
+        different = [text for name, text in IDENTITY.items() if header.get(name) != theirs.get(name)]
         if not different:
             return False
         name, dot, endings = self.path.name.partition(".")
@@ -205,7 +206,7 @@ class LedgerWriter:
         logger.warning(
             "%s was the ledger of another run (other %s), and is %s from now on",
             self.path,
-            ", ".join(IDENTITY[each] for each in different),
+            ", ".join(different),
             aside,
         )
         return True

@@ -18,7 +18,6 @@ from detaug.ledger.reading import Sum
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
-DEFAULT_SAMPLES = 20
 _MOST_SAMPLES = 5
 #: What of a machine batches are made by: not its memory, nor the switches and threads that are a training's.
 _CAN_CHANGE_BATCHES = (
@@ -136,7 +135,7 @@ def check(
     receipt: Mapping[str, Any],
     ledger: Path,
     remaker: Callable[[Record], Remaker],
-    samples: int = DEFAULT_SAMPLES,
+    samples: int,
     checkpoints: Sequence[Path] = (),
     disagreements: receipts.Disagreements = receipts.nothing_to_say,
     shown: Progress | None = None,
