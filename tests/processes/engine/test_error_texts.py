@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from batchgenerators.transforms.abstract_transforms import Compose
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
 from detaug import transforms as t
 from detaug.errors import BatchError
 
@@ -106,6 +106,13 @@ def test_text_is_printed_once(ending: str, n: int) -> None:
     error = error_of(DeterministicAugmenter(loader(), transform, n, seed=1))
     printed = shown(error).replace(f'{line}"{text}")', "")  # the line of code
     assert printed.count(text) == 1 + (ending == "chain") * printed.count(f'"{text}") from error')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_text_is_printed_once_under(method: str) -> None:
+    error = error_of(DeterministicAugmenter(Ones(), Scale(), 1, seed=1, executor=LocalProcesses(start_method=method)))
+    assert shown(error).replace('raise ValueError("the spacing is zero")', "").count("the spacing is zero") == 1
 
 
 def test_causes_of_the_users_are_told() -> None:

@@ -16,12 +16,13 @@ LOADERS = (
     PRELUDE
     + """
 import multiprocessing, subprocess
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 FORK = multiprocessing.get_context("fork")
 POOLS = {
     "threads": lambda: ThreadPoolExecutor(3),
     "pool": lambda: FORK.Pool(2),
+    "executor": lambda: ProcessPoolExecutor(2, mp_context=FORK),
 }
 
 class Pooled(Loader):
@@ -37,6 +38,15 @@ class Program(Loader):
         subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
         return {"data": [1, 2], "pid": os.getpid()}
 
+class Nested(Loader):
+    loader = None
+    def __next__(self):
+        import torch
+        if self.loader is None:
+            self.loader = iter(torch.utils.data.DataLoader(torch.arange(10**6), num_workers=1,
+                                                           multiprocessing_context="fork"))
+        return {"data": [1, int(next(self.loader)) * 0 + 2], "pid": os.getpid()}
+
 class Daemon(Loader):
     def __next__(self):
         try:
@@ -48,7 +58,7 @@ class Daemon(Loader):
         return {"data": [1, 2], "pid": os.getpid()}
 
 def made(what):
-    return {"program": Program, "daemon": Daemon}.get(what, lambda: Pooled(what))()
+    return {"program": Program, "torch": Nested, "daemon": Daemon}.get(what, lambda: Pooled(what))()
 """
 )
 
@@ -65,7 +75,12 @@ RUN = """
 
 @pytest.mark.parametrize(
     ("method", "what"),
-    [("fork", "threads"), ("fork", "pool"), ("fork", "program"), pytest.param("spawn", "pool", marks=pytest.mark.slow)],
+    [
+        ("fork", "threads"),
+        ("fork", "pool"),
+        ("fork", "program"),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("fork", "executor"), ("fork", "torch"), ("spawn", "pool")]),
+    ],
 )
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(
     script: Callable[..., Script], method: str, what: str

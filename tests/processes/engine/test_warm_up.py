@@ -175,3 +175,12 @@ def test_loaders_own_method_of_that_name_is_left_alone() -> None:
     loader = Warmable()
     warm_up(None, loader)
     assert loader.times == 0
+
+
+def test_error_while_warming_up_reaches_the_user() -> None:
+    class Broken(Warmable):
+        def warm_up(self) -> None:
+            raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        warm_up(Broken(), None)
