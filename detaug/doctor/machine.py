@@ -43,8 +43,8 @@ def environment() -> dict[str, Any]:
 
     For records of experiments and bug reports: JSON-able, with None for what is not there or cannot be found out. It
     holds no host name, user name or address; its only path is the kernels' cache folder, with the user's home as
-    ``~``. Nothing is changed by asking: no CUDA context is made (graphics cards are read from the driver's
-    ``nvidia-smi`` unless this process uses CUDA already). Sizes are in bytes.
+    ``~``, which is made where it is missing. Nothing else is changed by asking: no CUDA context is made (graphics cards
+    are read from the driver's ``nvidia-smi`` unless this process uses CUDA already). Sizes are in bytes.
 
     Keys: ``detaug``, ``python``, ``system``, ``packages``, ``cpu``, ``numpy``, ``blas``, ``gpu``, ``threads``,
     ``switches`` (by the names that `deterministic_mode` uses), ``variables`` (those that are set), ``shared_memory``,

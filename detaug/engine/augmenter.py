@@ -334,6 +334,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._rank_seeds.compare()
         try:
             asked, taken = time.perf_counter(), self._schedule.position.taken
+            if not self._health.in_epoch:  # what lies between two loops is no epoch's time
+                self._health.epoch_begins(taken)
             batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
             if self._is_fresh:  # the start of processes is no waiting, and not of the epoch's time
                 self._is_fresh = False
@@ -441,7 +443,6 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _epoch_is_over(self, end: Position) -> None:
         epoch = self._health.epoch_ends(end.taken)
-        self._health.epoch_begins(self._schedule.position.taken)
         if epoch.is_slow:
             streams = None if self._source.stateless else self.num_streams
             what_helps = epoch.what_helps(self._num_workers, streams, self.num_cached)

@@ -33,6 +33,11 @@ class Health:
     seconds: float = 0.0
     _began: tuple[float, int, float, float] | None = None
 
+    @property
+    def in_epoch(self) -> bool:
+        """One has begun and not ended."""
+        return self._began is not None
+
     def epoch_begins(self, taken: int) -> None:
         """Of an epoch so many batches have been taken before."""
         self._began = time.perf_counter(), taken, self.waited, self.worked

@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 940,
     "demo": 525,
     "doctor": 230,
-    "engine": 5_140,
+    "engine": 5_145,
     "kernels": 4_345,
     "ledger": 1_130,
     "loops": 535,

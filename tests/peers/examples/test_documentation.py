@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,14 @@ def test_python_blocks_of_a_page_run_as_pasted(page: Path, tmp_path: Path, inter
     script.write_text(program(page), encoding="utf-8")
     done = run_code(script, folder=tmp_path, environment=os.environ, timeout=280, interpreter=interpreter)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name in SLOW], ids=lambda page: page.name)
+def test_slow_pages_compile_and_what_they_import_of_detaug_is_there(page: Path) -> None:
+    for node in ast.walk(ast.parse(program(page))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detaug"):
+            for name in node.names:
+                assert hasattr(import_module(str(node.module)), name.name), f"{page.name}:{node.lineno}: {name.name}"
 
 
 def test_the_training_page_has_the_three_lines_first_and_the_comparison_last() -> None:

@@ -67,6 +67,15 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
     assert 0.1 < told["waited"] <= told["seconds"]
 
 
+def test_what_lies_between_two_loops_is_no_epochs_time(make: Maker) -> None:
+    augmenter = make(Pids(), Quick(), 0, **OPTIONS)
+    list(augmenter)
+    before = augmenter.stats()["seconds"]
+    time.sleep(2)  # a validation
+    list(augmenter)
+    assert augmenter.stats()["seconds"] - before < 2
+
+
 def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
     augmenter = make(Pids(), Slow(), 2, **OPTIONS)
     os.kill(next(augmenter)["pid"], signal.SIGKILL)

@@ -79,7 +79,10 @@ RUN = """
         ("fork", "threads"),
         ("fork", "pool"),
         ("fork", "program"),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("fork", "executor"), ("fork", "torch"), ("spawn", "pool")]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [("fork", "executor"), ("fork", "torch"), ("spawn", "pool")]
+        ),
     ],
 )
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(
