@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
 import sys
 import threading
 import time
@@ -51,7 +52,8 @@ def batches_until_known(transform, num_processes, method="fork", **options):
 )
 def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, method):
     told = run_python(RAISES, transform.__name__, str(num_processes), method, PYTHONHASHSEED="random")
-    assert told == f"epoch 0, step 0: {key}\n"
+    # One of the first batches: that which is first known to be equal otherwise.
+    assert re.fullmatch(rf"epoch 0, step \d: {key}\n", told), told
 
 
 RAISES = """
