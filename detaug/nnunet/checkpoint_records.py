@@ -12,7 +12,7 @@ import torch
 from detaug.ledger.header import digest
 from detaug.ledger.reading import Sum
 from detaug.nnunet.compatibility import LOGGED
-from detaug.nnunet.trainers.run_record import KEY
+from detaug.nnunet.run_record import KEY
 
 #: What the record of a training and the header of its ledger both have.
 _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
@@ -23,7 +23,7 @@ _SCALARS: list[Any] = [np.dtype, np.float64(0).__reduce__()[0], *{type(np.dtype(
 
 
 def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
-    """A checkpoint's record (see `detaug.nnunet.trainers.run_record`), and how many epochs had ended when it was saved: by its
+    """A checkpoint's record (see `detaug.nnunet.run_record`), and how many epochs had ended when it was saved: by its
     count, or by what was logged in each of them; None: there is none that can be read without running code of the file.
 
     Raises:

@@ -23,8 +23,8 @@ from detaug.nnunet.compatibility import (
     trainer_folders,
     variables,
 )
+from detaug.nnunet.run_record import RunRecord
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
-from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings, checked, link_predictions
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions

@@ -26,8 +26,8 @@ from detaug.nnunet.compatibility import (
     is_checkpoint,
     is_nnunets_own,
 )
+from detaug.nnunet.run_record import KEY, differences, shown
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, read_checkpoint, write_checkpoint
-from detaug.nnunet.trainers.run_record import KEY, differences, shown
 from detaug.pictures.charts import figure_of
 from detaug.reports.progress import Progress
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from detaug.nnunet.compatibility import is_nnunets_own
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
+from detaug.nnunet.run_record import RunRecord
 from detaug.nnunet.trainers.mixin import DeterministicTraining
-from detaug.nnunet.trainers.run_record import RunRecord
 from detaug.nnunet.transforms import validation_transforms
 from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
 

@@ -35,14 +35,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.loading import PatchSource
 from detaug.nnunet.loading.case_files import CaseFolder
-from detaug.nnunet.trainers.output_folder import (
-    CHECKPOINTS,
-    canonical,
-    ledger_in,
-    read_checkpoint,
-    write_checkpoint,
-)
-from detaug.nnunet.trainers.run_record import (
+from detaug.nnunet.run_record import (
     KEY,
     RunRecord,
     allowed_parts,
@@ -50,6 +43,13 @@ from detaug.nnunet.trainers.run_record import (
     optimiser_settings,
     plain,
     schedule_settings,
+)
+from detaug.nnunet.trainers.output_folder import (
+    CHECKPOINTS,
+    canonical,
+    ledger_in,
+    read_checkpoint,
+    write_checkpoint,
 )
 from detaug.nnunet.trainers.substitutes import (
     AugmenterRequest,

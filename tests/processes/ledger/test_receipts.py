@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -63,6 +65,18 @@ def test_a_receipt_says_what_was_run_and_how_it_ends(tmp_path: Path) -> None:
     assert {"detaug", "python", "torch", "numpy"} <= found["versions"].keys()
     assert found["checkpoints"] == {"checkpoint_final.pth": hashlib.sha256(b"weights").hexdigest()}
     assert detaug("receipt", ledger).output == json.dumps({**found, "checkpoints": {}}, indent=1) + "\n"
+
+
+def test_receipts_need_no_nnunet(kept: Path, tmp_path: Path) -> None:
+    (tmp_path / "weights.pt").write_bytes(b"weights")
+    without = "import sys; sys.modules['nnunetv2'] = None; from detaug.cli import main; main()"
+    checkpoint, receipt = ["--checkpoint", tmp_path / "weights.pt"], tmp_path / "receipt.json"
+    for command in (
+        ["receipt", kept, *checkpoint, "-o", receipt],
+        ["check", receipt, f"{PIPELINES}:plain", "--ledger", kept, *checkpoint, "--samples", "1"],
+    ):
+        done = subprocess.run([sys.executable, "-c", without, *command], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_a_receipt_in_the_middle_of_an_epoch_is_checked_when_the_ledger_has_grown(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 
 from detaug import StateMismatch
 from detaug.nnunet import DetAugLoading
-from detaug.nnunet.trainers.run_record import RunRecord, schedule_settings
+from detaug.nnunet.run_record import RunRecord, schedule_settings
 from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug
 from tests.peers.nnunet.trainers.small_datasets import KINDS
 
