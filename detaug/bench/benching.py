@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -20,7 +19,6 @@ from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
-from detaug.pictures.charts import COLOURS, figure_of
 from detaug.previews.views import name_of, samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
@@ -131,16 +129,9 @@ class Result:
         )
         if self.settings.target is None:
             yield Text(f"Every system runs the same transforms here, as in the row “{ROW}” of docs/benchmarks.md.")
-        if self.disturbed:
-            yield Text(self.disturbed)
-
-    @property
-    def disturbed(self) -> str:
-        """What to know of numbers that other programs had a part in."""
-        if self.elsewhere <= DISTURBING:
-            return ""
-        usable = self.environment["cpu"]["usable_cores"]
-        return f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough."
+        if self.elsewhere > DISTURBING:
+            usable = self.environment["cpu"]["usable_cores"]
+            yield Text(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
 
 
 def bench(settings: Settings, shown: Progress) -> Result:
@@ -159,7 +150,7 @@ def bench(settings: Settings, shown: Progress) -> Result:
     for processes in settings.counts:
 
         def measure(system: str, processes: int = processes) -> Any:
-            shown.update(f"{system}, {_count(processes)}")
+            shown.update(f"{system}, processes: {processes}")
             found = _measured(_rate, settings, system, processes)
             shown.advance()
             if system == "detaug" and isinstance(found, str):
@@ -261,42 +252,8 @@ def _transform_times(settings: Settings) -> dict[str, float]:
     return {name: seconds / samples for (_, name), seconds in sorted(spent.items())}
 
 
-def _count(processes: int) -> str:
-    return f"{processes} process" + ("es" if processes > 1 else "")
-
-
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for n, name in enumerate(columns):
         table.add_column(name, justify="right" if n else "left", no_wrap=not n)
     return table
-
-
-def png(result: Result) -> bytes:
-    """Bars of the batches per second, and of the transforms' times."""
-    title = result.settings.target or "detaug's demo: patches of an MRI"
-    figure = figure_of(f"{title}: {result.environment['cpu']['model']}", 9, 7 if result.times else 4)
-    above, *below = figure.subplots(1 + bool(result.times), 1, squeeze=False)[:, 0]
-    counts = result.settings.counts
-    measured = [
-        name for name in SYSTEMS if any(each.system == name and each.batches_per_second for each in result.rates)
-    ]
-    for n, system in enumerate(measured):
-        rates = [each for each in result.rates if each.system == system and each.batches_per_second]
-        places = [counts.index(each.processes) + 0.27 * (n - (len(measured) - 1) / 2) for each in rates]
-        heights = [median(each.batches_per_second) for each in rates]
-        above.bar_label(above.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g")
-    above.set_xticks(range(len(counts)), [_count(each) for each in counts])
-    above.set(title="batches per second")
-    above.margins(y=0.2)
-    above.legend(ncols=3, frameon=False, loc="upper left")
-    for axes in below:
-        milliseconds = [1000 * seconds for seconds in result.times.values()]
-        axes.bar_label(axes.barh(list(result.times), milliseconds, color=COLOURS[0]), fmt="%.2g", padding=2)
-        axes.invert_yaxis()
-        axes.set(title="ms per sample of each transform, on one core")
-    if result.disturbed:
-        figure.supxlabel(result.disturbed, fontsize="small")
-    file = io.BytesIO()
-    figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
-    return file.getvalue()

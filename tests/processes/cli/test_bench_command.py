@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from PIL import Image
 from torch.utils.data import IterableDataset, SubsetRandomSampler
 
 from detaug import DeterministicAugmenter
@@ -64,20 +63,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "benched.py").write_text(PIPELINES)
     target = f"{folder}/benched.py:make"
-    code, output = run(target, *QUICK, "-o", str(folder / "found.png"), "--json", str(folder / "found.json"))
+    code, output = run(target, *QUICK, "--json", str(folder / "found.json"))
     assert code == 0, output
     (folder / "output.txt").write_text(output)
     return folder
 
 
-def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
+def test_all_systems_are_measured_and_told(folder: Path) -> None:
     found = json.loads((folder / "found.json").read_text())
     assert [(row["system"], row["processes"]) for row in found["rates"]] == [(each, 1) for each in SYSTEMS]
     assert all(len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"] for row in found["rates"])
     assert list(found["seconds_per_sample"]) == ["Mirror", "GaussianNoise"]
     output = (folder / "output.txt").read_text()
-    assert all(each in output for each in (*SYSTEMS, "GaussianNoise", "Drawn in"))
-    assert Image.open(folder / "found.png").size[0] > 1000
+    assert all(each in output for each in (*SYSTEMS, "GaussianNoise"))
 
 
 def test_ratios_are_taken_within_a_round() -> None:
@@ -88,11 +86,11 @@ def test_ratios_are_taken_within_a_round() -> None:
     assert benching._summary("detaug", 2, found).times is None
 
 
-def test_without_a_factory_the_demo_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_factory_the_demo_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nilearn")
     monkeypatch.setattr(benching, "ROUNDS", 1)
     monkeypatch.setattr(benching, "DEMO_PATCH", 32)
-    code, output = run(*QUICK, "-o", str(tmp_path / "demo.png"))
+    code, output = run(*QUICK)
     assert code == 0, output
     assert "SpatialTransform" in output
     assert benching.ROW in " ".join(output.split())
@@ -101,7 +99,7 @@ def test_without_a_factory_the_demo_is_measured(tmp_path: Path, monkeypatch: pyt
 
 
 def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> None:
-    code, output = run(f"{folder}/benched.py:only_detaug", *QUICK, "-o", str(folder / "only.png"))
+    code, output = run(f"{folder}/benched.py:only_detaug", *QUICK)
     assert code == 0, output
     flat = " ".join(output.split())
     assert "NonDetMultiThreadedAugmenter: not measured, because" in flat
@@ -109,31 +107,22 @@ def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> 
     assert f"torch's DataLoader: not measured, because RuntimeError: {reason}" in flat
     assert ".." not in flat
     assert "time per transform: not measured, because its transforms are not known one by one" in flat
-    assert (folder / "only.png").stat().st_size > 10_000
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere:make",), "there is no module 'nowhere'"),
-        (("{folder}/benched.py:made",), "there is no 'made'"),
         (("{folder}/benched.py:broken", *QUICK), "the disk is gone"),
         (("--processes", "0"), "needs at least one process"),
-        (("--processes", "two"), "is not a list of non-negative integers"),
-        (("-o", "nowhere/a.png"), "the folder 'nowhere' does not exist"),
-        (("-o", "a.pdf"), "'a.pdf' does not end with .png"),
-        (("-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_status_2(
-    folder: Path, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     code, output = run(*(each.format(folder=folder) for each in arguments))
     assert code == 2, output
     assert message in " ".join(output.split())
     assert "Traceback" not in output
-    assert not list(tmp_path.iterdir())
 
 
 def test_epochs_follow_each_other_and_a_loader_without_batches_is_told() -> None:
