@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,11 +28,6 @@ Factory = Callable[[], Any]
 
 #: Samples in a batch of a data set that comes without a batch size; fewer where it is too small for so many batches.
 BATCH_SIZE, _BATCHES = 4, 4
-
-_EXPECTED = (
-    "the factory must return (loader, transform), where the transform may be None, a map-style data set, (data set, "
-    "transform), or a DeterministicAugmenter; it returned "
-)
 
 
 class CannotTravel(UnusableError):
@@ -85,20 +81,23 @@ def load_factory(target: str) -> Factory:
         raise UnusableError(f"{target!r} is not of the form module:factory or path/to/file.py:factory")
     with users_code(f"{place}, when it is imported,"):
         module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
-    found: object = module
-    for part in name.split("."):
-        if not hasattr(found, part):
-            names = sorted(each for each, value in vars(module).items() if callable(value) and each[0] != "_")
-            raise UnusableError(f"there is no {name!r} in {place}; it has {', '.join(names) or 'no callable'}")
-        found = getattr(found, part)
+    try:
+        found: object = attrgetter(name)(module)
+    except AttributeError:
+        names = sorted(each for each, value in vars(module).items() if callable(value) and each[0] != "_")
+        raise UnusableError(f"there is no {name!r} in {place}; it has {', '.join(names) or 'no callable'}") from None
     if not callable(found):
         raise UnusableError(f"{target} is not callable: it is {found!r}")
     return found
 
 
+def _import_from(folder: str) -> None:
+    if folder not in map(os.path.abspath, sys.path):
+        sys.path.insert(0, folder)
+
+
 def _from_name(name: str) -> ModuleType:
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    _import_from(os.getcwd())
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -111,15 +110,13 @@ def _from_file(file: Path) -> ModuleType:
     if not file.is_file():
         raise UnusableError(f"there is no file {str(file)!r}")
     file = file.resolve()
-    if str(file.parent) not in sys.path:
-        sys.path.insert(0, str(file.parent))
+    _import_from(str(file.parent))
     taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names
     name = f"detaug_verified_{file.stem}" if taken else file.stem
     spec = importlib.util.spec_from_file_location(name, file)
-    if spec is None or spec.loader is None:
-        raise UnusableError(f"{str(file)!r} cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
+    assert spec is not None
+    assert spec.loader is not None  # for it ends with .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -139,7 +136,7 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
         batches_per_epoch: where epochs are cut; None: where the augmenter cuts them, else nowhere.
 
     Raises:
-        UnusableError: it raises, ends the program, closes its output, or gives something else.
+        UnusableError: it raises, ends the program, or gives something else.
     """
     with users_code("the factory"):
         made = factory()
@@ -148,7 +145,7 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
             return _of_augmenter(made, stateless, batches_per_epoch)
         if isinstance(made, tuple) and len(made) == 2:
             return HandedIn(_source_of(made[0], stateless, batches_per_epoch), made[1])
-        if is_map_style(made):
+        if _is_map_style(made):
             return HandedIn(_of_dataset(made), None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
@@ -157,7 +154,10 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
         what += ": return its data set, or DeterministicAugmenter.from_dataset(...) with its arguments"
     elif hasattr(made, "__next__") or hasattr(made, "__iter__"):
         what += ": return (it, None) if it is a loader without a transform"
-    raise UnusableError(_EXPECTED + what)
+    raise UnusableError(
+        "the factory must return (loader, transform), where the transform may be None, a map-style data set, (data set, "
+        f"transform), or a DeterministicAugmenter; it returned {what}"
+    )
 
 
 @contextmanager
@@ -165,9 +165,8 @@ def users_code(what: str) -> Iterator[None]:
     """Inside, a module is imported or a factory called: what goes wrong there is one line.
 
     Raises:
-        UnusableError: it raises, ends the program, or closes stdout, stdin or stderr.
+        UnusableError: it raises, or ends the program.
     """
-    pid = os.getpid()
     try:
         yield
     except SystemExit as leaving:
@@ -176,22 +175,6 @@ def users_code(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise UnusableError(f"{what} raises {' '.join(describe(error).summary.split())}{_place(error)}") from error
-    finally:
-        if os.getpid() != pid:  # what follows is the parent's
-            os._exit(0)
-    closed = [name for number, name in enumerate(("stdin", "stdout", "stderr")) if not _is_open(number)]
-    for _ in closed:
-        os.open(os.devnull, os.O_RDWR)  # else a pipe to a worker would have the number, and get what is printed
-    if closed or sys.stdout.closed:
-        raise UnusableError(f"{what} closes {' and '.join(closed) or 'sys.stdout'}, which the result is printed to")
-
-
-def _is_open(descriptor: int) -> bool:
-    try:
-        os.fstat(descriptor)
-    except OSError:
-        return False
-    return True
 
 
 def _place(error: BaseException) -> str:
@@ -202,22 +185,13 @@ def _place(error: BaseException) -> str:
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def is_map_style(value: Any) -> bool:
-    """Whether it is a data set with ``__len__`` and ``__getitem__``, and not a loader of batches."""
-    if isinstance(value, (str, bytes, dict, list, tuple, range, type, IterableDataset)):
-        return False
-    if not (hasattr(value, "__getitem__") and hasattr(value, "__len__")):
-        return False
-    return isinstance(value, Dataset) or not (hasattr(value, "__iter__") or hasattr(value, "__next__"))
-
-
 def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None) -> HandedIn:
     inside = inspected(augmenter)
     source = inside.source
     loader = source if stateless is None or isinstance(source, DatasetSource) else source.loader
-    source = resolve_source(loader, stateless, batches_per_epoch or augmenter.batches_per_epoch)
-    found = HandedIn(
-        source,
+    augmenter.close()  # its workers, if it has any: every row starts its own
+    return HandedIn(
+        resolve_source(loader, stateless, batches_per_epoch or augmenter.batches_per_epoch),
         augmenter.transform,
         None if inside.drew_its_seed else augmenter.seed,
         augmenter.name,
@@ -227,12 +201,19 @@ def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, bat
         augmenter.version,
         tuple(augmenter.check.ignore),
     )
-    augmenter.close()  # its workers, if it has any: every row starts its own
-    return found
 
 
 def _source_of(loader: Any, stateless: bool | None, batches_per_epoch: int | None) -> Source:
-    return resolve_source(_of_dataset(loader) if is_map_style(loader) else loader, stateless, batches_per_epoch)
+    return resolve_source(_of_dataset(loader) if _is_map_style(loader) else loader, stateless, batches_per_epoch)
+
+
+def _is_map_style(value: Any) -> bool:
+    """Whether it is a data set with ``__len__`` and ``__getitem__``, and not a loader of batches."""
+    if isinstance(value, (str, bytes, dict, list, tuple, range, type, IterableDataset)):
+        return False
+    if not (hasattr(value, "__getitem__") and hasattr(value, "__len__")):
+        return False
+    return isinstance(value, Dataset) or not (hasattr(value, "__iter__") or hasattr(value, "__next__"))
 
 
 def _of_dataset(dataset: Any) -> DatasetSource:

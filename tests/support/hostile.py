@@ -40,18 +40,8 @@ def _doing(*calls: Any) -> Any:
     return sound()
 
 
-def _fork_and_come_back_twice() -> None:
-    child = os.fork()
-    if child:
-        os.waitpid(child, 0)
-
-
 def _sleep_in_a_thread() -> None:
     threading.Thread(target=time.sleep, args=(1e6,), daemon=True).start()
-
-
-def _close_descriptors(*numbers: int) -> Any:
-    return lambda: [os.close(number) for number in numbers]
 
 
 #: name → (the factory, what is said). Every command ends with 2 where one of these is called.
@@ -76,18 +66,10 @@ UNUSABLE: dict[str, tuple[Any, str]] = {
 #: name → a factory that works, but does something before.
 ODD: dict[str, Any] = {
     "prints": lambda: _doing(lambda: print("NOISE"), lambda: os.write(1, b"NOISE\n")),
-    "forks": lambda: _doing(_fork_and_come_back_twice),
     "changes_directory": lambda: _doing(lambda: os.chdir("/")),
     "changes_environment": lambda: _doing(os.environ.clear),
-    "closes_the_input": lambda: _doing(sys.stdin.close),
     "starts_a_thread": lambda: _doing(_sleep_in_a_thread),
     "changes_signals": lambda: _doing(lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN)),
-}
-
-#: name → a factory that closes what the result is printed to.
-CLOSING: dict[str, tuple[Any, str]] = {
-    "closes_stdout": (lambda: _doing(sys.stdout.close), "closes sys.stdout"),
-    "closes_descriptors": (lambda: _doing(_close_descriptors(0, 1)), "closes stdin and stdout"),
 }
 
 
@@ -100,4 +82,4 @@ def hangs() -> Any:
     time.sleep(1e6)
 
 
-globals().update({name: factory for name, (factory, _) in {**UNUSABLE, **CLOSING}.items()} | ODD)
+globals().update({name: factory for name, (factory, _) in UNUSABLE.items()} | ODD)
