@@ -5,17 +5,17 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.text import Text
 
 from detaug.ledger.header import IDENTITY, Record, by_name, lasting
-from detaug.ledger.lines import Key, key_of
-from detaug.ledger.notes import differing, is_mute, without_print
+from detaug.ledger.lines import Key
+from detaug.ledger.notes import differing, without_print
 from detaug.ledger.reading import read_header, records
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
@@ -23,8 +23,7 @@ _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system"
 _MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
 
 
-@dataclass
-class HeaderDifference:
+class HeaderDifference(NamedTuple):
     """What two headers have that is not the same."""
 
     name: str
@@ -45,7 +44,6 @@ class Comparison:
         every_key: in how many batches each key differs.
         header: what differs in the headers, the most likely cause first.
         untold: in how many batches each key has no fingerprint in either.
-        mute: of how many batches nothing has one in either; they are counted as equal.
     """
 
     equal: int = 0
@@ -58,12 +56,6 @@ class Comparison:
     every_key: Counter[str] = field(default_factory=Counter)
     header: list[HeaderDifference] = field(default_factory=list)
     untold: Counter[str] = field(default_factory=Counter)
-    mute: int = 0
-
-    @property
-    def is_mute(self) -> bool:
-        """Whether nothing was compared, although both have batches."""
-        return self.mute > 0 and self.mute == self.equal and self.is_equal
 
     @property
     def is_equal(self) -> bool:
@@ -105,10 +97,11 @@ class Comparison:
         if self.first is not None:
             epoch, place = self.first
             first = {"epoch": epoch, "step": place, "in": self.first_in, "keys": list(self.keys)}
-        header = [asdict(each) for each in self.header]
-        return {
-            **vars(self), "header": header, "first": first, "first_in": None, "keys": None, "is_equal": self.is_equal
-        }  # fmt: skip
+        own = ("equal", "different", "only_a", "only_b", "every_key", "untold")
+        header = [each._asdict() for each in self.header]
+        return {"is_equal": self.is_equal, "first": first, "header": header} | {
+            name: getattr(self, name) for name in own
+        }
 
 
 def listed(keys: Sequence[str] | Counter[str]) -> str:
@@ -142,34 +135,30 @@ def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) 
     for number, (key, group) in enumerate(groupby(both, key=itemgetter(0)), 1):
         if number % 1000 == 0:
             advanced(1000)
-        records = {where: record for _, where, record in group}
-        where = "both" if len(records) == 2 else next(iter(records))
-        found.only_a += where == "a"
-        found.only_b += where == "b"
-        equal, keys = _compared(found, records["a"], records["b"]) if where == "both" else (False, ())
-        if not equal and found.first is None:
+        prints = {where: print_ for _, where, print_ in group}
+        keys: tuple[str, ...] = ()
+        if len(prints) == 2:
+            where, (ours, theirs) = "both", (prints["a"][1], prints["b"][1])
+            found.untold.update(without_print(ours, theirs))
+            if prints["a"] == prints["b"]:
+                found.equal += 1
+                continue
+            keys = differing(theirs, ours)
+            found.different += 1
+            found.every_key.update(keys)
+        else:
+            (where,) = prints
+            found.only_a += where == "a"
+            found.only_b += where == "b"
+        if found.first is None:
             found.first, found.first_in, found.keys = key, where, keys
     return found
 
 
-def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, Record]]:
-    for _, record in records(path):
+def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, tuple[Any, dict[str, str | None]]]]:
+    for _, key, record in records(path):
         if record["kind"] == "batch":
-            yield key_of(record), where, record
-
-
-def _compared(found: Comparison, one: Record, other: Record) -> tuple[bool, tuple[str, ...]]:
-    """Count a batch that is in both; whether it is equal, and in which keys it differs."""
-    ours, theirs = (keys if isinstance(keys := each.get("keys"), dict) else {} for each in (one, other))
-    found.untold.update(without_print(ours, theirs))
-    if one.get("whole") == other.get("whole") and one.get("keys") == other.get("keys"):
-        found.equal += 1
-        found.mute += is_mute(one.get("whole"), ours)
-        return True, ()
-    keys = differing(theirs, ours)
-    found.different += 1
-    found.every_key.update(keys)
-    return False, keys
+            yield key, where, (record["whole"], record["keys"])
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:

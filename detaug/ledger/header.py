@@ -30,7 +30,7 @@ IDENTITY = {
 _ABSOLUTE = re.compile(r"(?<=['\"])(?:/|~/|[A-Za-z]:[/\\])[^'\"]*?([^'\"/\\]+)[/\\]*(?=['\"])")
 
 #: Of the environment: what changes from one minute to the next.
-_VOLATILE = ("memory.available", "shared_memory", "open_files", "kernel_cache")
+_VOLATILE = ("shared_memory.", "kernel_cache.")
 
 
 def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
@@ -67,12 +67,8 @@ def environment() -> dict[str, Any]:
 
 
 def lasting(environment: Any) -> dict[str, Any]:
-    """An environment, flat (``cpu.model``), without what changes from one minute to the next."""
-    return {
-        name: value
-        for name, value in flat(environment)
-        if not any(name == each or name.startswith(f"{each}.") for each in _VOLATILE)
-    }
+    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and without empty parts."""
+    return {name: value for name, value in flat(environment) if value != {} and not f"{name}.".startswith(_VOLATILE)}
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

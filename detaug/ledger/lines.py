@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY, Record
+from detaug.ledger.notes import is_mute
 
 #: A header describes a pipeline, in at most some thousand lines; what is longer belongs to something else.
 LONGEST_LINE = 1 << 25
@@ -28,7 +29,7 @@ class NotALedger(UnusableError):
     """The file is no ledger, or not one that this version of detaug reads; the message says why."""
 
 
-class Damaged(ValueError):
+class Damaged(NotALedger):
     """A line that no ledger has; the message says what is wrong with it."""
 
 
@@ -60,20 +61,25 @@ def decoded(line: bytes) -> Record:
         record = json.loads(line)
     except (ValueError, RecursionError):
         raise Damaged("it is not JSON") from None
-    if not isinstance(record, dict) or not isinstance(record.get("kind"), str):
+    if not isinstance(record, dict):
         raise Damaged("it is no line of a ledger")
     return record
 
 
 def key_of(record: Record) -> Key:
-    """Where a record stands; an epoch's end stands behind all its batches. `Damaged`: it does not say."""
-    epoch, place = record.get("epoch"), record.get("place", record.get("step"))
-    if record["kind"] == "epoch":
-        place = float("inf")
-    elif type(place) is not int:
-        place = None
-    if type(epoch) is not int or place is None:
+    """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where a batch has no fingerprint."""
+    kind, epoch = record.get("kind"), record.get("epoch")
+    if kind not in ("batch", "epoch"):
+        raise Damaged(f"there are no lines of the kind {kind!r}")
+    place = 0 if kind == "epoch" else record.get("place", record.get("step"))
+    if type(epoch) is not int or type(place) is not int:
         raise Damaged("it does not say which epoch and step it is about")
+    if kind == "epoch":
+        return Key(epoch, float("inf"))
+    if not isinstance(record.get("keys"), dict) or "whole" not in record or type(record.get("step")) is not int:
+        raise Damaged("its fingerprints are not by key, or its step is no number")
+    if is_mute(record["whole"], record["keys"]):
+        raise Damaged("the batch has no fingerprint: nothing in it has bytes that are the same everywhere")
     return Key(epoch, place)
 
 
@@ -115,15 +121,10 @@ class Course:
         """64 hexadecimal digits, over all batches so far."""
         return self._hash.hexdigest()
 
-    def add(self, record: Record, key: Key) -> str:
-        """A batch, of the epoch that is going on or of another, where none is; the digits for its line. `Damaged`: it has no
-        fingerprints."""
-        try:
-            what = [record["epoch"], record.get("place"), record["step"], record["whole"], record["keys"]]
-        except KeyError as error:
-            raise Damaged(f"a batch without {error}") from None
-        if not isinstance(record["keys"], dict) or type(record["step"]) is not int:
-            raise Damaged("its fingerprints are not by key, or its step is no number")
+    def add(self, record: Record) -> str:
+        """A batch, of the epoch that is going on or of another, where none is; the digits for its line. Or `Damaged`."""
+        key = key_of(record)
+        what = [key.epoch, record.get("place"), record["step"], record["whole"], record["keys"]]
         self._hash.update(json.dumps(what, sort_keys=True, separators=(",", ":")).encode() + b"\n")
         self.batches += 1
         self.size = self.size + 1 if self.epoch == key.epoch else 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from detaug.ledger.header import FORMAT, IDENTITY, WHAT, Record, digest
 from detaug.ledger.lines import Course, Damaged, Key, NotALedger, decoded, key_of, read_lines
-from detaug.ledger.notes import MOST_KEYS
 
 #: Entries of every header, and what they are.
 _KINDS: dict[str, Any] = {"name": str, "detaug": str, "declared": list, "environment": dict}
@@ -49,43 +50,37 @@ def read_header(path: Path) -> Record:
     return found
 
 
-def records(path: Path, damaged: Callable[[int, Damaged], None] | None = None) -> Iterator[tuple[int, Record]]:
-    """(number of the line, from 1, record) of all lines but the header. Lines that are none of a ledger's are told to `damaged`
-    and passed over; without it, the first is a `NotALedger` that says which."""
+def records(path: Path, damaged: Callable[[int, Damaged], None] | None = None) -> Iterator[tuple[int, Key, Record]]:
+    """(number of the line, from 1, where it stands, record) of all lines but the header. Lines that are none of a ledger's are
+    told to `damaged` and passed over; without it, the first is a `NotALedger` that says which."""
     for number, line in enumerate(read_lines(path), 1):
         if number == 1:
             continue
         try:
             record = decoded(line)
-            key_of(record)
+            key = key_of(record)
         except Damaged as error:
             if damaged is None:
                 raise NotALedger(f"line {number} of {path} is damaged: {error}") from None
             damaged(number, error)
-            continue
-        yield number, record
+        else:
+            yield number, key, record
 
 
 def course_before(path: Path, key: Key) -> tuple[Course, int]:
     """Where a ledger stood before that key, so that it can go on from there, and after how many bytes. Errors as `records`."""
-    course, size = Course(read_header(path)), 0
-    for number, line in enumerate(read_lines(path), 1):
-        try:
-            record = decoded(line)
-            if number > 1:
-                at = key_of(record)
-                if at >= key:
-                    break
-                if course.epoch not in (None, at.epoch):
-                    course.end_epoch()
-                if record["kind"] == "batch":
-                    course.add(record, at)
-                elif course.epoch is not None:
-                    course.end_epoch()
-        except Damaged as error:
-            raise NotALedger(f"line {number} of {path} is damaged: {error}") from None
-        size += len(line)
-    return course, size
+    course, lines = Course(read_header(path)), 1
+    for number, at, record in records(path):
+        if at >= key:
+            break
+        if course.epoch not in (None, at.epoch):
+            course.end_epoch()
+        if record["kind"] == "batch":
+            course.add(record)
+        elif course.epoch is not None:
+            course.end_epoch()
+        lines = number
+    return course, sum(map(len, islice(read_lines(path), lines)))
 
 
 class Sum:
@@ -114,25 +109,31 @@ class Sum:
         self.course = Course(self.header)
         self.first: Key | None = None
         self.last: Key | None = None
-        self.keys: dict[str, int] = {}
+        self.keys: Counter[str] = Counter()
         self.by_epoch: dict[int, int] = {}
         self.gaps: list[tuple[int, range]] = []
         self.faults: list[str] = []
         self.taken: list[Record] = []
         self.goes_on = False
-        self._up_to, self._wanted = up_to, frozenset(wanted)
         self._is_broken = False  # a line did not fit: those behind it cannot
         self._due = 0.0  # the place that follows from the last one
         self._wrapped = False  # the epoch has had a place that is padding
+        wanted = frozenset(wanted)
         if digest(self.header["declared"]) != self.header["pipeline"]:
             self._fault("the header's description of the pipeline is not the one of which it has the digest")
-        for number, record in records(path, self._damaged):
+        for number, key, record in records(path, lambda line, error: self._fault(f"line {line} is damaged: {error}")):
             if number % 1000 == 0:
                 advanced(1000)
-            try:
-                self._line(record, number)
-            except Damaged as error:
-                self._damaged(number, error)
+            is_batch = record["kind"] == "batch"
+            if is_batch and self.course.batches == up_to:
+                self.goes_on = True
+                break
+            if not is_batch:
+                self._end_epoch(record, number)
+                continue
+            if self.course.batches in wanted:
+                self.taken.append(record)
+            self._batch(record, key, number)
 
     @property
     def missing(self) -> int:
@@ -151,58 +152,40 @@ class Sum:
         if len(self.faults) < _MOST_FAULTS:
             self.faults.append(text)
 
-    def _damaged(self, number: int, error: Damaged) -> None:
-        self._fault(f"line {number} is damaged: {error}")
-
-    def _line(self, record: Record, number: int) -> None:
-        if record["kind"] not in ("batch", "epoch"):
-            raise Damaged(f"there are no lines of the kind {record['kind']!r}")
-        self.goes_on = self.goes_on or (record["kind"] == "batch" and self.course.batches == self._up_to)
-        if self.goes_on:
-            return
-        if record["kind"] == "batch":
-            self._batch(record, key_of(record), number)
-        else:
-            self._end_epoch(record, number)
-
     def _batch(self, record: Record, key: Key, number: int) -> None:
-        course = self.course
+        course, line = self.course, f"line {number}, {key.text}"
         if course.last is not None and key <= course.last:
-            self._fault(f"line {number}, {key.text}, stands behind {course.last.text}")
+            self._fault(f"{line}, stands behind {course.last.text}")
         if record.get("name") != self.header["name"]:
-            self._fault(f"line {number}, {key.text}, is of {record.get('name')!r}, not of {self.header['name']!r}")
+            self._fault(f"{line}, is of {record.get('name')!r}, not of {self.header['name']!r}")
         if course.epoch not in (None, key.epoch):
             self._fault(f"epoch {course.epoch} has no line that ends it")
             course.end_epoch()
-        begins = course.epoch is None
-        right = course.add(record, key)
-        self._check_place(record, key, number, begins)
+        if course.epoch is None:
+            # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
+            self._due, self._wrapped = (key.place if self.first is None else self.header["rank"]), False
+        right = course.add(record)
+        self._check_place(record, key, line)
         self._check_digest(right, record, f"line {number} ({key.text})")
         self.by_epoch[key.epoch] = course.size
-        if course.batches - 1 in self._wanted:
-            self.taken.append(record)
-        for name, value in record["keys"].items():
-            if value is not None and (name in self.keys or len(self.keys) < MOST_KEYS):
-                self.keys[name] = self.keys.get(name, 0) + 1
+        self.keys.update(name for name, value in record["keys"].items() if value is not None)
         self.first, self.last = self.first or key, key
 
-    def _check_place(self, record: Record, key: Key, number: int, begins: bool) -> None:
-        """That it is this rank's, and of this epoch, which may begin with it; steps that were passed over are gaps."""
-        header, place = self.header, int(key.place)
+    def _check_place(self, record: Record, key: Key, line: str) -> None:
+        """That it is this rank's, and of this epoch; steps that were passed over are gaps."""
+        header, place, step = self.header, int(key.place), record["step"]
         stride, total = int(header["world_size"]), header.get("batches_per_epoch")
-        if begins:
-            # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
-            self._due, self._wrapped = (place if self.first is None else header["rank"]), False
-        padded = place != record["step"]
-        if padded:
-            first = place - record["step"] if total is None else total
-            right = header.get("tail") == "pad" and 0 < first <= place and record["step"] == (place - first) % first
-            padded = right and place - first < stride and not self._wrapped
-        within = 0 <= place < (_MOST_STEPS if total is None or padded else total)
-        if not within or not (padded or place == record["step"]):
-            self._fault(f"line {number}, {key.text}: no epoch has step {record['step']} there")
+        padded = place != step
+        if padded:  # the places behind an epoch's end have the steps of its start, one for each rank
+            first = place - step if total is None else total
+            right = header.get("tail") == "pad" and 0 < first <= place < first + stride and not self._wrapped
+            right = right and step == (place - first) % first
+        else:
+            right = 0 <= place < (_MOST_STEPS if total is None else total)
+        if not right:
+            self._fault(f"{line}: no epoch has step {step} there")
         elif (place - self._due) % stride:
-            self._fault(f"line {number}, {key.text}, is none of rank {header['rank']} of {stride}")
+            self._fault(f"{line}, is none of rank {header['rank']} of {stride}")
         elif place > self._due:
             self.gaps.append((key.epoch, range(int(self._due), place, stride)))
         self._due, self._wrapped = place + stride, padded

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from detaug.ledger.header import BEGINNING, IDENTITY, Record
 from detaug.ledger.lines import Course, Key, NotALedger, encoded, read_lines
-from detaug.ledger.notes import Note, is_mute, without_print
+from detaug.ledger.notes import Note, without_print
 from detaug.ledger.reading import course_before, read_header
 
 try:
@@ -126,8 +126,8 @@ class LedgerWriter:
                 record["place"] = key.place
             record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
             record.update(worker=worker, restarts=restarts)
-            _append(file, {**record, "digest": course.add(record, key)})
-            self._tell_of_what_is_not_told(whole, keys)
+            _append(file, {**record, "digest": course.add(record)})
+            self._tell_of_what_is_not_told(keys)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
@@ -163,32 +163,28 @@ class LedgerWriter:
             if self._put_aside(header):
                 self._file.close()
                 self._file = _locked(self.path)
-            if _has_lines(self.path):
-                self._go_to(self._file, key)
-            else:
+            if not _has_lines(self.path):
                 self._file.truncate(0)
                 _append(self._file, header)
                 self._course = Course(header)
-        elif self._course.last is not None and key <= self._course.last:
-            self._go_to(self._file, key)
+                return self._file, self._course
+        elif self._course.last is None or key > self._course.last:
+            return self._file, self._course
+        # What stands behind this batch's place, or was being written when a process was killed, is cut off.
+        self._course, size = course_before(self.path, key)
+        self._file.truncate(size)
         return self._file, self._course
 
-    def _tell_of_what_is_not_told(self, whole: str | None, keys: Mapping[str, str | None]) -> None:
+    def _tell_of_what_is_not_told(self, keys: Mapping[str, str | None]) -> None:
         unprinted = without_print(keys)
-        if self._told or not (unprinted or is_mute(whole, keys)):
-            return
-        self._told = True
-        logger.warning(
-            "the ledger %s has no fingerprint of %s: it is no array, tensor, number or string, nor a container of these, and has "
-            "no bytes that are the same in every process. What it holds is neither compared nor checked",
-            self.path,
-            f"the batch's {', '.join(map(repr, unprinted))}" if unprinted else "the batch",
-        )
-
-    def _go_to(self, file: FileIO, key: Key) -> None:
-        """Cut off what stands behind a batch's place, or was being written when a process was killed."""
-        self._course, size = course_before(self.path, key)
-        file.truncate(size)
+        if unprinted and not self._told:
+            self._told = True
+            logger.warning(
+                "the ledger %s has no fingerprint of the batch's %s: it is no array, tensor, number or string, nor a container "
+                "of these, and has no bytes that are the same in every process. What it holds is neither compared nor checked",
+                self.path,
+                ", ".join(map(repr, unprinted)),
+            )
 
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""
@@ -203,12 +199,8 @@ class LedgerWriter:
         while (aside := self.path.with_name(f"{name}.{number}{dot}{endings}")).exists():
             number += 1
         os.rename(self.path, aside)
-        logger.warning(
-            "%s was the ledger of another run (other %s), and is %s from now on",
-            self.path,
-            ", ".join(different),
-            aside,
-        )
+        text = "%s was the ledger of another run (other %s), and is %s from now on"
+        logger.warning(text, self.path, ", ".join(different), aside)
         return True
 
     def _stop(self, key: Key, error: Exception) -> None:
@@ -217,12 +209,9 @@ class LedgerWriter:
         self.close()
         if key.place == math.inf:  # all of an epoch's batches are there
             key = Key(key.epoch + 1, 0)
-        logger.warning(
-            "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected",
-            self.path,
-            key.text,
-            error.strerror if isinstance(error, OSError) and error.strerror else error,
-        )
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        text = "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected"
+        logger.warning(text, self.path, key.text, why)
 
 
 def _has_lines(path: Path) -> bool:

@@ -13,17 +13,12 @@ from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
 from detaug.ledger.header import IDENTITY, Record, environment
 from detaug.ledger.lines import key_of
-from detaug.ledger.notes import differing, is_mute, without_print
+from detaug.ledger.notes import differing, without_print
 from detaug.ledger.reading import Sum
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
 _MOST_SAMPLES = 5
-#: What of a machine batches are made by: not its memory, nor the switches and threads that are a training's.
-_CAN_CHANGE_BATCHES = (
-    "blas.0.architecture", "cpu.architecture", "cpu.model", "detaug.", "numpy.", "packages.", "python.", "system.libc",
-    "system.name", "variables",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -107,11 +102,9 @@ class Checked:
         yield Text(f"compared: {', '.join(map(repr, compared)) or 'batches as a whole'}")
         for note in self.notes:
             yield Text(f"note: {note}", "dim")
-        # of what has changed no batch here, only what may change those that were not drawn
-        elsewhere = [each for each in self.elsewhere if not self.ok or each.name.startswith(_CAN_CHANGE_BATCHES)]
-        if elsewhere:
-            yield Text("here and there differ" + ("" if self.ok else " (the most likely cause first)") + ":")
-            yield from header_lines(elsewhere, "in the ledger", "here")
+        if self.elsewhere:
+            yield Text("here and there differ (what most likely changes batches first):")
+            yield from header_lines(self.elsewhere, "in the ledger", "here")
         if not self.ok:
             yield Text("not as the receipt says", "bold red")
             return
@@ -124,7 +117,8 @@ class Checked:
     def as_json(self) -> dict[str, Any]:
         """All of it."""
         chances = [{"wrong": k, "found": chance} for k, chance in self.chances()]
-        return {"ok": self.ok, **asdict(self), "chances": chances}
+        elsewhere = [each._asdict() for each in self.elsewhere]
+        return {"ok": self.ok, **asdict(self), "elsewhere": elsewhere, "chances": chances}
 
 
 def _percent(chance: float) -> str:
@@ -237,14 +231,7 @@ def _compare_checkpoints(found: Checked, checkpoints: Sequence[Path]) -> None:
 def _sample(maker: Remaker, record: Record) -> Sample:
     whole, keys = maker.prints(maker.make(record["epoch"], record["step"]))
     noted = record["keys"]
-    if is_mute(whole, keys) and is_mute(record["whole"], noted):
-        raise CannotRemake(f"epoch {record['epoch']}, step {record['step']} has no bytes that are the same everywhere")
     different = differing(keys, noted)
-    return Sample(
-        record["epoch"],
-        record["step"],
-        whole != record["whole"] or bool(different),
-        different,
-        tuple(name for name, value in keys.items() if value is not None),
-        tuple(without_print(keys, noted)),
-    )
+    compared = tuple(name for name, value in keys.items() if value is not None)
+    differs = bool(different) or whole != record["whole"]
+    return Sample(record["epoch"], record["step"], differs, different, compared, tuple(without_print(keys, noted)))

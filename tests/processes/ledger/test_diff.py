@@ -152,7 +152,3 @@ def test_what_has_no_stable_bytes_is_not_passed_off_as_equal(tmp_path: Path) -> 
     done = diff(*part)
     assert done.exit_code == 0
     assert "not compared, without bytes that are the same everywhere: 'data'\nequal: all 3 batches" in done.output
-    nothing = [run(tmp_path / f"nothing{seed}.jsonl", 3, loader=Boxed("data", "at"), seed=seed) for seed in (1, 2)]
-    done = diff(*nothing)
-    assert done.exit_code == 2
-    assert "there is nothing to compare" in done.output

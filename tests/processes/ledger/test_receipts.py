@@ -321,7 +321,7 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
     ),
     "keys left out": (leave_out, "left_out: [] in the receipt, ['data'] in the ledger", "has no fingerprint of 'data'"),
     "keys said to have no bytes": (mute, "line 2 (epoch 0, step 0) does not follow", "it differs in 'data'"),
-    "no fingerprints at all": (nothing_by_key, "line 2 (epoch 0, step 0) does not follow", "it differs in"),
+    "no fingerprints at all": (nothing_by_key, "line 2 is damaged: the batch has no fingerprint", None),
     "versions edited": (
         lambda found: found[0]["environment"]["packages"].update(numpy="1.0"),
         "'numpy': '1.0'",
@@ -403,15 +403,13 @@ def test_another_machine_is_named_and_no_fault_where_batches_are_equal(kept: Pat
         found[0]["environment"]["cpu"]["model"] = "Another CPU"
         found[0]["environment"]["packages"]["numpy"] = "1.0"
         found[0]["environment"]["shared_memory"]["total"] = 7
-        found[0]["environment"]["threads"]["torch"] = 99
-        found[0]["environment"]["switches"]["torch.backends.cudnn.enabled"] = "a training's own"
 
     ledger = rewritten(kept, tmp_path / "run.jsonl", elsewhere)
     done = check(receipt_of(ledger), ledger, "plain", "--samples", "2")
     assert done.exit_code == 0, done.output
     numpy, cpu = "packages.numpy: 1.0 in the ledger", "cpu.model: Another CPU in the ledger"
     assert -1 < done.output.index(numpy) < done.output.index(cpu), "the most likely cause first"
-    assert not any(each in done.output for each in ("memory.", "threads.", "switches.")), "they change no batch"
+    assert "shared_memory" not in done.output, "it changes from one minute to the next"
 
 
 def test_changed_data_are_named_by_key(kept: Path) -> None:
@@ -488,18 +486,15 @@ def test_a_ledger_without_a_batch_has_no_receipt(kept: Path, tmp_path: Path) -> 
 def test_what_has_no_stable_bytes_is_not_passed_off_as_checked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    part = run(tmp_path / "part.jsonl", 8, loader=pipelines.Boxed("data"))
+    ledger = run(tmp_path / "run.jsonl", 8, loader=pipelines.Boxed("data"))
     assert caplog.text.count("has no fingerprint of the batch's 'data'") == 1
-    done = check(receipt_of(part), part, "boxed")
+    done = check(receipt_of(ledger), ledger, "boxed")
     assert (done.exit_code, "not compared, without bytes that are the same everywhere: 'data'" in done.output) == (
         0,
         True,
     )
+    done = detaug("replay", ledger, f"{PIPELINES}:boxed", "--epoch", 1, "--step", 0)
+    assert (done.exit_code, "as the ledger has it" in done.output) == (0, True), done.output
     nothing = run(tmp_path / "nothing.jsonl", 8, loader=pipelines.Boxed("data", "at"))
-    done = check(receipt_of(nothing), nothing, "all_boxed")
-    assert done.exit_code == 2
-    assert "has no bytes that are the same everywhere" in done.output
-    for name, told in (("boxed", "as the ledger has it"), ("all_boxed", "nothing of it can be compared")):
-        ledger = part if name == "boxed" else nothing
-        done = detaug("replay", ledger, f"{pipelines.__name__}:{name}", "--epoch", 1, "--step", 0)
-        assert (done.exit_code, told in done.output) == (0, True), done.output
+    assert "stopped at epoch 0, step 0: the batch has no fingerprint" in caplog.text
+    assert [each["kind"] for each in lines(nothing)] == ["header"]

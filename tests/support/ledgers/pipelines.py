@@ -51,10 +51,6 @@ def boxed() -> tuple[Any, Any]:
     return Boxed("data"), None
 
 
-def all_boxed() -> tuple[Any, Any]:
-    return Boxed("data", "at"), None
-
-
 def native() -> tuple[Any, Any]:
     return Blobs(), t.Compose(
         [t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5), t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)])]
