@@ -41,9 +41,6 @@ class _Composition(Transform):
         for _, transform, own in self.applied(params):
             transform.apply_in(workspace, own)
 
-    def describe(self, params: Params) -> str:
-        return "\n".join(transform.describe(own) for _, transform, own in self.applied(params))
-
     def stages(self, params: Params) -> list[Stage]:
         return [
             Stage((*place, *stage.place), stage.transform, stage.params)
@@ -130,13 +127,6 @@ class Compose(_Composition):
             return [Stage((), self, params)]  # a subclass that does something else besides
         return super().stages(params)
 
-    def describe(self, params: Params) -> str:
-        lines = [type(self).__name__]
-        for (number,), transform, own in self.applied(params):
-            first, *rest = transform.describe(own).splitlines()
-            lines += [f"{number + 1:4}  {first}", *(f"      {line}" for line in rest)]
-        return "\n".join(lines)
-
 
 class RandomApply(_Composition):
     """A transform that is applied with a probability.
@@ -162,11 +152,6 @@ class RandomApply(_Composition):
 
     def applied(self, params: Params) -> list[Part]:
         return [((), self.transform, params["params"])] if params["apply_transform"] else []
-
-    def describe(self, params: Params) -> str:
-        return (
-            super().describe(params) if params["apply_transform"] else f"{type(self.transform).__name__}: not applied"
-        )
 
 
 class OneOf(_Composition):

@@ -18,9 +18,7 @@ from detaug.transforms.building.workspace import Workspace
 class _LabelTransform(Transform):
     """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
 
-    def apply_in(self, workspace: Workspace, params: Params) -> None:
-        if "segmentation" in workspace:
-            super().apply_in(workspace, params)
+    needs = "segmentation"
 
 
 class RemoveLabel(_LabelTransform):

@@ -35,16 +35,10 @@ CORNERS = many(each_axis(integer(-(2**31))), 2)
 def _check_values(given: Given, value: Any) -> None:
     """As many for each channel as it has rectangles."""
     rectangles, asked = given.params["rectangles"], callable(given.transform.rectangle_value)
-    for_each("rectangles", many(_key_or_number if asked else number()))(given, value)
+    for_each("rectangles", many(KEY if asked else number()))(given, value)
     for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
         if len(own) != len(values):
             raise Refused(ValueError, f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}")
-
-
-def _key_or_number(given: Given, value: Any) -> None:
-    """What a callable gave may also be NaN or infinite, as the voxels are that it was given."""
-    if not isinstance(value, float):
-        KEY(given, value)
 
 
 class BlankRectangle(ImageTransform):
@@ -112,14 +106,10 @@ class BlankRectangle(ImageTransform):
         if not any(map(len, params["rectangles"])):
             return
         image = workspace.writable("image")
-        filled = [list(values) for values in params["values"]]
-        for channel, rectangles, values in zip(image, params["rectangles"], filled, strict=True):
-            for n, corners in enumerate(rectangles):
-                if callable(self.rectangle_value) and isinstance(values[n], int):  # a key; else it was asked already
-                    values[n] = self._asked(channel[within(corners)], int(values[n]))
-                channel[within(corners)] = np.float32(values[n])
-        if callable(self.rectangle_value):
-            workspace.record(params, {**params, "values": filled})
+        for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
+            for corners, value in zip(rectangles, values, strict=True):
+                region = channel[within(corners)]
+                region[...] = self._asked(region, value) if callable(self.rectangle_value) else value
 
     def _asked(self, region: np.ndarray, key: int) -> float:
         function: Any = self.rectangle_value

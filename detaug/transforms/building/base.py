@@ -9,7 +9,7 @@ the first one is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -26,13 +26,11 @@ from detaug.transforms.building.calls import (
     roles_of,
 )
 from detaug.transforms.building.gate import KEY, checked
-from detaug.transforms.building.stages import Inverse, Stage, Step, apply_observed, as_written, shown_params
+from detaug.transforms.building.stages import DEFERRED, Inverse, Stage, Step, apply_observed, arguments_of, described
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 Params = dict[str, Any]
 Shapes = Mapping[str, Any]
-
-_DEFERRED = "deferred_key"
 
 
 class Transform:
@@ -43,9 +41,11 @@ class Transform:
 
     Attributes:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
+        needs: the role without whose array it draws nothing and does nothing; None: it is always applied.
     """
 
     keys: Mapping[str, str | None] = MappingProxyType({})
+    needs: str | None = None
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
@@ -84,7 +84,11 @@ class Transform:
                 has not as many axes as the transform is made for.
         """
         if rng is not None and not isinstance(rng, np.random.Generator):
-            raise TypeError(_how_to_pass(rng))
+            seed = rng if isinstance(rng, int) else "seed"
+            raise TypeError(
+                f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
+                f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
+            )
         if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng)
         generator = rng if rng is not None else generator_of_this_sample(type(self).__name__)
@@ -102,10 +106,11 @@ class Transform:
         Args:
             shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to, by role.
         """
-        for wanted in vars(self).values():
-            if callable(wanted) and draws.asks_for(wanted, "image"):
-                return {_DEFERRED: draws.key(rng)}
-        return _drawn_by(self, rng, shapes, {})
+        if self.needs is not None and shapes.get(self.needs) is None:
+            return {}
+        if any(draws.asks_for(wanted, "image") for wanted in vars(self).values()):
+            return {DEFERRED: draws.key(rng)}
+        return self.draw(rng, shapes, {})
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
         """Apply params to a sample's arrays; the given arrays are unchanged.
@@ -116,28 +121,20 @@ class Transform:
         """
         return _applied(self, arrays, roles_of(arrays, self.keys), lambda _: params)
 
-    def apply_and_record(self, arrays: Mapping[str, Any], params: Params) -> tuple[dict[str, Any], Params]:
-        """`apply`, and the params with what was drawn from the image itself: numbers in place of the keys with which
-        callables that take ``image`` draw. Such params give the same arrays without calling these again."""
-        drawn: dict[int, Params] = {}
-        made = _applied(self, arrays, roles_of(arrays, self.keys), lambda _: params, drawn)
-        return made, _with_drawn(params, drawn)
-
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace.
 
         Raises:
             As `detaug.transforms.building.gate.takes`. ValueError: the result has another shape than `output_shapes` said.
         """
+        if self.needs is not None and self.needs not in workspace:
+            return
         if not isinstance(params, Mapping):
             raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
-        if _DEFERRED in params:
+        if DEFERRED in params:
             # a user's callable wants the image: only now is there one
-            key = checked(self, params, workspace.shapes, {_DEFERRED: KEY})[_DEFERRED]
-            rng = draws.generator_of(key)
-            drawn = _drawn_by(self, rng, workspace.shapes(), {"image": workspace.get("image")})
-            workspace.record(params, drawn)
-            params = drawn
+            key = checked(self, params, workspace.shapes, {DEFERRED: KEY})[DEFERRED]
+            params = self.draw(draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")})
         before = workspace.shapes()
         self.change(workspace, params)
         after = workspace.shapes()
@@ -186,36 +183,25 @@ class Transform:
         compile_ahead(self.kernels)
 
     def describe(self, params: Params) -> str:
-        """What these params do, for people: a line for each transform, and its params."""
-        shown = "drawn from the image when it is there" if _DEFERRED in params else shown_params(params)
-        return f"{type(self).__name__}: {shown}" if shown else type(self).__name__
+        """What these params do, for people: a line for each transform that is applied, with its place and its params."""
+        return described(self.stages(params))
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any, Any]]:
+        return arguments_of(self)
 
     def __repr__(self) -> str:
-        return as_written(self)
+        from rich.pretty import pretty_repr  # which imports what most calls do without
 
-
-def _drawn_by(transform: Transform, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-    try:
-        return transform.draw(rng, shapes, context)
-    except draws.NoNumber as error:
-        function, value = error.args
-        name = next((name for name, wanted in vars(transform).items() if wanted is function), "a callable")
-        raise ValueError(
-            f"{type(transform).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
-        ) from error.__cause__
+        return pretty_repr(self, max_width=100)
 
 
 def _applied(
-    transform: Transform,
-    arrays: Mapping[str, Any],
-    roles: Mapping[str, str],
-    params_for: Callable[[Shapes], Params],
-    drawn: dict[int, Params] | None = None,
+    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Shapes], Params]
 ) -> dict[str, Any]:
     check_dimensions(arrays, roles, transform.spatial_dims())
 
     def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-        workspace = Workspace(sample, drawn)
+        workspace = Workspace(sample)
         apply_observed(transform, workspace, params_for(workspace.shapes()))
         return workspace.result()
 
@@ -235,38 +221,14 @@ def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> N
 
 def check_known(params: Params) -> None:
     """A ValueError where there is a key in place of params, from which they are drawn once there is an image."""
-    if _DEFERRED in params:
-        raise ValueError(
-            "these params are drawn from the image when they are applied: what they do cannot be undone. Pass those that "
-            "apply_and_record gives"
-        )
+    if DEFERRED in params:
+        raise ValueError("these params are drawn from the image when they are applied: what they do cannot be undone")
 
 
 class ImageTransform(Transform):
     """A transform of ``image`` alone; without an image it draws nothing and does nothing."""
 
-    def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
-        return super().sample(rng, shapes) if shapes.get("image") is not None else {}
-
-    def apply_in(self, workspace: Workspace, params: Params) -> None:
-        if "image" in workspace:
-            super().apply_in(workspace, params)
-
-
-def _with_drawn(value: Any, drawn: Mapping[int, Params]) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_drawn(each, drawn) for name, each in drawn.get(id(value), value).items()}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_with_drawn(each, drawn) for each in value)
-    return value
-
-
-def _how_to_pass(rng: Any) -> str:
-    seed = rng if isinstance(rng, int) else "seed"
-    return (
-        f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-        f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
-    )
+    needs = "image"
 
 
 # Their public home: modules in here may be rebuilt.

@@ -11,7 +11,6 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,10 +19,6 @@ from detaug.kernels.scalars import cosine, natural_log
 from detaug.seeding.current import is_making
 
 T = TypeVar("T")
-
-
-class NoNumber(ValueError):
-    """A user's callable gave something else than a finite number: the callable, and what it gave."""
 
 
 # A number, a range (low, high) to draw from evenly, or a callable that gives the number.
@@ -91,10 +86,10 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
 
     Args:
         context: what a callable may ask for by the name of an argument (``image``, ``channel``, ``dim`` ...); ``rng``
-            is there as well. A callable that takes ``**kwargs`` gets all but the image.
+            is there as well.
 
     Raises:
-        NoNumber: a callable gave none, or one that is not finite.
+        ValueError: a callable gave no number, or one that is not finite.
 
     Warns:
         UserWarning: a callable draws from ``numpy.random`` where no augmenter has seeded it.
@@ -105,31 +100,22 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
         low, high = wanted
         return float(low) if low == high else uniform(rng, float(low), float(high))
     offered = {**context, "rng": rng}
-    names, takes_any = _arguments(wanted)
-    if takes_any:
-        names = names | (set(offered) - {"image"})
-    arguments = {name: value for name, value in offered.items() if name in names}
-    if is_making() or (getattr(wanted, "__module__", None) or "").startswith("detaug."):
-        return _finite(wanted, wanted(**arguments))
-    before = _place_in_global_state()
-    value = _finite(wanted, wanted(**arguments))
-    if _place_in_global_state() != before:
+    names = {each.name for each in _parameters(wanted) if each.kind is not each.POSITIONAL_ONLY}
+    before = None if is_making() else _place_in_global_state()
+    value = wanted(**{name: value for name, value in offered.items() if name in names})
+    if before is not None and _place_in_global_state() != before:
         warnings.warn(
             f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds outside of a "
             "DeterministicAugmenter: its values do not follow from rng. Give it an argument called rng, and draw from that: "
             "lambda rng: rng.uniform(0.5, 2)",
             stacklevel=2,
         )
-    return value
-
-
-def _finite(function: Callable[..., Any], value: Any) -> float:
     try:
         number = float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise NoNumber(function, value) from error
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
     if not math.isfinite(number):
-        raise NoNumber(function, value)
+        raise ValueError(f"what a transform draws must be finite numbers, but {wanted!r} gave {value!r}")
     return number
 
 
@@ -140,28 +126,14 @@ def _place_in_global_state() -> tuple[Any, ...]:
 
 def asks_for(wanted: Any, name: str) -> bool:
     """Whether this is a callable with an argument of that name."""
-    return callable(wanted) and name in _arguments(wanted)[0]
+    return callable(wanted) and any(each.name == name for each in _parameters(wanted))
 
 
-def _arguments(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    """The names of its arguments, and whether it takes any others."""
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
-        return _inspected(function)
-    except TypeError:  # not hashable
-        return _inspected.__wrapped__(function)
-
-
-@lru_cache(maxsize=256)  # to look costs as much as a small transform
-def _inspected(function: Callable[..., Any]) -> tuple[set[str], bool]:
-    try:
-        declared = inspect.signature(function).parameters.values()
+        return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return set(), False
-    named = {p.name for p in declared if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return named, any(p.kind is p.VAR_KEYWORD for p in declared)
-
-
-_OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
+        return []
 
 
 @dataclass(frozen=True)
@@ -183,18 +155,13 @@ class ByPosition:
 def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     """A `RandomScalar` whose callable, if it is one, can be asked by name.
 
-    One whose required arguments have names that transforms offer stays as it is. Any other gets what ``names`` say, in
+    One whose required arguments have these names (or ``image``, ``rng``) stays as it is. Any other gets what ``names`` say, in
     that order: batchgeneratorsv2's.
     """
     if not callable(wanted):
         return wanted
-    try:
-        declared = inspect.signature(wanted).parameters.values()
-    except (TypeError, ValueError):  # a builtin without a signature
-        return wanted
-    positional = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    positional = [p for p in _parameters(wanted) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    takes_all = any(p.kind is p.VAR_POSITIONAL for p in declared)
-    if all(p.name in _OFFERED and p.kind is not p.POSITIONAL_ONLY for p in required):
+    if all(p.name in (*names, "image", "rng") and p.kind is not p.POSITIONAL_ONLY for p in required):
         return wanted
-    return ByPosition(wanted, names if takes_all else names[: len(positional)])
+    return ByPosition(wanted, names[: len(positional)])

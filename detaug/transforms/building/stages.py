@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,10 @@ from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 if TYPE_CHECKING:
     from detaug.transforms.building.base import Params, Transform
+
+
+#: The only param of those that are drawn from the image, when it is there: the key of the Generator.
+DEFERRED = "deferred_key"
 
 
 @dataclass(frozen=True)
@@ -58,56 +61,37 @@ def apply_observed(transform: Transform, workspace: Workspace, params: dict[str,
         observer(transform, workspace, params)
 
 
-_WIDTH = 100
 _LONGEST = 12  # what is shown of a list
-_STEP = "    "
 
 
-def as_written(transform: Transform) -> str:
-    """The call that makes the transform, arguments at their defaults left out; on several lines where it has transforms
-    within or is long."""
-    arguments = [f"{name}={_value(value)}" for name, value in _arguments(transform).items()]
-    name = type(transform).__name__
-    on_one_line = f"{name}({', '.join(arguments)})"
-    if len(on_one_line) <= _WIDTH and "\n" not in on_one_line:
-        return on_one_line
-    return f"{name}(\n" + "".join(f"{indent(each, _STEP)},\n" for each in arguments) + ")"
+def arguments_of(transform: Transform) -> Iterator[tuple[str, Any, Any]]:
+    """Each argument that the transform keeps under its name: the name, the value, and the default, for `rich.pretty`."""
+    kept = {**vars(type(transform)), **vars(transform)}
+    for name, parameter in inspect.signature(type(transform)).parameters.items():
+        if name in kept:
+            value = getattr(kept[name], "function", kept[name])  # of a `ByPosition`
+            yield name, _Name(value.__qualname__) if inspect.isfunction(value) else value, parameter.default
+
+
+class _Name(str):
+    """A function's, whose usual text has an address."""
+
+    __repr__ = str.__str__
+
+
+def described(stages: Sequence[Stage]) -> str:
+    """A line for each transform that is applied: its place in the composition, its name and its params."""
+    lines = []
+    for stage in stages:
+        place = ".".join(str(number + 1) for number in stage.place)
+        shown = "drawn from the image when it is there" if DEFERRED in stage.params else shown_params(stage.params)
+        lines.append(f"{place:>4}  " * bool(place) + type(stage.transform).__name__ + f": {shown}" * bool(shown))
+    return "\n".join(lines)
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
     """``name=value, ...`` with six digits and the beginning of long lists."""
     return ", ".join(f"{name}={_short(value)}" for name, value in params.items())
-
-
-def _arguments(transform: Transform) -> dict[str, Any]:
-    """Those that the transform keeps under their names, or its class for all, and that are not at their defaults."""
-    kept = {name: value for name, value in vars(transform).items() if not name.startswith("_")}
-    declared = inspect.signature(type(transform)).parameters
-    if not declared.keys() & kept.keys():
-        return kept
-    of_class = {name: getattr(type(transform), name) for name in declared if hasattr(type(transform), name)}
-    kept = {name: value for name, value in of_class.items() if isinstance(value, (str, int, float))} | kept
-    return {
-        name: kept[name]
-        for name, parameter in declared.items()
-        if name in kept and not _is_default(kept[name], parameter.default)
-    }
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    if value is default or repr(value) == repr(default):
-        return True
-    plain = (bool, int, float, tuple, list)  # (0, 1) is kept as (0.0, 1.0)
-    return isinstance(value, plain) and isinstance(default, plain) and bool(value == default)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list) and any(hasattr(each, "describe") for each in value):
-        return "[\n" + "".join(f"{indent(repr(each), _STEP)},\n" for each in value) + "]"
-    function = getattr(value, "function", value)  # of a `ByPosition`
-    if inspect.isroutine(function):
-        return str(getattr(function, "__qualname__", repr(function)))  # the usual text has an address
-    return repr(value)
 
 
 def _short(value: Any) -> str:

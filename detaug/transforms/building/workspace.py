@@ -28,15 +28,13 @@ class Workspace:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
             such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
             arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
-        drawn: where `record` writes; None for nowhere.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], drawn: dict[int, dict[str, Any]] | None = None) -> None:
-        self._drawn = drawn
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
         self._given = dict(arrays)
         self._arrays: dict[str, Any] = {}
         self._owned: set[str] = set()
@@ -93,11 +91,6 @@ class Workspace:
         self._owned.discard(key)
         if owned:
             self._owned.add(key)
-
-    def record(self, params: dict[str, Any], drawn: dict[str, Any]) -> None:
-        """Note which params were drawn from the arrays where ``params`` have keys (`Transform.apply_and_record`)."""
-        if self._drawn is not None:
-            self._drawn[id(params)] = drawn
 
     def remove(self, key: str) -> None:
         del self._arrays[key]
