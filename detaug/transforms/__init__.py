@@ -15,7 +15,7 @@ from detaug.transforms.coarse import CoarseDropout, CoarseShuffle
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
-from detaug.transforms.cropping import CenterCrop, RandomCrop, crop_array
+from detaug.transforms.cropping import CenterCrop, RandomCrop
 from detaug.transforms.filters import MedianFilter, Sharpening
 from detaug.transforms.foreign import ForeignTransform
 from detaug.transforms.gamma import Gamma
@@ -85,5 +85,4 @@ __all__ = [
     "Spikes",
     "Transform",
     "TransposeAxes",
-    "crop_array",
 ]

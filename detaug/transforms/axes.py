@@ -16,7 +16,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import AXES, Given, Refused, checked, distinct, for_each, integer, many, takes
+from detaug.transforms.building.gate import AXES, Given, Refused, distinct, for_each, integer, many, takes
 from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
@@ -29,23 +29,9 @@ class AxisMap:
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
 
-    def inverse(self) -> AxisMap:
-        """The map that undoes this one."""
-        order = sorted(range(len(self.order)), key=self.order.__getitem__)
-        return AxisMap(tuple(order), tuple(self.flipped[axis] for axis in order))
-
     def shape(self, source: Sequence[int]) -> tuple[int, ...]:
         """The spatial shape of the result."""
         return tuple(source[axis] for axis in self.order)
-
-    def changes(self, source: tuple[int, ...]) -> bool:
-        """Whether any voxel of an array of that spatial shape goes elsewhere."""
-        long = [axis for axis in self.order if source[axis] > 1]
-        return (
-            self.shape(source) != source
-            or long != sorted(long)
-            or any(f and source[axis] > 1 for axis, f in zip(self.order, self.flipped, strict=True))
-        )
 
     def points(self, points: np.ndarray, source: Sequence[int]) -> np.ndarray:
         """Where (N, dims) points of an array of that spatial shape go."""
@@ -65,7 +51,7 @@ class _AxisTransform(Transform):
     def _rearranged(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
-        if not wanted.changes(source):
+        if wanted.order == tuple(range(len(source))) and not any(wanted.flipped):
             return
         move_points(workspace, len(source), lambda points: wanted.points(points, source))
         for key in VOXEL_KEYS:
@@ -76,24 +62,7 @@ class _AxisTransform(Transform):
         source = spatial_shape(shapes)
         return in_space(shapes, self.axis_map(params, len(source)).shape(source))
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        check_known(params)
-        return [Step(_Undone(self), params)]
-
     kernels = (flip_in_place,)
-
-
-class _Undone(_AxisTransform):
-    """The opposite of another one with the same params."""
-
-    def __init__(self, transform: _AxisTransform) -> None:
-        self._transform = transform
-
-    def axis_map(self, params: Params, dims: int) -> AxisMap:
-        return self._transform.axis_map(params, dims).inverse()
-
-    def change(self, workspace: Workspace, params: Params) -> None:
-        self._rearranged(workspace, checked(self._transform, params, workspace.shapes))
 
 
 class Mirror(_AxisTransform):
@@ -121,6 +90,10 @@ class Mirror(_AxisTransform):
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        check_known(params)
+        return [Step(self, params)]
 
 
 class Rot90(_AxisTransform):
@@ -179,6 +152,11 @@ class Rot90(_AxisTransform):
                 each[first], each[second] = each[second], each[first]
         return AxisMap(tuple(order), tuple(flipped))
 
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        check_known(params)
+        back = {"num_rot_per_combination": [-turns for turns in params["num_rot_per_combination"][::-1]]}
+        return [Step(self, {**back, "axis_combinations": params["axis_combinations"][::-1]})]
+
 
 def _check_order(given: Given, value: Any) -> None:
     distinct(many(integer(0, Given.dims), given.dims() + 1))(given, value)
@@ -222,6 +200,11 @@ class TransposeAxes(_AxisTransform):
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
+
+    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+        check_known(params)
+        order = params["axis_order"]
+        return [Step(self, {"axis_order": sorted(range(len(order)), key=order.__getitem__)})]
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:

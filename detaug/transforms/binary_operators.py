@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 
 from detaug.kernels.masks import dilate, packed, unpacked
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
+from detaug.transforms.building.checks import one_of as one_of_texts
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import Given, channel_from_either_end, for_each, many, number, one_of, takes
+from detaug.transforms.building.gate import channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")
-Operator = str | Callable[[torch.Tensor, torch.Tensor], Any]
-
-
-def _check_operator(given: Given, value: Any) -> None:
-    if not callable(value):
-        one_of(*OPERATORS)(given, value)
+#: Runs along the last axis as `detaug.kernels.masks.dilate` takes them: low, high, last, row0 (0 throughout for a plane's), row1.
+Footprint = tuple[np.ndarray, ...]
 
 
 class ApplyRandomBinaryOperator(ImageTransform):
@@ -35,9 +30,8 @@ class ApplyRandomBinaryOperator(ImageTransform):
 
     Args:
         channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot labels.
-        any_of_these: what to choose from: ``dilation``, ``erosion``, ``closing``, ``opening`` (batchgeneratorsv2's
-            functions are understood as these), or callables that take a boolean tensor of the channel and one of the
-            footprint and give the channel's new one.
+        any_of_these: what to choose from: ``dilation``, ``erosion``, ``closing``, ``opening``, or batchgeneratorsv2's
+            functions of these.
         strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
             (`ball`, `disk`). Below 1 it is empty, but for 0, which is one voxel.
         p_per_label: the probability of each channel.
@@ -54,7 +48,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
     def __init__(
         self,
         channel_idx: int | Sequence[int],
-        any_of_these: Sequence[Operator] = OPERATORS,
+        any_of_these: Sequence[str | Callable[..., Any]] = OPERATORS,
         strel_size: RandomScalar = (1, 10),
         p_per_label: float = 1,
     ) -> None:
@@ -74,7 +68,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
 
     @takes(
         apply_to_channels=many(channel_from_either_end),
-        operators=for_each("apply_to_channels", _check_operator),
+        operators=for_each("apply_to_channels", one_of(*OPERATORS)),
         strel_size=for_each("apply_to_channels", number(0, LARGEST_RADIUS)),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -90,55 +84,21 @@ class ApplyRandomBinaryOperator(ImageTransform):
     kernels = (dilate,)
 
 
-def _apply(channel: np.ndarray, others: Sequence[np.ndarray], operator: Operator, size: float) -> None:
+def _apply(channel: np.ndarray, others: Sequence[np.ndarray], operator: str, size: float) -> None:
     before = channel != 0
-    footprint = ball(size) if channel.ndim == 3 else disk(size)
-    if isinstance(operator, str):
-        after = apply_operator(operator, before, footprint)
-    else:
-        result = operator(torch.from_numpy(before), torch.from_numpy(footprint.as_array()))
-        after = np.asarray(result).reshape(channel.shape) != 0
+    after = apply_operator(operator, before, ball(size) if channel.ndim == 3 else disk(size))
     gained = after & ~before
     for other in others:
         other[gained] = 0
     channel[...] = after
 
 
-def _operator(wanted: Any) -> Operator:
-    """A name or a callable; batchgeneratorsv2's own functions by the name of what they do."""
-    if isinstance(wanted, str):
-        if wanted not in OPERATORS:
-            raise ValueError(f"any_of_these must be {', '.join(OPERATORS)} or callables, got {wanted!r}")
-        return wanted
-    if not callable(wanted):
-        raise TypeError(f"any_of_these must be {', '.join(OPERATORS)} or callables, got {wanted!r}")
-    theirs = getattr(wanted, "__module__", "") == "batchgeneratorsv2.transforms.nnunet.random_binary_operator"
-    name = str(getattr(wanted, "__name__", "")).removeprefix("binary_").removesuffix("_torch")
-    operator: Operator = name if theirs and name in OPERATORS else wanted
-    return operator
-
-
-@dataclass(frozen=True)
-class Footprint:
-    """A set of offsets whose rows along the last axis are runs (see `detaug.kernels.masks.dilate`).
-
-    ``shape`` is that of the array that scikit-image would make. ``runs`` are as `dilate` takes them: low, high, last, row0
-    (0 throughout for a plane's) and row1.
-    """
-
-    shape: tuple[int, ...]
-    runs: tuple[np.ndarray, ...]
-
-    def as_array(self) -> np.ndarray:
-        """The footprint as a boolean array of its shape."""
-        result = np.zeros((1,) * (3 - len(self.shape)) + self.shape, dtype=bool)
-        center = [(n - 1) // 2 for n in result.shape]
-        begin, (*runs, row0, row1) = 0, self.runs
-        for low, high, end in zip(*runs, strict=True):
-            for i, j in zip(row0[begin:end], row1[begin:end], strict=True):
-                result[i + center[0], j + center[1], low + center[2] : high + center[2] + 1] = True
-            begin = end
-        return result.reshape(self.shape)
+def _operator(wanted: Any) -> str:
+    """A name, or what batchgeneratorsv2's function of that name does."""
+    name = wanted
+    if getattr(wanted, "__module__", "") == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
+        name = wanted.__name__.removeprefix("binary_").removesuffix("_torch")
+    return one_of_texts("any_of_these", name, OPERATORS)
 
 
 @lru_cache(maxsize=256)
@@ -176,7 +136,7 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
     ends = np.cumsum([len(rows[run]) for run in runs], dtype=np.int64)
     places = np.array([place for run in runs for place in rows[run]], dtype=np.int64).reshape(-1, 2)
     bounds = np.array(runs, dtype=np.int64).reshape(-1, 2)
-    return Footprint((count,) * dims, tuple(np.ascontiguousarray(a) for a in (*bounds.T, ends, *places.T)))
+    return tuple(np.ascontiguousarray(a) for a in (*bounds.T, ends, *places.T))
 
 
 def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndarray:
@@ -188,6 +148,6 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
         eroded = step == "erosion"
         bits = packed((mask ^ eroded).reshape((1,) * (3 - mask.ndim) + mask.shape))
         result = np.empty_like(bits)
-        dilate(bits, *footprint.runs, np.empty_like(bits), result)
+        dilate(bits, *footprint, np.empty_like(bits), result)
         mask = unpacked(result, mask.shape[-1]).reshape(mask.shape) ^ eroded
     return mask

@@ -50,8 +50,7 @@ class MoveSegAsOneHotToData(Transform):
                 added[...] = labels[channel] == label
             workspace.put("image", result)
         if self.remove_channel_from_source:
-            rest, owned = _taken(workspace, "segmentation", [c for c in range(len(labels)) if c != channel])
-            workspace.put("segmentation", rest, owned=owned)
+            workspace.put("segmentation", np.delete(labels, channel, axis=0))
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         count, *space = shapes["image"]
@@ -91,12 +90,11 @@ class MoveChannels(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.source_key not in workspace:
             raise ValueError(f"the sample has no {self.source_key} to move channels from: it has {workspace.keys()}")
-        every = range(len(workspace[self.source_key]))
-        wanted = set(channels("channel_ids", self.channel_ids, len(every)))
+        source = workspace[self.source_key]
+        wanted = sorted(set(channels("channel_ids", self.channel_ids, len(source))))
         if not wanted:
             return
-        moved, moved_is_owned = _taken(workspace, self.source_key, sorted(wanted))
-        rest, rest_is_owned = _taken(workspace, self.source_key, [c for c in every if c not in wanted])
+        moved = source[wanted]
         if self.target_key in workspace:
             target = workspace[self.target_key]
             if target.shape[1:] != moved.shape[1:]:
@@ -104,16 +102,13 @@ class MoveChannels(Transform):
                     f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            result = np.empty((len(target) + len(moved), *target.shape[1:]), dtype=self._dtype(target, moved))
-            result[: len(target)] = target
-            result[len(target) :] = moved
-            workspace.put(self.target_key, result)
+            workspace.put(self.target_key, np.concatenate((target, moved), dtype=self._dtype(target, moved)))
         elif self.target_key in IMAGE_KEYS and moved.dtype.kind != "f":
             workspace.put(self.target_key, moved.astype(np.float32))
         else:
-            workspace.put(self.target_key, moved, owned=moved_is_owned)
-        if len(rest):
-            workspace.put(self.source_key, rest, owned=rest_is_owned)
+            workspace.put(self.target_key, moved)
+        if len(wanted) < len(source):
+            workspace.put(self.source_key, np.delete(source, wanted, axis=0))
         else:
             workspace.remove(self.source_key)
 
@@ -130,11 +125,3 @@ class MoveChannels(Transform):
         floating = [a.dtype for a in (target, moved) if a.dtype.kind == "f"]
         # like torch, NumPy would make float64 of int32 and float32
         return floating[0] if len(floating) == 1 else np.promote_types(target.dtype, moved.dtype)
-
-
-def _taken(workspace: Workspace, key: str, wanted: list[int]) -> tuple[np.ndarray, bool]:
-    """Some channels of an array, and whether they may be written into; consecutive ones are a view."""
-    array = workspace[key]
-    if wanted and wanted[-1] - wanted[0] == len(wanted) - 1:
-        return array[wanted[0] : wanted[-1] + 1], workspace.owns(key)
-    return array[wanted], True

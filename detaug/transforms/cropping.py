@@ -18,53 +18,6 @@ from detaug.transforms.geometry.points import in_space, move_points, original_sp
 PAD_MODES = ("constant", "reflect", "replicate")
 
 
-def crop_array(
-    array: np.ndarray, center: Sequence[int], size: Sequence[int], pad_mode: str = "constant", value: float = 0
-) -> tuple[np.ndarray, bool]:
-    """The voxels ``center - size // 2`` (included) to ``center - size // 2 + size`` of every channel.
-
-    Args:
-        array: (C, X, Y) or (C, X, Y, Z), of any dtype.
-        center: integers, in voxels; may be anywhere, also outside the array.
-        size: voxels along each axis.
-        pad_mode: what there is outside the array. ``constant``: the value; ``replicate``: the nearest voxel of the
-            border; ``reflect``: the array mirrored at the centres of its border voxels, again and again.
-        value: for ``constant``.
-
-    Returns:
-        The crop, always of that size, and whether it is a view of the array (it is where nothing is padded).
-
-    Raises:
-        ValueError: center or size of a wrong length, a pad mode that there is not.
-    """
-    wanted, centers = spatial_size("size", size), [int(c) for c in center]
-    if any(isinstance(c, bool) or int(c) != c for c in center):
-        raise TypeError(f"center must be integers, got {tuple(center)}")
-    one_of("pad_mode", pad_mode, PAD_MODES)
-    space = array.shape[1:]
-    if not len(space) == len(wanted) == len(centers):
-        raise ValueError(
-            f"center and size must have one number per spatial axis, got {tuple(center)} and {tuple(size)} for an "
-            f"array of shape {array.shape}"
-        )
-    starts = [c - n // 2 for c, n in zip(centers, wanted, strict=True)]
-    # what the crop and the array have in common, in coordinates of the array
-    lows = [max(0, start) for start in starts]
-    highs = [max(low, min(n, s + w)) for low, n, s, w in zip(lows, space, starts, wanted, strict=True)]
-    common = array[(slice(None), *(slice(low, high) for low, high in zip(lows, highs, strict=True)))]
-    if common.shape[1:] == wanted:
-        return common, True
-    inside = [(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
-    if pad_mode == "constant":
-        padded = np.empty((len(array), *wanted), array.dtype)
-        padded[...] = representable("the padding value", value, array.dtype)
-        padded[(slice(None), *(slice(begin, end) for begin, end in inside))] = common
-        return padded, False
-    for axis, (start, width, length) in enumerate(zip(starts, wanted, space, strict=True), start=1):
-        array = array.take(_extended(start, width, length, pad_mode), axis)
-    return array, False
-
-
 def crop_sample(
     workspace: Workspace,
     center: Sequence[int],
@@ -72,7 +25,8 @@ def crop_sample(
     image: tuple[str, float],
     labels: tuple[str, float],
 ) -> None:
-    """Crop all that a workspace holds, and move its points. ``image`` and ``labels`` are pad modes and values."""
+    """Crop all that a workspace holds to `size` voxels from ``center - size // 2`` on, and move its points. ``image`` and
+    ``labels`` are pad modes and values."""
     space = spatial_shape(workspace.shapes())
     starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
     if size == space and not any(starts):
@@ -85,12 +39,33 @@ def crop_sample(
     for key in VOXEL_KEYS:
         if key in workspace:
             pad_mode, value = labels if key == "segmentation" else image
-            volume, middle = workspace.lazy(key), center
+            volume, here = workspace.lazy(key), starts
             if volume is not None and pad_mode != "reflect":
                 workspace.put(key, volume.read(lows, highs))
-                middle = [c - low for c, low in zip(center, lows, strict=True)]
-            array, is_view = crop_array(workspace[key], middle, size, pad_mode, value)
-            workspace.put(key, array, owned=not is_view or workspace.owns(key))
+                here = [start - low for start, low in zip(starts, lows, strict=True)]
+            whole = workspace[key]
+            crop = _cropped(whole, here, size, pad_mode, value)
+            workspace.put(key, crop, owned=workspace.owns(key) or not np.may_share_memory(crop, whole))
+
+
+def _cropped(
+    array: np.ndarray, starts: Sequence[int], size: tuple[int, ...], pad_mode: str, value: float
+) -> np.ndarray:
+    """Those voxels of every channel; a view where nothing is padded."""
+    # what the crop and the array have in common, in coordinates of the array
+    lows = [max(0, start) for start in starts]
+    highs = [max(low, min(n, s + w)) for low, n, s, w in zip(lows, array.shape[1:], starts, size, strict=True)]
+    common = array[(slice(None), *map(slice, lows, highs))]
+    if common.shape[1:] == size:
+        return common
+    if pad_mode == "constant":
+        padded = np.full((len(array), *size), value, array.dtype)
+        inside = [slice(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
+        padded[(slice(None), *inside)] = common
+        return padded
+    for axis, (start, width) in enumerate(zip(starts, size, strict=True), start=1):
+        array = array.take(_extended(start, width, array.shape[axis], pad_mode), axis)
+    return array
 
 
 def check_padding(workspace: Workspace, value: float) -> None:
@@ -147,7 +122,8 @@ class CenterCrop(_Crop):
 
     Args:
         crop_size: voxels along each axis.
-        pad_mode: ``constant``, ``reflect`` or ``replicate``; see `crop_array`.
+        pad_mode: what there is outside the array. ``constant``: the value; ``replicate``: the nearest voxel of the
+            border; ``reflect``: the array mirrored at the centres of its border voxels, again and again.
         padding_value_image, padding_value_seg: for ``constant``.
 
     Params: ``{"center": [voxels]}``.

@@ -50,7 +50,6 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.Rot90((3, 1)), "low <= high"),
     (lambda: t.CenterCrop((3, 3), pad_mode="reflection"), "pad_mode"),
     (lambda: t.CenterCrop((3, 0)), "positive"),
-    (lambda: t.crop_array(np.zeros((1, 4, 4)), (1, 2, 3), (3, 3, 3)), "per spatial axis"),
     (lambda: t.ApplyRandomBinaryOperator([0], ("dilate",)), "'dilate'"),
     (lambda: t.ApplyRandomBinaryOperator([0], ()), "at least one"),
     (lambda: t.ApplyRandomBinaryOperator([0], strel_size=-1), "strel_size"),
@@ -115,7 +114,6 @@ KINDS: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.BGContrast(1.0), "callable"),  # type: ignore[arg-type]
     *((lambda bad=bad: t.MedianFilter(bad), "filter_size") for bad in (1.5, "3", True)),
     (lambda: t.Rot90(1, num_rot_per_combination=(0.5,)), "integers"),  # type: ignore[arg-type]
-    (lambda: t.crop_array(np.zeros((1, 4, 4)), (1.5, 2), (3, 3)), "integers"),  # type: ignore[arg-type]
     (lambda: t.BiasField(order=2.5), "order"),  # type: ignore[arg-type]
     (lambda: t.BlankRectangle(2.5, 0, 1), "rectangle_size"),  # type: ignore[arg-type]
     (lambda: t.ChannelMisalignment(shift_zyx=(0.5, 0, 0), rad_or_deg="deg"), "whole voxels"),  # type: ignore[arg-type]
@@ -181,12 +179,6 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
         {"image": PLANES[:3], "segmentation": None, "nchannels_img": 2},
         ValueError,
         "must stay as many",
-    ),
-    (
-        t.Convert2DTo3D(),
-        {"image": PLANES, "segmentation": None, "nchannels_img": 2, "keypoints": np.zeros((2, 2))},
-        ValueError,
-        "no row may be lost",
     ),
 ]
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms.axes import Mirror
 from detaug.transforms.compose import Compose
 from detaug.transforms.planes import Convert2DTo3D, Convert3DTo2D
 
@@ -39,23 +38,15 @@ def test_there_and_back_copies_nothing():
         assert np.shares_memory(result[key], value)
 
 
-def test_points_go_with_their_plane_and_keep_their_first_coordinate():
-    image = np.zeros((1, 5, 6, 7), np.float32)
-    image[0, 1, 2, 3] = 1
-    there_and_back = Compose([Convert3DTo2D(), Mirror((0, 1)), Convert2DTo3D()])
-    params = {"transforms": [{}, {"axes": [0, 1]}, {"nchannels_img": 1}]}
-    keypoints, boxes = np.array([[1, 2, 3]]), np.array([[0.5, 1.5, 2.5, 1.5, 2.5, 3.5]])
-    result = there_and_back.apply({"image": image, "keypoints": keypoints, "bbox": boxes}, params)
-    voxel = np.argwhere(result["image"][0])
-    np.testing.assert_array_equal(result["keypoints"], voxel)
-    np.testing.assert_array_equal(result["bbox"], np.concatenate((voxel - 0.5, voxel + 0.5), axis=1))
-    assert set(result) == {"image", "keypoints", "bbox"}
+@pytest.mark.parametrize("key", ["keypoints", "bbox"])
+def test_points_have_no_place_in_a_stack_of_planes(key):
+    with pytest.raises(ValueError, match=f"sample with {key}"):
+        Convert3DTo2D()(**sample(), **{key: np.zeros((1, 3 if key == "keypoints" else 6))}, rng=RNG)
 
 
 def test_shapes_are_told_ahead():
-    shapes = {"image": (2, 4, 5, 6), "keypoints": (3, 3), "bbox": (2, 6)}
+    shapes = {"image": (2, 4, 5, 6), "segmentation": (1, 4, 5, 6)}
     flat = Convert3DTo2D().output_shapes(shapes, {})
-    arrays = {"image": np.zeros((2, 4, 5, 6), np.float32), "keypoints": np.zeros((3, 3)), "bbox": np.zeros((2, 6))}
-    result = Convert3DTo2D()(**arrays, rng=RNG)
+    result = Convert3DTo2D()(**{key: np.zeros(shape, np.float32) for key, shape in shapes.items()}, rng=RNG)
     assert flat == {key: getattr(value, "shape", value) for key, value in result.items()}
     assert Convert2DTo3D().output_shapes(flat, Convert2DTo3D().sample(RNG, flat)) == shapes
