@@ -13,92 +13,76 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.transforms.building import gate
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import LARGEST_EXPONENT
+from detaug.transforms.building.gate import Check, Given, Refused, as_plain
 
 #: The unsigned integers of as many bytes, for what is done with bits alone.
 UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
+_NOTHING = Given(None, {}, dict)
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
+
+
+def argument(name: str, value: Any, check: Check) -> Any:
+    """A value of a constructor's argument that a check of params takes, in Python's own numbers and lists."""
+    plain = as_plain(value)
+    try:
+        check(_NOTHING, plain)
+    except Refused as refused:
+        raise refused.kind(f"{name}{refused.path} {refused}") from None
+    return plain
 
 
 def probability(name: str, value: float) -> float:
     """A number from 0 to 1."""
-    number = finite(name, value)
-    if not 0.0 <= number <= 1.0:
-        raise ValueError(f"{name} must be a probability, 0 to 1, got {value!r}")
-    return number
+    return float(argument(name, value, gate.number(0, 1)))
 
 
 def finite(name: str, value: Any) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {value!r} of type {type(value).__name__}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return float(value)
+    return float(argument(name, value, gate.number()))
 
 
-def integer(name: str, value: Any, minimum: int, maximum: int | None = None) -> int:
+def integer(name: str, value: Any, minimum: int, maximum: int = gate.LARGEST_INTEGER) -> int:
     """An integer from minimum to maximum."""
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be an integer, got {value!r} of type {type(value).__name__}")
-    if value < minimum or (maximum is not None and value > maximum):
-        allowed = f"at least {minimum}" if maximum is None else f"{minimum} to {maximum}"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
-    return int(value)
-
-
-def random_scalar(
-    name: str, wanted: Any, *, minimum: float = -math.inf, above: float = -math.inf, maximum: float = math.inf
-) -> RandomScalar:
-    """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater than ``above``."""
-    if callable(wanted):
-        return wanted  # type: ignore[no-any-return]
-    if isinstance(wanted, (tuple, list, np.ndarray)):
-        if len(wanted) != 2:
-            raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
-        low, high = (_in_range(name, end, minimum, above, maximum) for end in wanted)
-        if low > high:
-            raise ValueError(f"{name} as a range must be (low, high) with low <= high, got {wanted!r}")
-        return low, high
-    return _in_range(name, wanted, minimum, above, maximum)
-
-
-def _in_range(name: str, value: Any, minimum: float, above: float, maximum: float) -> float:
-    number = finite(name, value)
-    if number < minimum:
-        raise ValueError(f"{name} must not be less than {minimum:g}, got {value!r}")
-    if number <= above:
-        raise ValueError(f"{name} must be greater than {above:g}, got {value!r}")
-    if number > maximum:
-        raise ValueError(f"{name} must be at most {maximum:g}, got {value!r}")
-    return number
-
-
-def exponents(name: str, wanted: Any) -> RandomScalar:
-    """An exponent, a range of exponents or a callable: above 0, and at most 64. A callable's values are checked as params."""
-    return random_scalar(name, wanted, above=0, maximum=LARGEST_EXPONENT)
+    return int(argument(name, value, gate.integer(minimum, maximum)))
 
 
 def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
     """One of some texts."""
-    if value not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
-    return value
+    return str(argument(name, value, gate.one_of(*allowed)))
+
+
+def random_scalar(
+    name: str, wanted: Any, *, minimum: float = -gate.LARGEST, above: float | None = None, maximum: float = gate.LARGEST
+) -> RandomScalar:
+    """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater than ``above``."""
+    if callable(wanted):
+        return wanted  # type: ignore[no-any-return]
+    check = gate.number(minimum, maximum, above=above)
+    if not isinstance(wanted, (tuple, list, np.ndarray)):
+        return float(argument(name, wanted, check))
+    low, high = argument(name, wanted, gate.many(check, 2))
+    return float(low), float(_not_below(name, low, high))
+
+
+def exponents(name: str, wanted: Any) -> RandomScalar:
+    """An exponent, a range of exponents or a callable: above 0, and at most 64. A callable's values are checked as params."""
+    return random_scalar(name, wanted, above=0, maximum=gate.LARGEST_EXPONENT)
 
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
     """(low, high) of an integer or of a range of integers."""
-    ends = tuple(wanted) if isinstance(wanted, (tuple, list)) else (wanted, wanted)
-    if len(ends) != 2:
-        raise ValueError(f"{name} as a range must be (low, high), got {wanted!r}")
-    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in ends):
-        raise TypeError(f"{name} must be integers, got {wanted!r}")
-    low, high = (int(n) for n in ends)
-    if low < minimum or low > high:
-        raise ValueError(f"{name} must be at least {minimum}, and low <= high, got {wanted!r}")
-    return low, high
+    ends = wanted if isinstance(wanted, (tuple, list)) else (wanted, wanted)
+    low, high = argument(name, ends, gate.many(gate.integer(minimum), 2))
+    return low, _not_below(name, low, high)
+
+
+def _not_below(name: str, low: Any, high: Any) -> Any:
+    if low > high:
+        raise ValueError(f"{name} as a range must be (low, high) with low <= high, got {(low, high)}")
+    return high
 
 
 def radians(name: str, wanted: RandomScalar) -> RandomScalar:
@@ -114,30 +98,16 @@ def radians(name: str, wanted: RandomScalar) -> RandomScalar:
 
 def spatial_size(name: str, size: Any) -> tuple[int, ...]:
     """Two or three positive integers."""
-    try:
-        numbers = tuple(size)
-    except TypeError:
-        raise TypeError(f"{name} must be two or three integers, got {size!r}") from None
+    numbers = argument(name, size, gate.many(gate.whole_number(1, gate.LARGEST_INTEGER)))
     if len(numbers) not in (2, 3):
         raise ValueError(f"{name} must have two or three elements, got {size!r}")
-    if any(isinstance(n, bool) or int(n) != n for n in numbers):
-        raise TypeError(f"{name} must be integers, got {size!r}")
-    if any(n < 1 for n in numbers):
-        raise ValueError(f"{name} must be positive, got {size!r}")
     return tuple(int(n) for n in numbers)
 
 
-def axes(name: str, wanted: Any, dims: int | None = None) -> tuple[int, ...]:
-    """Spatial axes, 0 to 2 (or to dims - 1), each once, in the order given (sorted if a set)."""
-    numbers = tuple(sorted(wanted) if isinstance(wanted, (set, frozenset)) else wanted)
-    limit = 3 if dims is None else dims
-    if any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) for n in numbers):
-        raise TypeError(f"{name} must be integers, got {wanted!r}")
-    if any(not 0 <= n < limit for n in numbers):
-        raise ValueError(f"{name} must be spatial axes, 0 to {limit - 1}, got {wanted!r}")
-    if len(set(numbers)) != len(numbers):
-        raise ValueError(f"{name} must not name an axis twice, got {wanted!r}")
-    return tuple(int(n) for n in numbers)
+def axes(name: str, wanted: Any, dims: int = 3) -> tuple[int, ...]:
+    """Spatial axes, 0 to dims - 1, each once, in the order given (sorted if a set)."""
+    given = sorted(wanted) if isinstance(wanted, (set, frozenset)) else list(wanted)
+    return tuple(argument(name, given, gate.distinct(gate.many(gate.integer(0, dims - 1, "a spatial axis")))))
 
 
 def as_list(wanted: Any) -> list[Any]:

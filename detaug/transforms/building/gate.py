@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-_LARGEST = 3e38  # a float32 holds it
-_LARGEST_INTEGER = 2**31 - 1
+LARGEST = 3e38  # a float32 holds it
+LARGEST_INTEGER = 2**31 - 1
 #: Voxels: filters that are wider need more memory and time than there is.
 LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
@@ -103,7 +103,7 @@ def checked(
         _check_fields(checks, Given(transform, params, shapes), params, alone)
         return params
     except Refused:
-        params = _as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
+        params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
     try:
         _check_fields(checks, Given(transform, params, shapes), params, alone)
         return params
@@ -114,12 +114,12 @@ def checked(
         raise refused.kind(text) from None
 
 
-def _as_plain(value: Any) -> Any:
+def as_plain(value: Any) -> Any:
     """The same in Python's own numbers and lists."""
     if isinstance(value, Mapping):
-        return {name: _as_plain(each) for name, each in value.items()}
+        return {name: as_plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
-        return [_as_plain(each) for each in value]
+        return [as_plain(each) for each in value]
     for kind, wanted in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
         if isinstance(value, kind):
             return wanted(value)
@@ -161,12 +161,12 @@ def anything(_: Given, value: Any) -> None:
     """What is checked elsewhere."""
 
 
-def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | None = None) -> Check:
+def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | None = None) -> Check:
     """A number from least (or above another) to most, both included; always finite."""
     allowed = f"be a number from {least:g} to {most:g}"
     if above is not None:
         least, allowed = math.nextafter(above, math.inf), f"be greater than {above:g} and at most {most:g}"
-    elif (least, most) == (-_LARGEST, _LARGEST):
+    elif (least, most) == (-LARGEST, LARGEST):
         allowed = "be a finite number"
 
     def check(_: Given, value: Any) -> None:
@@ -178,15 +178,17 @@ def number(least: float = -_LARGEST, most: float = _LARGEST, *, above: float | N
     return check
 
 
-def integer(least: int = 0, most: Length = _LARGEST_INTEGER, kind: str = "an integer") -> Check:
+def integer(
+    least: Length = 0, most: Length = LARGEST_INTEGER, kind: str = "an integer", error: type[Exception] = ValueError
+) -> Check:
     """An integer from least to most, both included."""
 
     def check(given: Given, value: Any) -> None:
-        highest = most(given) if callable(most) else most
+        lowest, highest = (end(given) if callable(end) else end for end in (least, most))
         if type(value) is not int:
-            raise _wrong(TypeError, f"be {kind} from {least} to {highest}", value)
-        if not least <= value <= highest:
-            raise _wrong(ValueError, f"be {kind} from {least} to {highest}", value)
+            raise _wrong(TypeError, f"be {kind} from {lowest} to {highest}", value)
+        if not lowest <= value <= highest:
+            raise _wrong(error, f"be {kind} from {lowest} to {highest}", value)
 
     return check
 
@@ -305,22 +307,6 @@ def _where(check: Check, holds: Callable[[Any], bool], allowed: str) -> Check:
     return check_all
 
 
-def channel(given: Given, value: Any, least: int = 0) -> None:
-    """A channel of the image."""
-    count = given.shape()[0]
-    if type(value) is not int:
-        raise _wrong(TypeError, f"be a channel, {least} to {count - 1}", value)
-    if not least <= value < count:
-        raise Refused(
-            IndexError, f"names channel {value}, but the image has {count} channel(s): {least} to {count - 1}"
-        )
-
-
-def channel_from_either_end(given: Given, value: Any) -> None:
-    """A channel of the image; -1 is the last one."""
-    channel(given, value, -given.shape()[0])
-
-
 def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
     shown = reprlib.repr(value)
     return Refused(
@@ -330,6 +316,12 @@ def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
 
 #: A spatial axis.
 axis = integer(0, lambda given: given.dims() - 1, "a spatial axis")
+#: A channel of the image.
+channel = integer(0, lambda given: given.shape()[0] - 1, "a channel", IndexError)
+#: The same; -1 is the last one.
+channel_from_either_end = integer(
+    lambda given: -given.shape()[0], lambda given: given.shape()[0] - 1, "a channel", IndexError
+)
 #: Channels of the image, each once.
 CHANNELS = distinct(many(channel))
 #: Spatial axes, each once.

@@ -85,14 +85,14 @@ def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
 
 @pytest.mark.parametrize("gamma", [64.5, (0.5, 65), 0, -1, (0, 1), float("nan")])
 def test_exponents_are_above_0_and_at_most_64(gamma: Any) -> None:
-    with pytest.raises(ValueError, match=r"gamma must be (greater than 0|at most 64|finite)"):
+    with pytest.raises(ValueError, match=r"gamma.* must be greater than 0 and at most 64"):
         t.Gamma(gamma, 0, False, 1, 0)
-    with pytest.raises(ValueError, match=r"gamma must be (greater than 0|at most 64|finite)"):
+    with pytest.raises(ValueError, match=r"gamma.* must be greater than 0 and at most 64"):
         t.LocalGamma(5.0, gamma=gamma)
     if not isinstance(gamma, tuple):
         image = sample(1, SHAPE)["image"]
         for transform in (t.Gamma(lambda: gamma, 0, False, 1, 0), t.LocalGamma(5.0, (0, 1), lambda: gamma)):
-            with pytest.raises(ValueError, match=r"must be (greater than 0|at most 64|finite)"):
+            with pytest.raises(ValueError, match=r"must be (greater than 0 and at most 64|finite)"):
                 transform(image=image, rng=rng())
 
 
@@ -126,7 +126,7 @@ NAMED = [
 def test_a_channel_that_there_is_not_is_an_error(name: str, channel: int) -> None:
     transform, given = EVERY[name](3), sample(1, SHAPE)
     params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
-    with pytest.raises(IndexError, match=rf"channel {channel}\b.*2 channel"):
+    with pytest.raises(IndexError, match=rf"a channel from 0 to 1, got {channel}\b|names channel {channel}\b"):
         transform.apply(given, _with_channel(params, channel))
 
 
