@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_020,
     "sources": 1_345,
     "training": 1_970,
-    "transforms": 6_930,
+    "transforms": 6_645,
     "transport": 1_140,
     "verification": 1_520,
     "watching": 315,
