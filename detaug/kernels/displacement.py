@@ -88,18 +88,6 @@ def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, 
             out[j, k] *= scale
 
 
-@kernel("float64(float32[:, :, ::1], float64[::1], float64[::1], float64[::1])")
-def evaluate_point(coefficients: Any, at_x: Any, at_y: Any, at_z: Any) -> Any:
-    """The field at one point, given the values of the basis functions of each axis there."""
-    total = 0.0
-    for f in range(at_x.shape[0]):
-        for m in range(at_y.shape[0]):
-            share = at_x[f] * at_y[m]
-            for n in range(at_z.shape[0]):
-                total += share * at_z[n] * np.float64(coefficients[f, m, n])
-    return total
-
-
 @inlined
 def _wrap_lines(lines: Any, length: Any, radius: Any, n: Any) -> None:
     """Lines ``radius ... radius + length`` of n voxels each, continued periodically on both sides."""

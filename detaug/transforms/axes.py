@@ -14,7 +14,7 @@ import numpy as np
 from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Transform, check_known
-from detaug.transforms.building.checks import UNSIGNED, axes, random_scalar
+from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, Given, Refused, distinct, for_each, integer, many, takes
 from detaug.transforms.building.stages import Step
@@ -118,12 +118,9 @@ class Rot90(_AxisTransform):
         allowed_axes: Collection[int] = frozenset({0, 1, 2}),
     ) -> None:
         self.num_axis_combinations = random_scalar("num_axis_combinations", num_axis_combinations, minimum=0)
-        self.num_rot_per_combination = tuple(num_rot_per_combination)
+        turns = argument("num_rot_per_combination", num_rot_per_combination, many(integer(-(2**31)), least=1))
+        self.num_rot_per_combination = tuple(turns)
         self.allowed_axes = axes("allowed_axes", allowed_axes)
-        if not self.num_rot_per_combination:
-            raise ValueError("num_rot_per_combination must have at least one number of quarter turns to choose from")
-        if any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) for k in self.num_rot_per_combination):
-            raise TypeError(f"num_rot_per_combination must be integers, got {num_rot_per_combination!r}")
         if len(self.allowed_axes) < 2:
             raise ValueError(f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}")
 

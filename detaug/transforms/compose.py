@@ -16,9 +16,6 @@ from detaug.transforms.building.gate import anything, flag, integer, many, neede
 from detaug.transforms.building.stages import Stage, Step
 from detaug.transforms.building.workspace import Workspace
 
-#: Where a part stands in its composition, the part, and its params.
-Part = tuple[tuple[int, ...], Transform, Params]
-
 
 class _Composition(Transform):
     """A transform made of transforms, which look after themselves."""
@@ -27,7 +24,7 @@ class _Composition(Transform):
         """All transforms that it may apply."""
         raise NotImplementedError
 
-    def applied(self, params: Params) -> list[Part]:
+    def applied(self, params: Params) -> list[Stage]:
         """Those that these params apply, in order."""
         raise NotImplementedError
 
@@ -38,26 +35,26 @@ class _Composition(Transform):
         self.change(workspace, params)
 
     def _apply_parts(self, workspace: Workspace, params: Params) -> None:
-        for _, transform, own in self.applied(params):
-            transform.apply_in(workspace, own)
+        for part in self.applied(params):
+            part.transform.apply_in(workspace, part.params)
 
     def stages(self, params: Params) -> list[Stage]:
         return [
-            Stage((*place, *stage.place), stage.transform, stage.params)
-            for place, transform, own in self.applied(params)
-            for stage in transform.stages(own)
+            Stage((*part.place, *stage.place), stage.transform, stage.params)
+            for part in self.applied(params)
+            for stage in part.transform.stages(part.params)
         ]
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        for _, transform, own in self.applied(params):
-            shapes = transform.output_shapes(shapes, own)
+        for part in self.applied(params):
+            shapes = part.transform.output_shapes(shapes, part.params)
         return dict(shapes)
 
     def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
         steps: list[Step] = []
-        for _, transform, own in self.applied(params):
-            steps = [*transform.undo(own, shapes), *steps]
-            shapes = None if shapes is None else transform.output_shapes(shapes, own)
+        for part in self.applied(params):
+            steps = [*part.transform.undo(part.params, shapes), *steps]
+            shapes = None if shapes is None else part.transform.output_shapes(shapes, part.params)
         return steps
 
     def spatial_dims(self) -> int | None:
@@ -102,9 +99,9 @@ class Compose(_Composition):
     def parts(self) -> list[Transform]:
         return checked_transforms(self.transforms)  # something else may have been put there later
 
-    def applied(self, params: Params) -> list[Part]:
+    def applied(self, params: Params) -> list[Stage]:
         pairs = zip(self.transforms, params["transforms"], strict=True)
-        return [((number,), transform, own) for number, (transform, own) in enumerate(pairs)]
+        return [Stage((number,), transform, own) for number, (transform, own) in enumerate(pairs)]
 
     def spatial_dims(self) -> int | None:
         known = super().spatial_dims()
@@ -150,8 +147,8 @@ class RandomApply(_Composition):
     def parts(self) -> list[Transform]:
         return [self.transform]
 
-    def applied(self, params: Params) -> list[Part]:
-        return [((), self.transform, params["params"])] if params["apply_transform"] else []
+    def applied(self, params: Params) -> list[Stage]:
+        return [Stage((), self.transform, params["params"])] if params["apply_transform"] else []
 
 
 class OneOf(_Composition):
@@ -176,8 +173,8 @@ class OneOf(_Composition):
     def parts(self) -> list[Transform]:
         return self.list_of_transforms
 
-    def applied(self, params: Params) -> list[Part]:
-        return [((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])]
+    def applied(self, params: Params) -> list[Stage]:
+        return [Stage((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])]
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:

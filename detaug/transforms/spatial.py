@@ -74,7 +74,7 @@ class SpatialTransform(Transform):
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.geometry.elastic.DisplacementField`).
 
     Keypoints and boxes go where the voxels go: a keypoint p of the source comes to the place of the patch whose voxel shows
-    the source at p (see `detaug.transforms.geometry.points`).
+    the source at p (see `detaug.transforms.geometry.points`). They do not follow an elastic deformation: that is a ValueError.
 
     Raises:
         TypeError, ValueError: arguments of a wrong kind or out of range.

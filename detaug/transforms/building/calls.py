@@ -7,7 +7,7 @@ batchgenerators has it: ``data`` with ``seg`` or ``target``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,30 +65,34 @@ def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     return True
 
 
-def roles_of(
-    arrays: Mapping[str, Any],
-    keys: Keys,
-    known: Mapping[str, str] = _SAMPLE_ROLES,
-    one_sample: Callable[[Any], Any] = lambda value: value,
-) -> dict[str, str]:
-    """The role of each key that has one.
-
-    Args:
-        known: the roles of keys that `keys` does not name. one_sample: takes a sample's array out of what a key holds.
-
-    Raises:
-        ValueError: a key without a role holds an array that should have one.
-    """
+def roles_of(arrays: Mapping[str, Any], keys: Keys, of_batch: bool = False) -> dict[str, str]:
+    """The role of each key that has one; a ValueError where a key without a role holds an array that should have one."""
+    known = BATCH_ROLES if of_batch else _SAMPLE_ROLES
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
     roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
-    unknown = [name for name in arrays if name not in roles and name not in keys]
-    if unknown:
-        said = [
-            *(name for name, role in keys.items() if role is not None),
-            *(name for name in known if name not in keys),
-        ]
-        _refuse_unknown(unknown, arrays, roles, said, one_sample)
+    for name in arrays:
+        if name not in roles and name not in keys:
+            _check_unknown(name, arrays, roles, [*keys, *(each for each in known if each not in keys)], of_batch)
     return roles
+
+
+def _check_unknown(
+    name: str, arrays: Mapping[str, Any], roles: Mapping[str, str], known: Sequence[str], of_batch: bool
+) -> None:
+    present = {role: arrays[each] for each, role in roles.items() if arrays[each] is not None}
+    reference = next((present[role] for role in _VOXELS if role in present), None)
+    if of_batch and reference is not None:
+        reference = reference[0]
+    space = tuple(getattr(reference, "shape", ()))[1:]
+    for item in arrays[name] if isinstance(arrays[name], (list, tuple)) else [arrays[name]]:
+        shape = tuple(item.shape) if isinstance(item, (np.ndarray, torch.Tensor)) else ()
+        fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
+        if fits or (not present and len(shape) > 1):
+            raise ValueError(
+                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it would stay as it is. Known keys "
+                f"are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. Compose([...], "
+                f'keys={{"{name}": "{"segmentation" if fits else "image"}"}}); "{name}": None leaves it as it is.'
+            )
 
 
 def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
@@ -124,67 +128,30 @@ def by_role(
     for name, role in roles.items():
         if arrays[name] is not None:
             groups.setdefault(role, []).append(name)
-    untouched = [name for name in arrays if name not in roles]
-    sample = {name: arrays[name] for name in untouched if name not in ROLES}
+    named = {name for names in groups.values() for name in names}
+    passed = {name: value for name, value in arrays.items() if name not in roles and name not in ROLES}
+    result = function(passed | {role: _joined(role, arrays, names) for role, names in groups.items()})
+    made = {name: value for name, value in arrays.items() if name not in named and name not in passed}
     for role, names in groups.items():
-        sample[role] = arrays[names[0]] if len(names) == 1 else _joined(role, {name: arrays[name] for name in names})
-    result = function(sample)
-    found = {
-        name: arrays[name] for name in arrays if name not in sample and (name in untouched or arrays[name] is None)
-    }
-    for role, names in groups.items():
-        value = result.pop(role)
-        found |= {names[0]: value} if len(names) == 1 else _parted(role, value, {name: arrays[name] for name in names})
-    found |= {name: value for name, value in result.items() if name not in found}
-    return {name: found[name] for name in [*(n for n in arrays if n in found), *(n for n in found if n not in arrays)]}
+        made |= _parted(role, result.pop(role), {name: arrays[name] for name in names})
+    made = {**result, **made}
+    return {name: made[name] for name in dict.fromkeys((*arrays, *made)) if name in made}
 
 
-def _refuse_unknown(
-    unknown: Iterable[str],
-    arrays: Mapping[str, Any],
-    roles: Mapping[str, str],
-    known: Iterable[str],
-    one_sample: Callable[[Any], Any],
-) -> None:
-    space: tuple[int, ...] = ()
-    for name, role in roles.items():
-        if role in _VOXELS and arrays[name] is not None:
-            shape = tuple(getattr(one_sample(arrays[name]), "shape", ()))
-            if len(shape) > 2 and (not space or role == "image"):
-                space, reference = shape[1:], name
-    nothing_known = not any(arrays[name] is not None for name in roles)
-    for name in unknown:
-        items = arrays[name] if isinstance(arrays[name], (list, tuple)) else [arrays[name]]
-        for shape in [tuple(item.shape) for item in items if isinstance(item, (np.ndarray, torch.Tensor))]:
-            if space and (shape[-len(space) :] == space or shape[: len(space)] == space):
-                guess, why = "segmentation", f"it would stay as it is while {reference} is transformed"
-                what = f"with the spatial shape of {reference}, but no key that this pipeline knows"
-            elif nothing_known and len(shape) > 1:
-                guess, why = "image", "nothing would be transformed"
-                what = "but no key that this pipeline knows, nor is any other of this call"
-            else:
-                continue
-            declared = {**{each: role for each, role in roles.items() if role in _VOXELS}, name: guess}
-            said = ", ".join(f'"{each}": "{role}"' for each, role in declared.items())
-            raise ValueError(
-                f"{name} is an array of shape {shape}, {what}: {why}. Known keys are {', '.join(known)}. Say what yours are by "
-                f'the pipeline\'s argument keys, e.g. Compose([...], keys={{{said}}}); "{name}": None leaves it as it is.'
-            )
-
-
-def _joined(role: str, arrays: Mapping[str, Any]) -> np.ndarray:
-    checked = {name: checked_array(role, value) for name, value in arrays.items()}
-    names = ", ".join(checked)
-    if len({array.shape[1:] for array in checked.values()}) > 1:
-        shapes = ", ".join(f"{name} {array.shape}" for name, array in checked.items())
-        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shapes}")
-    if role == "segmentation" and len({array.dtype for array in checked.values()}) > 1:
-        dtypes = ", ".join(f"{name} {array.dtype}" for name, array in checked.items())
-        raise ValueError(f"{names} are all segmentation, so they must have one dtype, got {dtypes}")
+def _joined(role: str, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
+    if len(names) == 1:
+        return arrays[names[0]]
+    checked = {name: checked_array(role, arrays[name]) for name in names}
+    kinds = {array.dtype if role == "segmentation" else None for array in checked.values()}
+    if len({array.shape[1:] for array in checked.values()}) > 1 or len(kinds) > 1:
+        shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in checked.items())
+        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}")
     return np.concatenate(list(checked.values()))
 
 
 def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    if len(given) == 1:
+        return dict.fromkeys(given, value)
     if isinstance(value, list):  # deep supervision's levels
         levels = [_parted(role, level, given) for level in value]
         return {name: [level[name] for level in levels] for name in given}
@@ -210,7 +177,7 @@ def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rando
     count = len(batch[image])
     if count == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
-    roles = roles_of(batch, transform.keys, BATCH_ROLES, lambda value: value[0])
+    roles = roles_of(batch, transform.keys, of_batch=True)
     roles = {name: role for name, role in roles.items() if batch[name] is not None}
     for name in roles:
         if len(batch[name]) != count:

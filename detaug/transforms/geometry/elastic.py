@@ -15,7 +15,6 @@ import numpy as np
 from detaug.kernels.displacement import (
     convolve_periodic,
     evaluate_plane,
-    evaluate_point,
     project,
 )
 from detaug.kernels.normals import add_normals
@@ -29,7 +28,7 @@ _NEGLIGIBLE_BITS = 30.0
 # Filters narrower than this, in voxels, are convolutions.
 _NARROW = 4.0
 
-KERNELS = (add_normals, project, evaluate_plane, evaluate_point, convolve_periodic, moments)
+KERNELS = (add_normals, project, evaluate_plane, convolve_periodic, moments)
 
 
 class DisplacementField:
@@ -57,23 +56,12 @@ class DisplacementField:
         """The mean displacement over the patch, one number per axis."""
         return [component.mean() for component in self._components]
 
-    def planes(self, first: int, last: int) -> np.ndarray:
-        """(3, last - first, Y, Z) float32: the planes ``first`` to ``last`` (excluded). A 2-D field has one plane and no
-        displacement along the first of the three axes."""
-        out = np.zeros((3, last - first, *self.shape[1:]), np.float32)
+    def plane(self, i: int) -> np.ndarray:
+        """(3, 1, Y, Z) float32: plane `i` of the patch. A 2-D field has one plane and no displacement along the first axis."""
+        out = np.zeros((3, 1, *self.shape[1:]), np.float32)
         for axis, component in enumerate(self._components, start=3 - self.dims):
-            for i in range(first, last):
-                component.plane(i, out[axis, i - first])
+            component.plane(i, out[axis, 0])
         return out
-
-    def array(self) -> np.ndarray:
-        """(dims, X, Y[, Z]) float32: the whole field, to look at."""
-        return self.planes(0, self.shape[0])[3 - self.dims :].reshape(self.dims, *self.shape[3 - self.dims :])
-
-    def at(self, points: np.ndarray) -> np.ndarray:
-        """(N, dims) float64: the displacement at any points of the patch's coordinates (voxel centres at integers)."""
-        padded = np.concatenate((np.zeros((len(points), 3 - self.dims)), points), axis=1)
-        return np.array([[c.at(point) for c in self._components] for point in padded]).reshape(len(points), self.dims)
 
 
 class _Wide:
@@ -82,7 +70,7 @@ class _Wide:
     def __init__(self, shape: tuple[int, ...], key: int, stream: int, sigma: float, magnitude: float) -> None:
         self._shape = shape
         self._counts = tuple(_frequencies(n, sigma) for n in shape)
-        bases = [basis(n, count) for n, count in zip(shape, self._counts, strict=True)]
+        bases = [_basis(n, count) for n, count in zip(shape, self._counts, strict=True)]
         noise = _white_noise(shape, key, stream)
         padded = -(-self._counts[2] // 4) * 4
         coefficients = np.zeros((*self._counts[:2], padded), np.float32)
@@ -108,10 +96,6 @@ class _Wide:
     def plane(self, i: int, out: np.ndarray) -> None:
         evaluate_plane(self._coefficients, *self._bases, i, self._scale, out)
 
-    def at(self, point: np.ndarray) -> float:
-        values = [_basis_at(float(p), n, c) for p, n, c in zip(point, self._shape, self._counts, strict=True)]
-        return float(evaluate_point(self._coefficients, *values)) * float(self._scale)
-
 
 class _Narrow:
     """One axis' displacement, as an array and a scale."""
@@ -121,21 +105,12 @@ class _Narrow:
         convolve_periodic(self._field, *(_periodic_gaussian(n, sigma) for n in shape))
         largest = max(-float(self._field.min()), float(self._field.max()))
         self._scale = np.float32(magnitude / largest) if largest > 0 else np.float32(0)
-        self._coefficients: np.ndarray | None = None
 
     def mean(self) -> float:
         return float(moments(self._field.reshape(-1))[2]) * float(self._scale)
 
     def plane(self, i: int, out: np.ndarray) -> None:
         np.multiply(self._field[i], self._scale, out=out)
-
-    def at(self, point: np.ndarray) -> float:
-        shape = self._field.shape
-        if self._coefficients is None:  # points are few, and most samples have none
-            self._coefficients = np.empty(shape, np.float32)
-            project(self._field, *(basis(n, n) for n in shape), self._coefficients)
-        values = [_basis_at(float(p), n, n) for p, n in zip(point, shape, strict=True)]
-        return float(evaluate_point(self._coefficients, *values)) * float(self._scale)
 
 
 def _white_noise(shape: tuple[int, ...], key: int, stream: int) -> np.ndarray:
@@ -179,24 +154,9 @@ def _gaussian_weights(length: int, count: int, sigma: float) -> np.ndarray:
     return np.array([exponential(-2.0 * (math.pi * sigma * f / length) ** 2) for f in frequencies], dtype=np.float64)
 
 
-def _basis_at(x: float, length: int, count: int) -> np.ndarray:
-    """The first basis functions of an axis at x: 1, cos, sin, cos 2 ..., of norm 1 over its voxels."""
-    values = []
-    for number in range(count):
-        f = (number + 1) // 2
-        angle = 2.0 * math.pi * f * x / length
-        if number == 0:
-            values.append(1.0 / math.sqrt(length))
-        elif 2 * f == length:
-            values.append(cosine(angle) / math.sqrt(length))
-        else:
-            values.append((cosine(angle) if number % 2 else sine(angle)) * math.sqrt(2.0 / length))
-    return np.array(values, dtype=np.float64)
-
-
 @lru_cache(maxsize=64)
-def basis(length: int, count: int) -> np.ndarray:
-    """(length, count) float32: the first ``count`` basis functions at the voxels of an axis. Not to be written into."""
+def _basis(length: int, count: int) -> np.ndarray:
+    """(length, count) float32: the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of norm 1 over these."""
     # cos and sin depend on f x modulo the length only: one table of the circle serves all of them
     circle = [(cosine(2.0 * math.pi * n / length), sine(2.0 * math.pi * n / length)) for n in range(length)]
     table = np.empty((length, count), np.float64)

@@ -4,8 +4,7 @@
   voxel i is at i; a voxel spans i - 0.5 to i + 0.5.
 - ``bbox``: (N, 4) or (N, 6), the lower corner and then the upper one, in the same coordinates: a box around voxels
   3, 4 and 5 of an axis goes from 2.5 to 5.5 there. What comes out of a map is the axis-aligned box around the images of
-  all 4 or 8 corners; for a map that turns or bends space that is larger than the object, and for a bent one it need not
-  hold everything that was within.
+  all 4 or 8 corners, which is larger than the object where the map turns.
 - Nothing is dropped and nothing is clipped: row i stays row i, wherever it goes, so that labels keep their objects.
 - A row that holds NaN or an infinity (an object that is absent, say) passes through as it is.
 - float16, float32 and float64 are kept; integers come back as float32 when a transform changes them. Arithmetic is in

@@ -28,7 +28,6 @@ BORDER_MODES = {
 TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHEST}
 
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
-_FIXED_POINT_STEPS = 50
 # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
 _REACH = 4
 
@@ -132,7 +131,10 @@ class PatchMap:
             )
             new_codes = np.empty((len(labels), *out_shape), np.int16)
         layout = (self._align_corners, lift == 1)
-        for first, last, displacement in self._parts(out_shape[0]):
+        # a displacement field is evaluated plane by plane
+        parts = [(0, out_shape[0])] if self._field is None else [(i, i + 1) for i in range(out_shape[0])]
+        for first, last in parts:
+            displacement = _NO_DISPLACEMENT if self._field is None else self._field.plane(first)
             where = (shape, matrix, offset, displacement, first, last)
             for image, new in zip(images, new_images, strict=True):
                 mode, border, value = image_mode
@@ -151,29 +153,14 @@ class PatchMap:
         results = [new.reshape(len(new), *self._patch) for new in new_images]
         return results, None if new_codes is None else decode(new_codes.reshape(len(new_codes), *self._patch))
 
-    def _parts(self, planes: int) -> Any:
-        """The planes of the patch in parts, with the displacement of each."""
-        if self._field is None:
-            yield 0, planes, _NO_DISPLACEMENT
-            return
-        for first in range(planes):
-            yield first, first + 1, self._field.planes(first, first + 1)
-
     def points_to_patch(self, points: np.ndarray) -> np.ndarray:
-        """(N, dims) float64: where points of the source come to lie in the patch.
-
-        With a displacement u this solves ``p + u(p) = q`` by iteration, which converges for any map that does not fold.
-        """
+        """(N, dims) float64: where points of the source come to lie in the patch; a ValueError where it is deformed."""
+        if self._field is not None:
+            raise ValueError(
+                "keypoints and bbox do not follow an elastic deformation: leave them out, or take p_elastic_deform=0"
+            )
         back = inverse(self._matrix)
-        wanted = map_points(points, back, applied(back, [-value for value in self._offset]))
-        if self._field is None:
-            return wanted
-        found = wanted
-        for _ in range(_FIXED_POINT_STEPS):
-            found, before = wanted - self._field.at(found), found
-            if float(np.abs(found - before).max()) < 1e-9:
-                break
-        return found
+        return map_points(points, back, applied(back, [-value for value in self._offset]))
 
 
 def as_int16(

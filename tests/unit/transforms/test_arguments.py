@@ -113,7 +113,7 @@ KINDS: list[tuple[Callable[[], Any], str]] = [
     (lambda: t.Contrast("2", True, False), "contrast_range"),  # type: ignore[arg-type]
     (lambda: t.BGContrast(1.0), "callable"),  # type: ignore[arg-type]
     *((lambda bad=bad: t.MedianFilter(bad), "filter_size") for bad in (1.5, "3", True)),
-    (lambda: t.Rot90(1, num_rot_per_combination=(0.5,)), "integers"),  # type: ignore[arg-type]
+    (lambda: t.Rot90(1, num_rot_per_combination=(0.5,)), "num_rot_per_combination"),  # type: ignore[arg-type]
     (lambda: t.BiasField(order=2.5), "order"),  # type: ignore[arg-type]
     (lambda: t.BlankRectangle(2.5, 0, 1), "rectangle_size"),  # type: ignore[arg-type]
     (lambda: t.ChannelMisalignment(shift_zyx=(0.5, 0, 0), rad_or_deg="deg"), "whole voxels"),  # type: ignore[arg-type]

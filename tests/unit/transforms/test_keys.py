@@ -44,7 +44,7 @@ def test_unknown_key_of_the_images_spatial_shape_is_an_error_in(name: str) -> No
         PIPELINES[name]()(image=IMAGE, mask=LABELS, rng=rng())
     message = str(caught.value)
     assert "image, segmentation, regression_target, keypoints, bbox" in message
-    assert 'keys={"image": "image", "mask": "segmentation"}' in message
+    assert 'keys={"mask": "segmentation"}' in message
     with pytest.raises(ValueError, match=r"Known keys are data, seg, target"):
         PIPELINES[name]()(data=IMAGE[None], label=LABELS[None], rng=rng())
 
@@ -178,9 +178,11 @@ def test_several_images_of_one_shape_are_transformed_alike() -> None:
 
 def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None:
     pipeline = mirror(keys={"t1": "image", "t2": "image", "a": "segmentation", "b": "segmentation"})
-    with pytest.raises(ValueError, match=r"one spatial shape, got t1 \(1, 12, 10, 8\), t2 \(1, 11, 10, 8\)"):
+    with pytest.raises(
+        ValueError, match=r"one spatial shape.* t1 float32 \(1, 12, 10, 8\), t2 float32 \(1, 11, 10, 8\)"
+    ):
         pipeline(t1=IMAGE, t2=IMAGE[:, 1:], rng=rng())
-    with pytest.raises(ValueError, match="one dtype, got a int16, b uint8"):
+    with pytest.raises(ValueError, match=r"one dtype, got a int16 .*, b uint8"):
         pipeline(a=LABELS, b=LABELS.astype(np.uint8), rng=rng())
     move = t.Compose([t.MoveSegAsOneHotToData(0, [1, 2])], keys={"t1": "image", "t2": "image"})
     with pytest.raises(ValueError, match="t1, t2 are all image, 2 channels together, and the pipeline made 4"):

@@ -179,7 +179,15 @@ def test_keypoints_and_boxes_follow_the_voxels() -> None:
         image[channel] = np.exp(-((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2) / 8)
     boxes = np.concatenate((points - 2, points + 2), axis=1)
     transform = SpatialTransform(
-        (28, 28, 28), 5, True, 1, (0.2, 0.3), (1.0, 2.0), p_rotation=1, rotation=(-0.5, 0.5), p_scaling=1
+        (28, 28, 28),
+        5,
+        True,
+        p_rotation=1,
+        rotation=(-0.5, 0.5),
+        p_scaling=1,
+        p_shear=1,
+        p_translation=1,
+        translation=(-2, 2),
     )
     for _ in range(5):
         result = transform(image=image, keypoints=points, bbox=boxes, rng=rng)
@@ -194,6 +202,8 @@ def test_keypoints_and_boxes_follow_the_voxels() -> None:
             lower, upper = result["bbox"][channel][:3], result["bbox"][channel][3:]
             assert (lower < place).all()
             assert (place < upper).all()
+    with pytest.raises(ValueError, match="do not follow an elastic deformation"):
+        SpatialTransform((28, 28, 28), 5, True, 1)(image=image, keypoints=points, rng=rng)
 
 
 def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
