@@ -71,7 +71,7 @@ class SpatialTransform(Transform):
     probability of 0 neither draws.
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
-    (None, or ``key``, ``sigmas`` and ``magnitudes`` of a `detaug.transforms.geometry.elastic.DisplacementField`).
+    (None, or ``key``, ``sigmas`` and ``magnitudes`` of `detaug.transforms.geometry.elastic.displacement`).
 
     Keypoints and boxes go where the voxels go: a keypoint p of the source comes to the place of the patch whose voxel shows
     the source at p (see `detaug.transforms.geometry.points`). They do not follow an elastic deformation: that is a ValueError.
@@ -243,16 +243,13 @@ class SpatialTransform(Transform):
         if "keypoints" in workspace or "bbox" in workspace:
             move_points(workspace, len(space), patch.points_to_patch)
         window = self._read_needed(workspace, patch)
-        images = {key: workspace.contiguous(key) for key in IMAGE_KEYS if key in workspace}
-        labels = workspace.contiguous("segmentation") if "segmentation" in workspace else None
-        new_images, new_labels = patch.resample(
-            list(images.values()), (self.mode_image, self.padding_mode_image, value),
-            labels, (self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak), window,
-        )  # fmt: skip
-        for key, array in zip(images, new_images, strict=True):
-            workspace.put(key, array)
-        if new_labels is not None:
-            workspace.put("segmentation", new_labels)
+        for key in (key for key in VOXEL_KEYS if key in workspace):
+            array = workspace.contiguous(key)
+            if key == "segmentation":
+                made = patch.labels(array, self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak, window)
+            else:
+                made = patch.image(array, self.mode_image, self.padding_mode_image, value, window)
+            workspace.put(key, made)
 
     def _patch_map(self, space: Sequence[int], params: Params, center: Sequence[float]) -> PatchMap:
         return PatchMap(

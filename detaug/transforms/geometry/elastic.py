@@ -31,8 +31,10 @@ _NARROW = 4.0
 KERNELS = (add_normals, project, evaluate_plane, convolve_periodic, moments)
 
 
-class DisplacementField:
-    """The displacement of a patch's voxels, in voxels, one component per spatial axis.
+def displacement(
+    shape: Sequence[int], key: int, sigmas: Sequence[float], magnitudes: Sequence[float]
+) -> tuple[np.ndarray, list[float]]:
+    """The displacement of a patch's voxels, in voxels.
 
     Args:
         shape: (X, Y, Z) or (X, Y), the patch.
@@ -40,85 +42,48 @@ class DisplacementField:
             order of the array.
         sigmas: of the Gaussian filter, in voxels, one per component (each holds for all axes).
         magnitudes: the largest absolute displacement in voxels, one per component; never less than 1e-8.
+
+    Returns:
+        (3, X, Y, Z) float32 (of a plane X is 1, and there is no displacement along it), and each spatial axis' mean.
     """
-
-    def __init__(self, shape: Sequence[int], key: int, sigmas: Sequence[float], magnitudes: Sequence[float]) -> None:
-        self.dims = len(shape)
-        self.shape = (1,) * (3 - self.dims) + tuple(shape)
-        #: No displacement along an axis is larger, by more than a rounding.
-        self.magnitudes = [max(abs(float(magnitude)), 1e-8) for magnitude in magnitudes]
-        self._components: list[_Wide | _Narrow] = [
-            (_Narrow if sigma < _NARROW else _Wide)(self.shape, key, stream, float(sigma), max(float(magnitude), 1e-8))
-            for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True))
-        ]
-
-    def mean(self) -> list[float]:
-        """The mean displacement over the patch, one number per axis."""
-        return [component.mean() for component in self._components]
-
-    def plane(self, i: int) -> np.ndarray:
-        """(3, 1, Y, Z) float32: plane `i` of the patch. A 2-D field has one plane and no displacement along the first axis."""
-        out = np.zeros((3, 1, *self.shape[1:]), np.float32)
-        for axis, component in enumerate(self._components, start=3 - self.dims):
-            component.plane(i, out[axis, 0])
-        return out
+    lift = 3 - len(shape)
+    field = np.zeros((3, *(1,) * lift, *shape), np.float32)
+    means = []
+    for stream, (sigma, magnitude) in enumerate(zip(sigmas, magnitudes, strict=True)):
+        component = field[lift + stream]
+        flat = component.reshape(-1)
+        add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
+        mean = (_filter_narrowly if sigma < _NARROW else _filter_widely)(component, float(sigma))
+        largest = max(-float(component.min()), float(component.max()))
+        scale = np.float32(max(float(magnitude), 1e-8) / largest) if largest > 0 else np.float32(0)
+        component *= scale
+        means.append(mean * float(scale))
+    return field, means
 
 
-class _Wide:
-    """One axis' displacement, as Fourier coefficients and a scale."""
-
-    def __init__(self, shape: tuple[int, ...], key: int, stream: int, sigma: float, magnitude: float) -> None:
-        self._shape = shape
-        self._counts = tuple(_frequencies(n, sigma) for n in shape)
-        bases = [_basis(n, count) for n, count in zip(shape, self._counts, strict=True)]
-        noise = _white_noise(shape, key, stream)
-        padded = -(-self._counts[2] // 4) * 4
-        coefficients = np.zeros((*self._counts[:2], padded), np.float32)
-        raw = np.empty(self._counts, np.float32)
-        project(noise, *bases, raw)
-        weights = [_gaussian_weights(n, count, sigma) for n, count in zip(shape, self._counts, strict=True)]
-        filtered = raw * weights[0][:, None, None] * weights[1][None, :, None] * weights[2][None, None, :]
-        coefficients[:, :, : self._counts[2]] = filtered
-        self._coefficients = coefficients
-        last = np.zeros((padded, shape[2]), np.float32)
-        last[: self._counts[2]] = bases[2].T
-        self._bases = (bases[0], bases[1], last)
-        plane, largest = np.empty(shape[1:], np.float32), 0.0
-        for i in range(shape[0]):
-            evaluate_plane(coefficients, *self._bases, i, np.float32(1), plane)
-            largest = max(largest, -float(plane.min()), float(plane.max()))
-        self._scale = np.float32(magnitude / largest) if largest > 0 else np.float32(0)
-
-    def mean(self) -> float:
-        voxels = self._shape[0] * self._shape[1] * self._shape[2]
-        return float(self._coefficients[0, 0, 0]) / math.sqrt(voxels) * float(self._scale)
-
-    def plane(self, i: int, out: np.ndarray) -> None:
-        evaluate_plane(self._coefficients, *self._bases, i, self._scale, out)
+def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
+    """Filter in place by a convolution; the mean of the result."""
+    convolve_periodic(noise, *(_periodic_gaussian(n, sigma) for n in noise.shape))
+    return float(moments(noise.reshape(-1))[2])
 
 
-class _Narrow:
-    """One axis' displacement, as an array and a scale."""
-
-    def __init__(self, shape: tuple[int, ...], key: int, stream: int, sigma: float, magnitude: float) -> None:
-        self._field = _white_noise(shape, key, stream)
-        convolve_periodic(self._field, *(_periodic_gaussian(n, sigma) for n in shape))
-        largest = max(-float(self._field.min()), float(self._field.max()))
-        self._scale = np.float32(magnitude / largest) if largest > 0 else np.float32(0)
-
-    def mean(self) -> float:
-        return float(moments(self._field.reshape(-1))[2]) * float(self._scale)
-
-    def plane(self, i: int, out: np.ndarray) -> None:
-        np.multiply(self._field[i], self._scale, out=out)
-
-
-def _white_noise(shape: tuple[int, ...], key: int, stream: int) -> np.ndarray:
-    noise = np.empty(shape, np.float32)
-    noise[...] = 0
-    flat = noise.reshape(-1)
-    add_normals(flat, flat, np.float32(1), *key_words(key), np.uint32(stream))
-    return noise
+def _filter_widely(noise: np.ndarray, sigma: float) -> float:
+    """Filter in place by Fourier coefficients; the mean of the result."""
+    counts = [_frequencies(n, sigma) for n in noise.shape]
+    bases = [_basis(n, count) for n, count in zip(noise.shape, counts, strict=True)]
+    raw = np.empty(counts, np.float32)
+    project(noise, *bases, raw)
+    weights = [_gaussian_weights(n, count, sigma) for n, count in zip(noise.shape, counts, strict=True)]
+    padded = -(-counts[2] // 4) * 4  # of which the kernel takes four at a time
+    coefficients = np.zeros((*counts[:2], padded), np.float32)
+    coefficients[:, :, : counts[2]] = (
+        raw * weights[0][:, None, None] * weights[1][None, :, None] * weights[2][None, None, :]
+    )
+    last = np.zeros((padded, noise.shape[2]), np.float32)
+    last[: counts[2]] = bases[2].T
+    for i, plane in enumerate(noise):
+        evaluate_plane(coefficients, bases[0], bases[1], last, i, np.float32(1), plane)
+    return float(coefficients[0, 0, 0]) / math.sqrt(noise.size)
 
 
 @lru_cache(maxsize=16)

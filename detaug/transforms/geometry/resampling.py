@@ -14,7 +14,7 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import Matrix, applied, identity, inverse
-from detaug.transforms.geometry.elastic import DisplacementField
+from detaug.transforms.geometry.elastic import displacement
 from detaug.transforms.geometry.points import map_points
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
@@ -26,6 +26,9 @@ BORDER_MODES = {
     "reflection": coordinates.REFLECTION,
 }
 TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHEST}
+
+#: The first voxel of a part of the source, and its extents.
+Window = tuple[Sequence[int], Sequence[int]]
 
 _NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
@@ -39,7 +42,7 @@ class PatchMap:
         space: the source's spatial shape, two or three numbers.
         patch_size: the patch's.
         affine: rotation and scaling about the middle, or None.
-        elastic: arguments of a `DisplacementField` (``key``, ``sigmas``, ``magnitudes``), or None.
+        elastic: arguments of `displacement` (``key``, ``sigmas``, ``magnitudes``), or None.
         center: where the patch's middle lies, in voxels from the source's first edge (n / 2 is the middle of n voxels).
         center_deformation: take the mean displacement out.
         align_corners: as torch's grid_sample has it.
@@ -56,13 +59,17 @@ class PatchMap:
         center_deformation: bool = True,
         align_corners: bool = False,
     ) -> None:
-        self._space, self._patch, self._align_corners = tuple(space), tuple(patch_size), align_corners
+        self._space, self._patch = tuple(space), tuple(patch_size)
         dims = len(self._space)
         matrix = affine if affine is not None else identity(dims)
-        self._field = DisplacementField(patch_size, **elastic) if elastic is not None else None
+        self._volume, self._layout = (*(1,) * (3 - dims), *self._patch), (align_corners, dims == 2)
+        self._field, self._displaced = _NO_DISPLACEMENT, [0.0] * dims
         middle = [(n - 1) / 2 for n in self._patch]
-        if self._field is not None and center_deformation:
-            middle = [m + mean for m, mean in zip(middle, self._field.mean(), strict=True)]
+        if elastic is not None:
+            self._field, means = displacement(patch_size, **elastic)
+            self._displaced = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
+            if center_deformation:
+                middle = [m + mean for m, mean in zip(middle, means, strict=True)]
         back = applied(matrix, middle)
         offset = [c - n / 2 - b for c, n, b in zip(center, self._space, back, strict=True)]
         if align_corners:
@@ -81,7 +88,7 @@ class PatchMap:
 
     @staticmethod
     def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
-        """What `resample` calls."""
+        """What `image` and `labels` call."""
         return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
     def region(self, borders: Iterable[str]) -> tuple[list[int], list[int]]:
@@ -89,73 +96,58 @@ class PatchMap:
         (excluded)."""
         if "reflection" in borders:
             return [0] * len(self._space), list(self._space)
-        displaced = self._field.magnitudes if self._field is not None else [0.0] * len(self._space)
         starts, stops = [], []
         for n, row, offset in zip(self._space, self._matrix, self._offset, strict=True):
             extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
-            bent = sum(abs(value) * most for value, most in zip(row, displaced, strict=True))
+            bent = sum(abs(value) * most for value, most in zip(row, self._displaced, strict=True))
             low = math.floor(offset + sum(min(0.0, e) for e in extents) - bent) - _REACH
             high = math.ceil(offset + sum(max(0.0, e) for e in extents) + bent) + _REACH
             starts.append(min(max(low, 0), n - 1))
             stops.append(min(max(high, starts[-1]) + 1, n))
         return starts, stops
 
-    def resample(
-        self,
-        images: Sequence[np.ndarray],
-        image_mode: tuple[str, str, float],
-        labels: np.ndarray | None,
-        label_mode: tuple[str, str, float, str],
-        window: tuple[Sequence[int], Sequence[int]] | None = None,
-    ) -> tuple[list[np.ndarray], np.ndarray | None]:
-        """Everything of a sample in one go, so that a displacement field is evaluated once.
+    def image(
+        self, source: np.ndarray, mode: str, border: str, value: float, window: Window | None = None
+    ) -> np.ndarray:
+        """(C, *patch) float32 of (C, *space) float32.
 
         Args:
-            images: each (C, *space) float32. image_mode: mode, border mode, value outside.
-            labels: (C, *space) of any dtype, or None. label_mode: mode, border mode, label outside, tiebreak.
-            window: first voxel and extents, where the arrays are that part of the source only. It must hold `region`.
+            value: what lies outside, with a constant border.
+            window: where the array is that part of the source only. It must hold `region`.
         """
+        made = np.empty((len(source), *self._volume), np.float32)
+        where = self._where(window)
+        IMAGE_KERNELS[mode](
+            source.reshape(len(source), -1), made, *where, BORDER_MODES[border], float(value), *self._layout
+        )
+        return made.reshape(len(made), *self._patch)
+
+    def labels(
+        self, source: np.ndarray, mode: str, border: str, value: float, tiebreak: str, window: Window | None = None
+    ) -> np.ndarray:
+        """(C, *patch) of (C, *space) of any dtype; the rest as in `image`."""
+        outside = value if BORDER_MODES[border] == coordinates.CONSTANT else None
+        codes, pad, decode = as_int16(source, outside)
+        made = np.empty((len(source), *self._volume), np.int16)
+        given = (codes.reshape(len(codes), -1), made, *self._where(window))
+        end = (BORDER_MODES[border], np.int16(pad))
+        if mode == "nearest":
+            resample_nearest(*given, *end, *self._layout)
+        else:
+            resample_labels(*given, LABEL_MODES[mode], *end, TIEBREAKS[tiebreak], *self._layout)
+        return decode(made.reshape(len(made), *self._patch))
+
+    def _where(self, window: Window | None) -> tuple[Any, ...]:
         lift = 3 - len(self._space)
         starts, extents = window if window is not None else ([0] * len(self._space), self._space)
         shape = coordinates.layout((*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents))
-        out_shape = (1,) * lift + self._patch
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
-        offset = np.array([0.0] * lift + self._offset)
-        new_images = [np.empty((len(image), *out_shape), np.float32) for image in images]
-        codes = new_codes = None
-        if labels is not None:
-            border = label_mode[1]
-            codes, pad, decode = as_int16(
-                labels, label_mode[2] if BORDER_MODES[border] == coordinates.CONSTANT else None
-            )
-            new_codes = np.empty((len(labels), *out_shape), np.int16)
-        layout = (self._align_corners, lift == 1)
-        # a displacement field is evaluated plane by plane
-        parts = [(0, out_shape[0])] if self._field is None else [(i, i + 1) for i in range(out_shape[0])]
-        for first, last in parts:
-            displacement = _NO_DISPLACEMENT if self._field is None else self._field.plane(first)
-            where = (shape, matrix, offset, displacement, first, last)
-            for image, new in zip(images, new_images, strict=True):
-                mode, border, value = image_mode
-                IMAGE_KERNELS[mode](
-                    image.reshape(len(image), -1), new, *where, BORDER_MODES[border], float(value), *layout
-                )
-            if codes is not None:
-                mode, border, _, tiebreak = label_mode
-                given = (codes.reshape(len(codes), -1), new_codes, *where)
-                if mode == "nearest":
-                    resample_nearest(*given, BORDER_MODES[border], np.int16(pad), *layout)
-                else:
-                    resample_labels(
-                        *given, LABEL_MODES[mode], BORDER_MODES[border], np.int16(pad), TIEBREAKS[tiebreak], *layout
-                    )
-        results = [new.reshape(len(new), *self._patch) for new in new_images]
-        return results, None if new_codes is None else decode(new_codes.reshape(len(new_codes), *self._patch))
+        return shape, matrix, np.array([0.0] * lift + self._offset), self._field, 0, self._volume[0]
 
     def points_to_patch(self, points: np.ndarray) -> np.ndarray:
         """(N, dims) float64: where points of the source come to lie in the patch; a ValueError where it is deformed."""
-        if self._field is not None:
+        if self._field.size:
             raise ValueError(
                 "keypoints and bbox do not follow an elastic deformation: leave them out, or take p_elastic_deform=0"
             )

@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import grid_sample
 
 from detaug.transforms import SpatialTransform
-from detaug.transforms.geometry.elastic import DisplacementField
+from detaug.transforms.geometry.elastic import displacement
 
 
 def reference_params(transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
@@ -29,9 +29,8 @@ def sampling_grid(
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
     mean: Any = 0
     if params["elastic"] is not None:
-        field = DisplacementField(patch, **params["elastic"])
-        planes = np.concatenate([field.plane(i) for i in range(field.shape[0])], axis=1)[-len(patch) :]
-        grid = grid + torch.from_numpy(np.moveaxis(planes.reshape(-1, *patch), 0, -1).copy()).to(dtype)
+        field, _ = displacement(patch, **params["elastic"])
+        grid = grid + torch.from_numpy(np.moveaxis(field[-len(patch) :].reshape(-1, *patch), 0, -1).copy()).to(dtype)
     if params["affine"] is not None:
         grid = grid @ torch.tensor(params["affine"], dtype=torch.float64).T.to(dtype)
     if transform.center_deformation and params["elastic"] is not None:
