@@ -84,7 +84,6 @@ class PrefetchingEngine:
         # Where pinning was asked for: a thread has a current device of its own.
         self._gpu = torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
         self._deaths: dict[BatchKey, int] = {}
-        self._missing: set[int] = set()  # indices of workers whose streams others have
 
     # --- what a subclass says
 
@@ -286,12 +285,6 @@ class PrefetchingEngine:
         text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
         logger.info("%s %s and retires; another takes its place", worker, text)
         return text
-
-    def _set_missing(self, indices: set[int]) -> None:
-        if indices != self._missing:
-            self._missing = indices
-            with self._lock:
-                self._schedule.set_missing(indices)
 
     def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
         """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that

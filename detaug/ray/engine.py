@@ -82,9 +82,7 @@ class RayEngine(PrefetchingEngine):
     def _look_at_the_time(self) -> None:
         if self._fatal is not None:
             return
-        now = time.monotonic()
-        self._pool.look(now)
-        self._set_missing(self._pool.missing(now))
+        self._pool.look(time.monotonic())
 
     # --- deaths of actors, as the pool tells
 

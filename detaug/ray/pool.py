@@ -175,19 +175,13 @@ class ActorPool:
         """Start those whose pause is over, say what others wait for, and kill those that hang."""
         while self._pausing and self._pausing[0][0] <= now:
             self._start_actor(self._pausing.pop(0)[1])
-        if self._late(now) and now > self._ask_again:
+        long_ago = now - self._settings.patience
+        late = any(each.report is None and each.started < long_ago for each in self.actors.values())
+        if late and now > self._ask_again:
             self._ask_again = now + _ASK_EVERY
             self._say_what_is_missing()
         for actor in list(self.actors.values()):
             self._look_for_a_stall(actor, now)
-
-    def missing(self, now: float) -> set[int]:
-        """The indices for which there has been no actor for long, or will be none for a while."""
-        return {*(each.index for each in self._late(now)), *(index for _, index in self._pausing)}
-
-    def _late(self, now: float) -> list[Actor]:
-        long_ago = now - self._settings.patience
-        return [each for each in self.actors.values() if each.report is None and each.started < long_ago]
 
     def retire(self, actor: Actor) -> None:
         """It has more memory than it may have; no batch is to blame."""
@@ -262,7 +256,8 @@ class ActorPool:
         self._engine.say_once(
             f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
             f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
-            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on"
+            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; "
+            "the others go on, but streams of a loader that keeps state wait for their own actor"
         )
 
     def _look_for_a_stall(self, actor: Actor, now: float) -> None:

@@ -204,21 +204,6 @@ def made_by(batches: Iterable[Any], expected: Iterable[Any]) -> list[int]:
     return makers
 
 
-def test_streams_go_to_workers_that_run_and_to_those_that_join(
-    few: Callable[..., tuple[Running, Callable[[], None]]],
-) -> None:
-    """Of three that were asked for one runs, for a whole epoch; then one more does."""
-    running, let_one_join = few(loader=Finite(), num_processes=3, batches_per_epoch=None, check=False)
-    with DeterministicAugmenter(Finite(), None, 0, seed=5, check=False) as alone:
-        makers = made_by(running.augmenter, alone)
-        window = running.augmenter._schedule.window  # others may have begun it before they were lost
-        assert len({*makers[window:]}) == 1
-        let_one_join()
-        makers = made_by(running.augmenter, alone)
-        assert len({*makers}) >= (2 if running.engine.prefetches else 1)
-        made_by(running.augmenter, alone)
-
-
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:
     running = run(loader=Draws(), batches_per_epoch=100, check=7)
     taken = taken_by_threads(5, lambda: next(running.augmenter), 6)

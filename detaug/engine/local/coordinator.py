@@ -126,7 +126,6 @@ class Coordinator(PrefetchingEngine):
         # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
         self._tell_what_is_due()
         self._pool.wait(self._checking.seconds_to_next_look())
-        self._set_missing(self._pool.missing(self._missing))
 
     # --- what happens to the processes, as the pool tells
 
@@ -166,7 +165,7 @@ class Coordinator(PrefetchingEngine):
             return
         workers = [each for each in self._pool.workers.values() if each.ready and not each.left]
         with self._lock:
-            given = list(given_out(self._schedule, workers, self._work.num_processes - len(workers)))
+            given = list(given_out(self._schedule, workers))
         for worker, task in given:
             with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
                 worker.assign(task, self._state_for(worker.told, task))
@@ -229,20 +228,12 @@ class Coordinator(PrefetchingEngine):
         return True
 
 
-def given_out(schedule: Schedule, workers: Sequence[Worker], yet_to_join: int) -> Iterator[tuple[Worker, Task]]:
-    """Which worker is to be sent which task. None gets a second one before each has its first.
-
-    Args:
-        schedule: is told that they are begun.
-        workers: that can be sent something.
-        yet_to_join: how many more there will be.
-    """
+def given_out(schedule: Schedule, workers: Sequence[Worker]) -> Iterator[tuple[Worker, Task]]:
+    """Which worker is to be sent which task, now begun. None gets a second one before each has its first."""
     for number in range(_TASKS):
         for worker in workers:
             if len(worker.tasks) > number:
                 continue
-            if number and schedule.stateless and schedule.num_open <= yet_to_join:
-                return  # what is left is for workers that will begin it at once
             task = schedule.next_for(worker.index)
             if task is not None:
                 schedule.start(task.key)

@@ -41,8 +41,6 @@ logger = logging.getLogger("detaug")
 
 #: After so many seconds another worker is started for one that could not be.
 _START_PAUSE = 30.0
-#: Whose start takes longer than this (seconds), others stand in for: to step its streams forward in vain costs more than a start.
-_LATE_SECONDS = 20.0
 #: A worker that fails to start this many times in a row ends the run.
 _START_FAILURES = 3
 #: Helpers, and workers that have yet to start, may be killed from outside this many times in a row.
@@ -140,13 +138,6 @@ class Pool:
             self._start_worker(self._pausing.pop(0)[1])
         self._stalls.look(self.workers.values())
 
-    def missing(self, before: set[int]) -> set[int]:
-        """The places that are empty for long; of those that were, all whose workers have yet to set themselves up."""
-        now = time.monotonic()
-        starting = {each.index: now - each.since for each in self.workers.values() if not each.ready}
-        late = {index for index, seconds in starting.items() if index in before or seconds > _LATE_SECONDS}
-        return late | {index for _, index in self._pausing}
-
     # --- workers
 
     def _start_worker(self, index: int) -> None:
@@ -186,9 +177,10 @@ class Pool:
         self._start_worker(worker.index)
 
     def _lack_worker(self, worker: Worker, why: str) -> None:
-        """It could not be started: those that are there go on without it for a while."""
+        """It could not be started: those that are there go on without it for a while. Its streams are no one else's."""
         self._remove(worker)
-        if not self.workers:
+        self._start_failures += not self._work.schedule.stateless
+        if not self.workers or self._start_failures >= _START_FAILURES:
             self._coordinator.fail(RuntimeError(why))
             return
         logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)

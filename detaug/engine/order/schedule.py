@@ -21,7 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from math import gcd
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
@@ -70,31 +70,11 @@ class Schedule:
         self._num_workers = max(1, num_workers)
         self._last = plan.end()
         self._wanted: dict[BatchKey, Task] = {}  # in the order of their places
-        self._stand_ins: dict[int, int] = {}  # for workers that are missing: which other one has a group of streams
 
     @property
     def busy_workers(self) -> int:
         """How many workers can be kept busy."""
         return min(self._num_workers, self.plan.num_streams // self._stride)
-
-    def set_missing(self, workers: Collection[int]) -> None:
-        """These workers are not there. Each of their streams goes to one that is, if any, until they are there."""
-        loads = {worker: 0 for worker in range(self._num_workers) if worker not in workers}
-        stand_ins: dict[int, int] = {}
-        if loads and not self.stateless:
-            homeless = []
-            for group in range(self.plan.num_streams // self._stride):
-                if (home := group % self._num_workers) in loads:
-                    loads[home] += 1
-                else:
-                    homeless.append(group)
-            for group in homeless:
-                # Who has it already goes on: another would have to step it forward.
-                before = self._stand_ins.get(group, -1)
-                owner = before if before in loads else min(loads, key=loads.__getitem__)
-                stand_ins[group] = owner
-                loads[owner] += 1
-        self._stand_ins = stand_ins
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -114,19 +94,13 @@ class Schedule:
 
     def next_for(self, worker: int) -> Task | None:
         """The lowest task not yet started that this worker may take; None: there is nothing to do for it now."""
-        for task in self._unstarted():
-            if self.stateless or self._owner_of(self.plan.stream_of(task.key.step)) == worker:
+        self._settle()
+        for key, task in self._wanted.items():
+            if key in self.in_flight or key in self.outcomes:
+                continue
+            if self.stateless or self._owner_of(self.plan.stream_of(key.step)) == worker:
                 return task
         return None
-
-    @property
-    def num_open(self) -> int:
-        """How many wanted steps no worker has begun."""
-        return sum(1 for _ in self._unstarted())
-
-    def _unstarted(self) -> Iterator[Task]:
-        self._settle()
-        return (task for key, task in self._wanted.items() if key not in self.in_flight and key not in self.outcomes)
 
     # --- what happens
 
@@ -287,5 +261,4 @@ class Schedule:
             position = self.after(position)
 
     def _owner_of(self, stream: int) -> int:
-        group = stream // self._stride
-        return self._stand_ins.get(group, group % self._num_workers)
+        return stream // self._stride % self._num_workers

@@ -17,7 +17,6 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, WorkerDied, current, fingerprint
 from detaug.ray import RayExecutor
-from tests.support.executor_suite import Finite, made_by
 
 EPOCH = 40
 
@@ -205,32 +204,6 @@ class TestSeveralNodes:
             found += [fingerprint(batch) for batch in augmenter]
             found += [fingerprint(batch) for batch in augmenter]
         assert found == expected(Slow(delay=0)) + expected(Slow(delay=0), 1)
-
-    def test_streams_of_an_actor_without_a_place_go_to_the_others(self, caplog: pytest.LogCaptureFixture) -> None:
-        """Three nodes with a CPU each, and four actors, two of which are to be on this node."""
-        import ray
-        from ray.cluster_utils import Cluster
-
-        ray.shutdown()
-        one = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
-        made = Cluster(initialize_head=True, head_node_args=one)
-        try:
-            for _ in range(2):
-                made.add_node(**one)
-            made.wait_for_nodes()
-            made.connect()
-            with (
-                DeterministicAugmenter(
-                    Finite(), None, 2, seed=5, check=False, executor=RayExecutor(2, patience=2.0)
-                ) as augmenter,
-                DeterministicAugmenter(Finite(), None, 0, seed=5, check=False) as alone,
-            ):
-                made_by(augmenter, alone)
-                made_by(augmenter, alone)
-        finally:
-            ray.shutdown()
-            made.shutdown()
-        assert "of 4 actors wait for a place" in caplog.text
 
     def test_nodes_without_memory_for_any_actor_are_an_error_that_names_them(self) -> None:
         done = subprocess.run(

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import detaug
+from detaug.engine.local import pool
 from detaug.errors import BatchError
 from detaug.memory.limits import LimitReached
 from tests.processes.engine.misbehaving import MeetsALimit
@@ -21,6 +25,7 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
 from tests.support.processes import Script, descendants, open_descriptors
+from tests.support.witness import WITNESS
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -128,3 +133,32 @@ def test_no_processes_left_is_said_with_the_limit(script: Callable[..., Script])
     run.finish()
     assert run.lines == ["True True"]
     run.assert_nobody_left()
+
+
+@pytest.mark.parametrize("stateless", [True, False])
+def test_the_others_go_on_without_a_worker_that_cannot_be_started_unless_it_has_streams(
+    make: Maker, stateless: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fork, full = os.fork, tmp_path / "full"
+
+    def fork_if_there_is_room() -> int:
+        if full.exists():
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return fork()
+
+    monkeypatch.setattr(os, "fork", fork_if_there_is_room)
+    monkeypatch.setattr(pool, "_START_PAUSE", 0.1)
+    options = {"seed": 1, "stateless": stateless, "num_streams": 2}
+    expected = prints(take(make(RandomLoader(), None, 0, **options), 30))
+    augmenter = make(RandomLoader(), None, 2, **options)
+    batches = take(augmenter, 4)
+    full.touch()
+    os.kill(batches[-1][WITNESS]["pid"], signal.SIGKILL)
+    if stateless:
+        assert prints([*batches, *take(augmenter, 20)]) == expected[:24]
+        assert "The others go on" in caplog.text
+        full.unlink()
+        assert prints(take(augmenter, 6)) == expected[24:]
+        return
+    with pytest.raises(RuntimeError, match="worker could not be started"):
+        take(augmenter, 30)

@@ -28,8 +28,8 @@ class World:
         self.schedule = schedule
         self.places = [Place(i) for i in range(num_workers)]
 
-    def give_out(self, yet_to_join: int = 0) -> None:
-        for place, task in given_out(self.schedule, self.places, yet_to_join):
+    def give_out(self) -> None:
+        for place, task in given_out(self.schedule, self.places):
             place.tasks.append(task)
 
     def answer(self, place: Place) -> None:
@@ -52,15 +52,6 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting():
         world.answer(random.Random(0).choice(world.places))
         while isinstance(world.schedule.due()[1], Delivered):
             world.schedule.hand_out(*world.schedule.due())
-
-
-def test_the_last_tasks_of_the_window_are_left_to_workers_that_have_yet_to_join():
-    world = World(Schedule(Plan(1), 6, 5, True), 4)
-    world.give_out(yet_to_join=1)
-    assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 2]
-    world.places.append(Place(4))
-    world.give_out()
-    assert sorted(len(place.tasks) for place in world.places) == [1, 1, 1, 1, 2]
 
 
 @settings(max_examples=100, deadline=None)

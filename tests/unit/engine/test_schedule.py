@@ -12,16 +12,10 @@ from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
-def run(
-    schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int, missing=lambda: set()
-) -> list[BatchKey]:
-    """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends. Those that
-    `missing` names at a time have no work then, and are given none."""
+def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
+    """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
     plan, handed_out, working = schedule.plan, [], {}
     while len(handed_out) < batches:
-        schedule.set_missing(absent := missing())
-        for worker in absent & working.keys():
-            schedule.lose(working.pop(worker).key)
         position, outcome = schedule.due()
         if isinstance(outcome, EpochEnd):
             schedule.hand_out(position, outcome)
@@ -31,7 +25,7 @@ def run(
             schedule.hand_out(position, outcome)
             continue
         for worker in range(num_workers):
-            if worker not in working and worker not in absent and (task := schedule.next_for(worker)) is not None:
+            if worker not in working and (task := schedule.next_for(worker)) is not None:
                 schedule.start(task.key)
                 working[worker] = task
         assert working, "nothing is due and nobody works"
@@ -43,48 +37,6 @@ def run(
         else:
             schedule.finish(task.key, Exists() if task.probe else Delivered(task.key))
     return handed_out
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    st.lists(st.integers(0, 6), min_size=1, max_size=7),
-    st.integers(1, 5),
-    st.integers(1, 5),
-    st.floats(0, 1),
-    st.booleans(),
-    st.randoms(use_true_random=False),
-)
-def test_workers_that_are_there_make_every_batch_once_and_in_order(
-    lengths, num_workers, window, share, stateless, chance
-):
-    """Of a finite loader, whichever are missing: for good, and for a while."""
-    away = {worker for worker in range(num_workers) if chance.random() < share} - {chance.randrange(num_workers)}
-
-    def missing():
-        if chance.random() < 0.1:
-            away.symmetric_difference_update({chance.randrange(num_workers)})
-        return set(away) if len(away) < num_workers else set()
-
-    schedule = Schedule(Plan(len(lengths)), window, num_workers, stateless)
-    handed_out = run(schedule, lengths, num_workers, chance.choice, 10**6, missing)
-    expected = sorted(turn * len(lengths) + stream for stream, n in enumerate(lengths) for turn in range(n))
-    assert [key.step for key in handed_out] == expected
-    assert schedule.position == Position(1, 0, 0)
-
-
-def test_streams_of_missing_workers_are_dealt_out_evenly_and_stay_where_they_are():
-    schedule = Schedule(Plan(12), 4, 4, stateless=False)
-
-    def owners():
-        return [schedule._owner_of(stream) for stream in range(12)]
-
-    schedule.set_missing({1, 2})
-    first = owners()
-    assert sorted(first) == [0] * 6 + [3] * 6
-    schedule.set_missing({2})
-    assert all(owner == (1 if stream % 4 == 1 else first[stream]) for stream, owner in enumerate(owners()))
-    schedule.set_missing({0, 1, 2, 3})
-    assert owners() == [stream % 4 for stream in range(12)]
 
 
 @settings(max_examples=150, deadline=None)
