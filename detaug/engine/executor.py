@@ -35,7 +35,7 @@ class Job:
         settings: of the parent's process, where the engine started.
         guard: report generators created without a seed.
         max_memory: a worker that uses more bytes of private memory after a batch retires; None: never.
-        check_every: see `detaug.engine.checking.checks.is_checked`.
+        check_every: see `detaug.engine.checking.making.is_checked`.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
     """

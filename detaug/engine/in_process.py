@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
-from detaug.engine.checking.checks import CheckedBatch, make_again, make_to_check
 from detaug.engine.checking.hash_order import HashOrder
+from detaug.engine.checking.making import CheckedBatch, Request, answer, make_to_check
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, SkipLog, Task, left_out
@@ -188,23 +188,10 @@ class InProcess:
         """See there; so with the following."""
         raise error
 
-    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
+    def ask(self, request: Request, worker: int, another: bool) -> bool:
         # From a pristine copy. State in classes and modules exists once per process, and keeps changing.
         began = time.perf_counter()
-        with self._second.producer() as producer:
-            again = make_again(producer, *check.key, stepped, check.state, check.after)
-        self._checking.made_again(again, time.perf_counter() - began)
-        return True
-
-    def ask_to_explain(self, check: CheckedBatch) -> bool:
-        with self._second.producer() as producer:
-            producer.start_over()
-            explanation = producer.explain(*check.key)
-        self._checking.explained(explanation, None)
-        return True
-
-    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        with self._replayer.producer() as producer:
-            explanation = producer.explain(*check.key)
-        self._checking.explained(explanation, check.worker)
+        with (self._second if another else self._replayer).producer() as producer:
+            answered = answer(producer, request)
+        self._checking.answered(answered, time.perf_counter() - began, None if another else worker)
         return True

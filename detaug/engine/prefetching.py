@@ -165,7 +165,7 @@ class PrefetchingEngine:
 
     def _await_checks(self, seconds: float) -> None:
         """Wait for checks that are under way, so that what they find is not said too late."""
-        self._work.checks.end_is_near(seconds)
+        self._work.checks.end_is_near()
         until = time.monotonic() + seconds
         while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
             if not self._thread.is_alive():

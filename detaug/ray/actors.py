@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.engine.checking.checks import Again, CheckedBatch, make_again, make_to_check
+from detaug.engine.checking.making import Answer, CheckedBatch, Explain, Request, answer, make_to_check
 from detaug.engine.executor import Job
 from detaug.engine.failures import ErrorRecord, describe
 from detaug.engine.warming import warm_up
@@ -20,7 +20,6 @@ from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.purity.bulk import MOST_BYTES
-from detaug.purity.reports import Explanation
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.frozen import Frozen, read_payload, write_payload
@@ -113,27 +112,16 @@ class BatchMaker:
         made.seconds = time.perf_counter() - began
         return made
 
-    def make_again(
-        self, epoch: int, step: int, stepped: bool, state: LoaderState | None, after: BatchKey | None
-    ) -> tuple[Again, float]:
-        """A batch of another actor, from a pristine copy, and the seconds it took. See `detaug.engine.checking`."""
+    def answer(self, request: Request) -> tuple[Answer, float]:
+        """What the run-time check asks for, and the seconds it took; mostly from a pristine copy."""
         began = time.perf_counter()
         self._job.settings.renew()
-        again = make_again(self._second_producer(), epoch, step, stepped, state, after, BaseException)
-        return again, time.perf_counter() - began
-
-    def explain(self, epoch: int, step: int, fresh: bool) -> Explanation:
-        """How that batch comes to be in this process; `fresh`: as `make_again` makes it."""
         producer = self._producer
-        if fresh:
-            producer = self._second_producer()
-            producer.start_over()
-        return producer.explain(epoch, step)
-
-    def _second_producer(self) -> Producer:
-        if self._second is None:
-            self._second = Producer(self._pristine, self._job.branch, self._logs.append, self._job.guard)
-        return self._second
+        if not isinstance(request, Explain) or request.fresh:
+            if self._second is None:
+                self._second = Producer(self._pristine, self._job.branch, self._logs.append, self._job.guard)
+            producer = self._second
+        return answer(producer, request, BaseException), time.perf_counter() - began
 
     def _made_of(self, epoch: int, step: int, probe: bool) -> Made:
         self._job.settings.renew()

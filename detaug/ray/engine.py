@@ -16,10 +16,10 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from detaug.engine import failures
-from detaug.engine.checking.checks import CheckedBatch
+from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Exists, Task
@@ -171,42 +171,20 @@ class RayEngine(PrefetchingEngine):
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 
-    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
-        """See there; so with the following."""
-        arguments = (*check.key, stepped, check.state, check.after)
-        take, give_up = self._checking.made_again, self._checking.give_up
-        return self._ask(self._another(check), "make_again", arguments, lambda answer: take(*answer), give_up)
-
-    def ask_to_explain(self, check: CheckedBatch) -> bool:
-        take, give_up = self._checking.explained, self._checking.give_up
-        return self._ask(
-            self._another(check), "explain", (*check.key, True), lambda answer: take(answer, None), give_up
-        )
-
-    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        take, lost = self._checking.explained, self._checking.lost
-        actor, number = self._pool.actors.get(check.worker), check.worker
-        return self._ask(
-            actor, "explain", (*check.key, False), lambda answer: take(answer, number), lambda: lost(number)
-        )
-
-    def _another(self, check: CheckedBatch) -> Actor | None:
-        """An actor other than the one that made the batch, unless there is no other."""
-        return min(
-            self._pool.ready(),
-            key=lambda each: (each.number == check.worker, len(each.calls), each.index),
-            default=None,
-        )
-
-    def _ask(
-        self,
-        actor: Actor | None,
-        method: str,
-        arguments: tuple[Any, ...],
-        take: Callable[[Any], None],
-        lost: Callable[[], None],
-    ) -> bool:
+    def ask(self, request: Request, worker: int, another: bool) -> bool:
+        """See there; `another` is an actor other than the one that made the batch, unless there is no other."""
+        actor = self._pool.actors.get(worker)
+        if another:
+            others = sorted(self._pool.ready(), key=lambda each: (each.number == worker, len(each.calls), each.index))
+            actor = next(iter(others), None)
         if actor is None or actor.leaving:
             return False
-        self._pool.call(actor, method, arguments, lambda _actor, answer: take(answer), lambda _actor, _error: lost())
+        checking, who = self._checking, None if another else worker
+        self._pool.call(
+            actor,
+            "answer",
+            (request,),
+            lambda _actor, done: checking.answered(done[0], done[1], who),
+            lambda _actor, _error: checking.give_up() if another else checking.lost(worker),
+        )
         return True

@@ -1,2 +1,2 @@
-"""The run-time check: `checks` says which batches are made a second time, and what it means where they differ; `second_making`
-has an engine's processes make them; `hash_order` has one made in other interpreters."""
+"""The run-time check: `checks` says which batches are made a second time; `making` runs where they are made, `second_making` asks
+for it, `hash_order` in other interpreters; `differences` is what is said of them."""

@@ -19,7 +19,10 @@ import tempfile
 import time
 from typing import IO, Any
 
-from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Difference, make_again
+from detaug.engine.checking.checks import Checks
+from detaug.engine.checking.differences import Difference
+from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain, answer
+from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
@@ -32,12 +35,10 @@ logger = logging.getLogger("detaug")
 
 #: Hash seeds of the interpreters. Fresh workers have 0.
 _SEEDS = range(2, 10)
-#: So many are tried as long as batches are equal, each later one once it is paid for.
-_WITHOUT_SUSPICION = 4
 #: The first one starts when a run is so old (seconds): it takes longer than that, so shorter runs do not pay for it.
 _START_AFTER = 0.5
-#: An interpreter that runs, or one that is due soon, is looked after so often (seconds) where nothing else happens.
-_LOOK_EVERY = 0.5
+#: It is looked so often (seconds) where nothing else happens.
+LOOK_EVERY = 0.5
 #: A pipeline of more bytes is not sent.
 _MOST_BYTES = 2**28
 
@@ -74,11 +75,6 @@ class HashOrder:
             return None
         return None if self._process.poll() is None else self._take_answer()
 
-    def seconds_to_next_look(self) -> float | None:
-        """When `go_on` will find something to do though no batch is made; None: not before one is."""
-        starts_soon = self._is_suspect or (self._check is None and self._checks.for_other_hashes() is not None)
-        return _LOOK_EVERY if starts_soon or self._process is not None else None
-
     def close(self) -> None:
         """End the interpreter."""
         if self._process is not None:
@@ -88,7 +84,8 @@ class HashOrder:
 
     @property
     def _is_suspect(self) -> bool:
-        return bool(self._made) and bool(self._differing(self._made[0]))
+        """Whether the batch is another one in a fresh interpreter."""
+        return bool(self._check and self._made and self._checks.differing(self._check.report, self._made[0]))
 
     def _is_due(self) -> bool:
         if self._check is None:
@@ -128,22 +125,16 @@ class HashOrder:
         self._answer.seek(0)
         data = self._answer.read()
         self._forget()
-        again: Again | None = None
-        if data:
-            again, seconds = pickle.loads(data)  # from our own child, in a file without a name
-            self._spent += seconds
-        if again is None or not isinstance(again.report, BatchReport):
-            self._give_up(str(again.report) if again else "the pipeline cannot be made there")
+        # From our own child, in a file without a name. Nothing: the pipeline could not be made there.
+        again, seconds = pickle.loads(data) if data else (Again("the pipeline cannot be made there", None), 0.0)
+        self._spent += seconds
+        if not isinstance(again.report, BatchReport):
+            self._give_up(str(again.report))
             return None
         self._made.append(again.report)
-        keys = [key for made in self._made[1:] for key in self._differing(made, self._made[0])]
-        most = len(_SEEDS) if self._is_suspect else _WITHOUT_SUSPICION
-        self._checks.knows_hash_order = bool(keys) or len(self._made) == most
+        keys = self._checks.differing(self._made[0], again.report)
+        self._checks.knows_hash_order = bool(keys) or len(self._made) == len(_SEEDS)
         return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
-
-    def _differing(self, made: BatchReport, other: BatchReport | None = None) -> list[str]:
-        assert self._check is not None
-        return self._checks.differing(other or self._check.report, made)[0]
 
     def _give_up(self, why: str) -> None:
         self._forget()
@@ -157,7 +148,7 @@ class HashOrder:
             self._answer = None
 
 
-def main(answer: int, payload: int, epoch: int, step: int) -> None:
+def main(descriptor: int, payload: int, epoch: int, step: int) -> None:
     """The other interpreter's life."""
 
     def live() -> None:
@@ -167,8 +158,8 @@ def main(answer: int, payload: int, epoch: int, step: int) -> None:
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
         job.settings.keep_filters()
         job.settings.renew()
-        again = make_again(producer, epoch, step, True, None, None, BaseException)
-        with os.fdopen(answer, "wb") as file:
+        again = answer(producer, MakeAgain(BatchKey(epoch, step), stepped=True), BaseException)
+        with os.fdopen(descriptor, "wb") as file:
             pickle.dump((again, time.process_time()), file)
 
     run_and_exit(live)

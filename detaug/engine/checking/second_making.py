@@ -1,8 +1,8 @@
 """The run-time check beside other processes: one batch at a time is made again, and differences are reported.
 
 The course of a check: a report comes with one of a worker's batches (`reported`) → another process, which has a pristine copy,
-makes the batch again (`made_again`) → where they differ, both processes are asked how the batch came to be (`explained`) → the
-user is told. All of it runs in the engine's thread, but for `under_way`.
+makes the batch again → where they differ, both processes are asked how the batch came to be → the user is told. Their answers
+come by `answered`. All of it runs in the engine's thread, but for `under_way`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
-from detaug.engine.checking.checks import Again, CheckedBatch, Checks, Difference
-from detaug.engine.checking.hash_order import HashOrder
-from detaug.purity.reports import Explanation
+from detaug.engine.checking.checks import Checks
+from detaug.engine.checking.differences import Difference, Repeats
+from detaug.engine.checking.hash_order import LOOK_EVERY, HashOrder
+from detaug.engine.checking.making import Again, Answer, CheckedBatch, Explain, MakeAgain, Request
 
 logger = logging.getLogger("detaug")
 
 
 class Asks(Protocol):
-    """What is needed of an engine. What it asks the checker for ends with the answer, or with `Checking.give_up`."""
+    """What is needed of an engine. What it asks another process for ends with `Checking.answered`, or `Checking.give_up`."""
 
     def say_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
@@ -26,14 +27,9 @@ class Asks(Protocol):
     def fail(self, error: BaseException) -> None:
         """There can be no more batches."""
 
-    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
-        """Have a checker make that batch, see `make_again`. False: there is none that can be asked now."""
-
-    def ask_to_explain(self, check: CheckedBatch) -> bool:
-        """Have a checker say how that batch comes to be in it. False: as above."""
-
-    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        """Have the worker that made it say so. False: it is gone; if that is found later, `Checking.lost` follows."""
+    def ask(self, request: Request, worker: int, another: bool) -> bool:
+        """Ask the worker that made the batch, or `another` process, which has a pristine copy. False: it is gone, or cannot be
+        asked now; if that is found later, `Checking.lost` or `Checking.give_up` follows."""
 
 
 class Checking:
@@ -50,11 +46,12 @@ class Checking:
         self, checks: Checks, on_mismatch: str | None, engine: Asks, hash_order: HashOrder | None = None
     ) -> None:
         self.checks = checks
+        self._repeats = Repeats(checks.ignore, checks.num_streams, checks.stateless)
         self._hash_order = hash_order
         self._on_mismatch = on_mismatch
         self._engine = engine
         self._check: CheckedBatch | None = None
-        self._asked = False  # the checker
+        self._asked = False  # another process
         self._difference: Difference | None = None  # of which more is asked
         self._worker_answers = False  # or has yet to
 
@@ -64,32 +61,42 @@ class Checking:
         return self._check is not None or self._difference is not None or self.checks.waits
 
     def seconds_to_next_look(self) -> float | None:
-        """When `go_on` will find something to do though nothing else happens; None: not before something does."""
-        hash_order = None if self.checks.knows_hash_order else self._hash_order
-        return None if hash_order is None else hash_order.seconds_to_next_look()
+        """When `go_on` may find something to do though nothing else happens; None: not before something does."""
+        return None if self._hash_order is None or self.checks.knows_hash_order else LOOK_EVERY
 
     def reported(self, check: CheckedBatch) -> None:
         """A worker has made a batch that may be made again."""
         self.checks.reported(check)
-        if said := self.checks.remark(check.key, check.report):
+        if said := self._repeats.found(check.key, check.report):
             self._engine.say_once(said)
 
     def go_on(self) -> None:
         """Have made again what is due."""
-        hash_order = None if self.checks.knows_hash_order else self._hash_order
-        if hash_order is not None and (difference := hash_order.go_on()) is not None:
-            self._tell(difference)
+        if self._hash_order is not None and not self.checks.knows_hash_order and (found := self._hash_order.go_on()):
+            self._tell(found)
         if self._difference is None and self._check is None:
             self._check, self._asked = self.checks.next(), False
         if self._asked:
             return
         if self._difference is not None:
-            self._asked = self._engine.ask_to_explain(self._difference.check)
-        elif self._check is not None:
-            self._asked = self._engine.ask_to_make_again(self._check, self.checks.is_stepped(self._check))
+            check = self._difference.check
+            self._asked = self._engine.ask(Explain(check.key, fresh=True), check.worker, another=True)
+        elif (due := self._check) is not None:
+            request = MakeAgain(due.key, self.checks.is_stepped(due), due.state, due.after)
+            self._asked = self._engine.ask(request, due.worker, another=True)
 
-    def made_again(self, again: Again, seconds: float) -> None:
-        """The checker has made the batch, in so many seconds."""
+    def answered(self, answer: Answer, seconds: float, worker: int | None) -> None:
+        """That worker has answered, after so many seconds; None: the other process has."""
+        if isinstance(answer, Again):
+            self._made_again(answer, seconds)
+        elif self._difference is not None:
+            if worker == self._difference.check.worker:
+                self._difference = self._difference._replace(live=answer)
+            else:
+                self._difference = self._difference._replace(fresh=answer)
+            self._conclude()
+
+    def _made_again(self, again: Again, seconds: float) -> None:
         check, self._check = self._check, None
         self.checks.paid(seconds)
         if check is None:
@@ -99,22 +106,12 @@ class Checking:
             self._engine.say_once(said)
         if difference is None:
             return
-        if difference.restored:
-            self._tell(difference)  # where the two part is known
+        if difference.why:
+            self._tell(difference)
             return
         self._difference, self._asked = difference, False
-        self._worker_answers = self._engine.ask_worker_to_explain(check)
+        self._worker_answers = self._engine.ask(Explain(check.key, fresh=False), check.worker, another=False)
         self.go_on()
-
-    def explained(self, explanation: Explanation, worker: int | None) -> None:
-        """That worker has said how the batch came to be; None: the checker has."""
-        if self._difference is None:
-            return
-        if worker == self._difference.check.worker:
-            self._difference.live = explanation
-        else:
-            self._difference.fresh = explanation
-        self._conclude()
 
     def lost(self, worker: int) -> None:
         """That worker is gone, and tells nothing any more."""
@@ -123,7 +120,7 @@ class Checking:
             self._conclude()
 
     def give_up(self) -> None:
-        """The checker is gone: leave its batch out, and report what is known."""
+        """The process that makes batches again is gone: leave its batch out, and report what is known."""
         self._check, self._asked = None, False
         self._conclude(anyway=True)
 

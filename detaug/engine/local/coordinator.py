@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from detaug.engine import arguments, failures
-from detaug.engine.checking.checks import CheckedBatch
 from detaug.engine.checking.hash_order import HashOrder
+from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import messages
@@ -212,19 +212,15 @@ class Coordinator(PrefetchingEngine):
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 
-    def ask_to_make_again(self, check: CheckedBatch, stepped: bool) -> bool:
-        """See there; so with the following."""
-        return self._pool.ask_checker(messages.MakeAgain(*check.key, stepped, check.state, check.after))
-
-    def ask_to_explain(self, check: CheckedBatch) -> bool:
-        return self._pool.ask_checker(messages.Explain(*check.key))
-
-    def ask_worker_to_explain(self, check: CheckedBatch) -> bool:
-        worker = self._pool.workers.get(check.worker)
-        if worker is None:
+    def ask(self, request: Request, worker: int, another: bool) -> bool:
+        """See there."""
+        if another:
+            return self._pool.ask_checker(request)
+        made = self._pool.workers.get(worker)
+        if made is None:
             return False
         with contextlib.suppress(ChannelClosed):
-            worker.channel.send(messages.Explain(*check.key))
+            made.channel.send(request)
         return True
 
 

@@ -1,8 +1,8 @@
 """What the parent, its helper and the workers say to each other.
 
     parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
-    parent → worker    Make, MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
-                                                                                which may be made again; Checked, Explanation;
+    parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
+                       (detaug.engine.checking.making)                          which may be made again; Checked;
                                                                                 for each Make an Answer, in their order
 
 Standard library only: a helper for "spawn" starts in milliseconds.
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detaug.engine.checking.checks import Again, CheckedBatch
+    from detaug.engine.checking.making import Answer as AnswerToCheck
+    from detaug.engine.checking.making import CheckedBatch
     from detaug.engine.failures import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
-    from detaug.pipeline.plan import BatchKey
-    from detaug.purity.reports import Explanation
     from detaug.transport.slots import SlotContents
 
 
@@ -96,23 +95,6 @@ class Make(NamedTuple):
     place: int
 
 
-class MakeAgain(NamedTuple):
-    """Make a batch a second time, for the run-time check; see `detaug.engine.checking.checks.make_again`."""
-
-    epoch: int
-    step: int
-    stepped: bool
-    state: LoaderState | None
-    after: BatchKey | None
-
-
-class Explain(NamedTuple):
-    """Say how that batch comes to be in you."""
-
-    epoch: int
-    step: int
-
-
 # --- from a worker
 
 
@@ -141,10 +123,10 @@ class Retiring(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The answer to `MakeAgain`, and the seconds that it took; 0 from a process that was forked for it, for what that takes
-    is known when it has ended."""
+    """The answer to `MakeAgain` or `Explain`, and the seconds that it took; 0 from a process that was forked for it, for what
+    that takes is known when it has ended."""
 
-    again: Again
+    answer: AnswerToCheck
     seconds: float
 
 
@@ -188,4 +170,4 @@ class Raised(NamedTuple):
 Answer = InSlot | Inline | Exists | Ended | Raised
 FromHelper = Started | Exited | Signalled | CannotStart
 if TYPE_CHECKING:
-    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Explanation | Answer
+    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Answer

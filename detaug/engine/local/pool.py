@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 from detaug.engine import arguments
-from detaug.engine.checking.checks import CheckedBatch
+from detaug.engine.checking.making import CheckedBatch, Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
@@ -30,7 +30,6 @@ from detaug.engine.local.handles import (
 from detaug.processes.control import kill, signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
-from detaug.purity.reports import Explanation
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import ParentSlots
 
@@ -223,12 +222,10 @@ class Pool:
                 self._coordinator.say_once(text)
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
-            case messages.Checked(again, seconds):
-                self._answered_check(worker)
-                self._checking.made_again(again, seconds)
-            case Explanation():
-                self._answered_check(worker)
-                self._checking.explained(message, worker.number)
+            case messages.Checked(answer, seconds):
+                if worker.number in self._forked_checkers:  # it was forked for this answer alone
+                    self._end_checker()
+                self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):
                 why = f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}"
                 self._coordinator.fail(RuntimeError(why))
@@ -237,7 +234,7 @@ class Pool:
 
     # --- the checker
 
-    def ask_checker(self, message: messages.MakeAgain | messages.Explain) -> bool:
+    def ask_checker(self, request: Request) -> bool:
         """Send something to the process that makes batches again; False: it has yet to start, and `Checking.go_on` follows.
 
         A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is started with the
@@ -253,14 +250,10 @@ class Pool:
         if self._checker is None or not self._checker.ready:
             return False
         try:
-            self._checker.channel.send(message)
+            self._checker.channel.send(request)
         except ChannelClosed:
             return False  # the helper will say that it ended
         return True
-
-    def _answered_check(self, worker: Worker) -> None:
-        if worker.number in self._forked_checkers:  # it was forked for this answer alone
-            self._end_checker()
 
     def _end_checker(self) -> None:
         if self._checker is not None:

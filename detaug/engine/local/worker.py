@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
-from detaug.engine.checking.checks import make_again, make_to_check
+from detaug.engine.checking.making import Request, answer, make_to_check
 from detaug.engine.executor import Job
 from detaug.engine.failures import describe
 from detaug.engine.local import messages
@@ -81,7 +81,7 @@ class _Worker:
         self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
         self._slots = WorkerSlots(self._log)
         self._whereabouts = OwnWhereabouts()
-        self._tasks: deque[messages.Make | messages.MakeAgain | messages.Explain] = deque()
+        self._tasks: deque[messages.Make | Request] = deque()
         self._made = 0
 
     def run(self) -> None:
@@ -98,8 +98,8 @@ class _Worker:
             if not isinstance(task, messages.Make):
                 self._answer_check(task)
                 continue
-            answer, descriptor = self._make(task.epoch, task.step, task.probe)
-            self._channel.send(answer, descriptor)
+            made, descriptor = self._make(task.epoch, task.step, task.probe)
+            self._channel.send(made, descriptor)
             if descriptor is not None:
                 os.close(descriptor)
             if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
@@ -157,13 +157,10 @@ class _Worker:
         contents, descriptor = self._slots.write(packed, whole)
         return messages.InSlot(contents, state), descriptor
 
-    def _answer_check(self, task: messages.MakeAgain | messages.Explain) -> None:
+    def _answer_check(self, request: Request) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch
-        if isinstance(task, messages.Explain):
-            self._channel.send(self._producer.explain(task.epoch, task.step))
-        else:
-            began, used = time.perf_counter(), time.process_time()
-            again = make_again(self._producer, *task, BaseException)
-            seconds = max(time.perf_counter() - began, time.process_time() - used)
-            self._channel.send(messages.Checked(again, 0.0 if self._forked else seconds))
+        began, used = time.perf_counter(), time.process_time()
+        answered = answer(self._producer, request, BaseException)
+        seconds = max(time.perf_counter() - began, time.process_time() - used)
+        self._channel.send(messages.Checked(answered, 0.0 if self._forked else seconds))
         allocate_with(self._slots.take)

@@ -8,7 +8,8 @@ from itertools import product
 
 import pytest
 
-from detaug.engine.checking.checks import Again, CheckedBatch, Checks, is_checked
+from detaug.engine.checking.checks import Checks
+from detaug.engine.checking.making import Again, CheckedBatch, is_checked
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport
@@ -60,7 +61,7 @@ class Run:
             self.checks.worked(cost)
             self.worked += cost
             self._check(seconds, step + 1)
-        self.checks.end_is_near(10 * seconds)
+        self.checks.end_is_near()
         self._check(seconds, batches)
 
     def _check(self, seconds, batches):

@@ -1,0 +1,157 @@
+"""What the run-time check says to the user: of two makings of a batch that differ, and of batches that are too much alike."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from detaug.engine.checking.making import CheckedBatch
+from detaug.errors import ReproducibilityError
+from detaug.pipeline.plan import BatchKey
+from detaug.purity.reports import BatchReport, Explanation, what_diverged
+
+#: Fingerprints of earlier batches that are remembered.
+_MOST_SEEN = 4096
+
+
+class Difference(NamedTuple):
+    """Two makings of a batch that differ, in which keys, and what is known of why.
+
+    Attributes:
+        in_loader: the loader's part differs already.
+        early: it was among its worker's first batches.
+        why: "hashes": they were made in fresh interpreters, with different hash seeds; "states": the second was made by a loader
+            that was restored from a state, and this run went on from one; "": that is asked.
+        live, fresh: how the batch comes to be in the worker that made it, and in a pristine copy; None: not yet told.
+    """
+
+    check: CheckedBatch
+    keys: list[str]
+    in_loader: bool
+    early: bool
+    why: str = ""
+    live: Explanation | None = None
+    fresh: Explanation | None = None
+
+    def error(self) -> ReproducibilityError:
+        """The error for the user."""
+        error = ReproducibilityError(self.text())
+        error.epoch, error.step = self.check.key
+        error.keys = tuple(self.keys)
+        return error
+
+    def text(self) -> str:
+        """The message for the user."""
+        if self.why == "states":
+            return (
+                f"{_leaves_something_out(self.check, self.keys)} This run went on from such a state, so its batches may differ "
+                "from those of an uninterrupted one. Save all that a batch depends on, or remove one of the two methods."
+            )
+        advice = (
+            "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): "
+            'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
+        )
+        batch, part = _name_of(self.check.key), "loader" if self.in_loader else "transform"
+        if self.why == "hashes":
+            return (
+                f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it "
+                f"differs in {_some(self.keys)}. What differs first is what the {part} gives.\n"
+                "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not "
+                "set, so other runs of this program may give other batches. Go through sorted(names), and take "
+                f"zlib.crc32(text.encode()) for a number; or start the program with PYTHONHASHSEED=0.\n{advice}"
+            )
+        stage, changed = what_diverged(self.live, self.fresh) if self.live and self.fresh else ("", [])
+        text = f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it differs in {_some(self.keys)}. "
+        text += f"What differs first is what the {part}{f' ({stage})' if stage else ''} gives.\n"
+        if changed:
+            where = f"in worker {self.check.worker}" if self.check.worker else "in this process"
+            text += f"Changed {where} by earlier batches: {'; '.join(changed[:4])}.\n"
+        if self.in_loader:
+            text += (
+                "The loader is taken for stateless, reads something that changes, or has a state_dict that leaves something out. "
+                "If it carries something from batch to batch, pass stateless=False; if not, draw from "
+                "detaug.current().generator and keep nothing that a batch depends on.\n"
+            )
+        else:
+            text += (
+                "It keeps something that copies of the transform share (a variable of a class or module), or draws from a "
+                "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object.\n"
+            )
+        return text + advice
+
+
+def remarks_on_states(check: CheckedBatch, keys: list[str]) -> str:
+    """That a loader's states do not tell all, where none was used so far."""
+    return (
+        f"{_leaves_something_out(check, keys)} Its streams are stepped forward instead, as without these methods. Do not "
+        "go on from state dicts that were taken before now."
+    )
+
+
+def _leaves_something_out(check: CheckedBatch, keys: list[str]) -> str:
+    return (
+        f"the loader's state_dict / load_state_dict leave something out: {_name_of(check.key)}, made by a copy that was restored "
+        f"from a state, is not reproducible and differs in {_some(keys)}."
+    )
+
+
+def _name_of(key: BatchKey) -> str:
+    return f"epoch {key.epoch}, step {key.step}"
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(map(repr, keys[:5]))
+
+
+class Repeats:
+    """Batches that are alike in what should be random. Arguments as `detaug.engine.checking.checks.Checks`."""
+
+    def __init__(self, ignore: tuple[str, ...], num_streams: int, stateless: bool) -> None:
+        self._ignore = ignore
+        self._num_streams = 1 if stateless else num_streams
+        self._seen: dict[tuple[int, str, str], BatchKey] = {}
+        self._said: set[str] = set()
+
+    def found(self, key: BatchKey, report: BatchReport) -> str:
+        """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
+        give equal raw batches, or a generator that every batch makes with the same seed. Each is said once."""
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.clear()
+        raw, whole = "|".join(report.raw.values()), "|".join(report.raw[name] for name in report.raw_random)
+        if any(name in report.raw for name in report.random):
+            other = self._earlier(key.epoch, "raw", raw, key)
+            if other is not None and (other.step - key.step) % self._num_streams:
+                return self._say(
+                    "raw",
+                    f"streams of the loader give the same raw batches (epoch {key.epoch}, steps {other.step} and {key.step}): "
+                    "its copies do not share the data out. Have it look at detaug.current().stream or set_thread_id, or pass "
+                    "num_streams=1",
+                )
+        # Where the loader gave the same once more, a transform need not be random.
+        if not whole or self._seen.setdefault((key.epoch, "random", whole), key) == key:
+            for name in (each for each in report.random if each not in self._ignore):
+                other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
+                if other is not None and report.raw.get(name) != report.final[name]:
+                    return self._say(
+                        f"final {name}",
+                        f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of epoch {key.epoch}: "
+                        "something draws the same random numbers for different batches",
+                    )
+        for path, seed in report.late.items():
+            other = self._earlier(0, path, seed, key)
+            if other is not None:
+                return self._say(
+                    path,
+                    f"{path} is a generator that each batch makes anew, and with the same seed ({_name_of(other)}, and "
+                    f"{_name_of(key)}): it draws the same numbers for all of them. Make it before the transform is handed in, so "
+                    "that it is seeded for every batch, or seed it from detaug.current().generator",
+                )
+        return ""
+
+    def _earlier(self, epoch: int, what: str, value: str, key: BatchKey) -> BatchKey | None:
+        """The first batch of the epoch that had that value, if it is another one and nothing was said of it."""
+        other = self._seen.setdefault((epoch, what, value), key)
+        return None if other == key or what in self._said else other
+
+    def _say(self, what: str, text: str) -> str:
+        self._said.add(what)
+        return text
