@@ -128,7 +128,7 @@ def batch_and_death() -> tuple[dict[str, list[str]], list[str]]:
             (pid,) = engine.worker_pids()
             with death.going():
                 os.kill(pid, signal.SIGKILL)
-                while engine.worker_pids(ready=True) in ([], [pid]):
+                while engine.worker_pids() in ([], [pid]):
                     time.sleep(0.01)
     finally:
         sys.setprofile(None)

@@ -25,7 +25,7 @@ from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
-from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers, no_longer_running
+from detaug.engine.shared_seeds import RankSeeds
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
@@ -209,8 +209,6 @@ class DeterministicAugmenter(Generic[Batch]):
         self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
-        self._is_told = False  # that the loop waits
-        self._is_fresh = True  # the engine has given no batch yet
         self._checks = Checks(
             tuple(self.check.ignore), self.num_streams, self._source.stateless, self._loader_states, self.check.every
         )
@@ -334,14 +332,9 @@ class DeterministicAugmenter(Generic[Batch]):
             self._rank_seeds.compare()
         try:
             asked, taken = time.perf_counter(), self._schedule.position.taken
-            if not self._health.in_epoch:  # what lies between two loops is no epoch's time
-                self._health.epoch_begins(taken)
+            self._health.epoch_begins(taken, anew=False)  # what lies between two loops is no epoch's time
             batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
-            if self._is_fresh:  # the start of processes is no waiting, and not of the epoch's time
-                self._is_fresh = False
-                self._health.epoch_begins(taken)
-            else:
-                self._health.waited += time.perf_counter() - asked
+            self._health.got_a_batch(asked, taken)
             return batch
         except StopIteration:
             end = self._schedule.ended
@@ -435,19 +428,22 @@ class DeterministicAugmenter(Generic[Batch]):
     def stats(self) -> dict[str, Any]:
         """What has happened so far, JSON-able. ``checked``, ``mismatches``: batches that were made a second time, and how many of
         them differed; ``informative``: those in which what is carried from batch to batch can show (docs/purity.md).
-        ``batches``, ``seconds``: what the loop has taken, and the time that its epochs took; ``waited``: seconds of these that it
-        waited. ``restarts``, ``retirements``: processes that died, or were replaced for their memory.
+        ``waited``: seconds that the loop has waited for batches. ``restarts``, ``retirements``: processes that died, or were
+        replaced for their memory.
         """
-        checks, told = self._checks, self._health.as_dict(self._schedule.position.taken)
-        return {"checked": checks.done, "informative": checks.informative, "mismatches": checks.different, **told}
+        checks, health = self._checks, self._health
+        return {
+            "checked": checks.done,
+            "informative": checks.informative,
+            "mismatches": checks.different,
+            "waited": health.waited,
+            "restarts": health.restarts,
+            "retirements": health.retirements,
+        }
 
     def _epoch_is_over(self, end: Position) -> None:
-        epoch = self._health.epoch_ends(end.taken)
-        if epoch.is_slow:
-            streams = None if self._source.stateless else self.num_streams
-            what_helps = epoch.what_helps(self._num_workers, streams, self.num_cached)
-            logger.log(logging.INFO if self._is_told else logging.WARNING, "%s: %s", epoch.told(end.epoch), what_helps)
-            self._is_told = True
+        streams = None if self._source.stateless else self.num_streams
+        self._health.epoch_ends(end.epoch, end.taken, self._num_workers, streams)
 
     # --- position ---------------------------------------------------------------------------------------------------
 
@@ -635,15 +631,14 @@ class DeterministicAugmenter(Generic[Batch]):
         self._settings = ProcessSettings.here()
         group = process_group()
         shared = group is not None and group[1] == self.world_size > 1  # else the group's ranks are others
-        self._rank_seeds = RankSeeds(self.rank, self.world_size, self.name, self.seed) if shared else None
-        mention_same_numbers(self)
+        self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
         work = self._work()
-        self._is_fresh = True
+        self._health.is_fresh = True
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = self.executor.start(work)
             if engine.prefetches:
@@ -670,7 +665,6 @@ class DeterministicAugmenter(Generic[Batch]):
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
         """End the workers and forget what was prefetched (as batchgenerators has it); `next` starts them again."""
         engine, self._engine = self._engine, None
-        no_longer_running(self)
         if self._finalizer is not None:
             self._finalizer.detach()
             self._finalizer = None

@@ -7,9 +7,9 @@ import pickle
 import signal
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import cloudpickle
 
@@ -102,47 +102,34 @@ def _methods(error: BaseException) -> str:
 
 
 def _pickled(error: BaseException) -> bytes | None:
-    try:
-        whole = pickle.dumps(("whole", error))
-        pickle.loads(whole)  # many classes pickle and cannot be rebuilt
-        if len(whole) <= _LARGEST_EXCEPTION:
-            return whole
-    except Exception:
-        pass
-    try:
-        parts = (type(error), _picklable(error.args), dict(_picklable(list(error.__dict__.items()))))
-        data = cloudpickle.dumps(("parts", parts))
-        return bytes(data) if len(data) <= _LARGEST_EXCEPTION else None
-    except Exception:
-        return None
-
-
-def _picklable(items: Any) -> Any:
-    kept = []
-    for item in items:
-        try:
-            pickle.loads(pickle.dumps(item))
-        except Exception:
-            continue
-        kept.append(item)
-    return tuple(kept) if isinstance(items, tuple) else kept
+    kind = type(error)
+    for dumps, parts in (
+        (pickle.dumps, lambda: error),
+        (cloudpickle.dumps, lambda: (kind, error.args, error.__dict__)),
+        (cloudpickle.dumps, lambda: (kind, (str(error),), {})),
+    ):
+        with suppress(Exception):
+            data = bytes(dumps(parts()))
+            pickle.loads(data)  # many classes pickle and cannot be rebuilt
+            if len(data) <= _LARGEST_EXCEPTION:
+                return data
+    return None
 
 
 def rebuild(record: ErrorRecord) -> BaseException | None:
     """The exception; one made of its class and what could be sent of it, where its own constructor cannot be used."""
     if record.pickled is None:
         return None
-    try:
-        how, what = loads(record.pickled)
-        if how == "whole":
-            return what if isinstance(what, BaseException) else None
+    with suppress(Exception):
+        what = loads(record.pickled)
+        if isinstance(what, BaseException):
+            return what
         kind, args, attributes = what
         error: BaseException = kind.__new__(kind)
         error.args = args
         error.__dict__.update(attributes)
         return error
-    except Exception:
-        return None
+    return None
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,7 @@ class InProcess:
     def close(self) -> None:
         self._checking.close()
 
-    def worker_pids(self, ready: bool = False) -> list[int]:
+    def worker_pids(self) -> list[int]:
         """There are none."""
         return []
 

@@ -4,9 +4,6 @@ Division of labour:
 - the user's threads read the due outcome and move the position, under the lock, and wake the engine's thread;
 - the engine's thread hands out what is to be made, takes in what was made, and tells waiting users of what is due.
 
-A batch's way: the engine's thread puts its outcome into the schedule (`_finish`) and leaves a note in `_news`
-(`_tell_what_is_due`); the user's thread, which sleeps on the notes, takes the outcome (`Schedule.take`).
-
 What the two share is the schedule, under `_lock`, and a few attributes that change by one operation of C code each, so that an
 interrupt in the user's thread finds them whole.
 """
@@ -19,14 +16,26 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
+from torch.utils.data._utils.pin_memory import pin_memory
 
 from detaug.engine import failures
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, SkipLog, Taken, Task, left_out
+from detaug.engine.order.outcomes import (
+    Delivered,
+    EpochEnd,
+    Exists,
+    Failed,
+    Outcome,
+    Position,
+    SkipLog,
+    Taken,
+    Task,
+    left_out,
+)
 from detaug.errors import BatchError, ReproducibilityError
 from detaug.memory.limits import explained
 from detaug.pipeline.loader_states import LoaderState
@@ -44,27 +53,20 @@ _FIRST_CHECK_PATIENCE = 60.0
 _CLOSE_PATIENCE = 2.0
 
 
-class Processes(Protocol):
-    """What makes batches for an engine."""
-
-    def start(self) -> None:
-        """Start all of them; errors as `Executor.start`."""
-
-    def stop(self) -> None:
-        """End all of them; may follow a start that failed."""
-
-
 class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
-    A subclass makes its processes (`_pool`) and the run-time check (`_checking`), says what the thread does (`_turn`) and how it
-    is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch may end in a row.
+    A subclass makes its processes (`_pool`, which has `start` and `stop`) and the run-time check (`_checking`), says what the
+    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`).
+
+    Args:
+        max_restarts: workers that one batch may end in a row.
     """
 
     prefetches = True
     _thread: threading.Thread
     _checking: Checking
-    _pool: Processes
+    _pool: Any
 
     def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
@@ -278,13 +280,12 @@ class PrefetchingEngine:
         logger.warning(text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known)
         self._lose([task])
 
-    def _retire(self, worker: str, private: int, limit: int | None) -> str:
-        """It uses more private memory than the limit (bytes), and is replaced. Returns what was said."""
+    def _retire(self, worker: str, private: int, limit: int | None) -> None:
+        """It uses more private memory than the limit (bytes), and is replaced."""
         assert limit is not None
         self._work.health.retirements += 1
         text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
         logger.info("%s %s and retires; another takes its place", worker, text)
-        return text
 
     def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
         """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that
@@ -298,31 +299,32 @@ class PrefetchingEngine:
         states.used = states.used or state is not None
         return state
 
-    def _unpacked(self, task: Task, open_batch: Callable[[], Any]) -> Outcome:
-        try:
-            batch = open_batch()
-            return Delivered(_pin(batch) if self._gpu is not None else batch)
-        except Exception as error:
-            where = "in the parent process, which could not take the batch in"
-            return self._failure(failures.error_of(failures.describe(error), task.key, self._work.places, where, error))
-
-
-def _pin(batch: Any) -> Any:
-    """Copy every CPU tensor of nested dicts, lists and tuples into torch's pinned allocator.
-
-    The slots themselves are not registered: an asynchronous copy may still be reading one when its last array is
-    collected, and torch's allocator does not track foreign memory.
-    """
-    if isinstance(batch, torch.Tensor):
-        return batch.pin_memory() if batch.device.type == "cpu" and not batch.is_pinned() else batch
-    if isinstance(batch, dict):
-        for key in batch:
-            batch[key] = _pin(batch[key])
-        return batch
-    if isinstance(batch, list):
-        batch[:] = [_pin(item) for item in batch]
-        return batch
-    if isinstance(batch, tuple):
-        pinned = [_pin(item) for item in batch]
-        return type(batch)(*pinned) if hasattr(batch, "_fields") else type(batch)(pinned)
-    return batch
+    def _take(
+        self,
+        task: Task,
+        ended: bool,
+        error: failures.ErrorRecord | None,
+        where: str,
+        open_batch: Callable[[], Any],
+        to_user: Callable[[], Callable[[], None] | None] = lambda: None,
+    ) -> None:
+        """What has come of a task: there is no such batch, an error, or what `open_batch` gives."""
+        outcome: Outcome
+        if ended:
+            with self._lock:
+                self._schedule.end_stream(task.key)
+            return
+        if error is not None:
+            outcome = self._failure(failures.error_of(error, task.key, self._work.places, where))
+        elif task.probe:
+            outcome = Exists()
+        else:
+            try:
+                batch = open_batch()
+                outcome = Delivered(pin_memory(batch) if self._gpu is not None else batch, to_user())  # type: ignore[no-untyped-call]
+            except Exception as failed:
+                where = "in the parent process, which could not take the batch in"
+                record = failures.describe(failed)
+                outcome = self._failure(failures.error_of(record, task.key, self._work.places, where, failed))
+        self._finish(task, outcome)
+        self._tell_what_is_due()  # before the next one is unpacked here

@@ -1,20 +1,16 @@
-"""How many tasks a worker has begun, and where in the user's code it is when it has not been heard of for long.
+"""Where in the user's code a worker is when it has not been heard of for long.
 
-Both stand in a block of shared memory, which outlives the worker: eight bytes for the number of tasks, which the worker
-raises before it begins one, and behind them text. The worker has the C library of Python (`faulthandler`) write its stack
-there when it gets a certain signal; that works also while it holds the interpreter's lock in a call that does not come back.
-The parent reads the text.
+The worker has the C library of Python (`faulthandler`) write its stack into a block of shared memory when it gets a certain
+signal; that works also while it holds the interpreter's lock in a call that does not come back. The parent reads the text.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import itertools
-import mmap
 import os
 import re
 import signal
-import sys
 from pathlib import Path
 
 import psutil
@@ -30,7 +26,6 @@ _PACKAGE = Path(detaug.__file__).parent
 #: The user's code begins behind these frames.
 _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources"))
 _MOST_FRAMES = 4
-_BEGUN_BYTES = 8
 
 
 class OwnWhereabouts:
@@ -38,25 +33,16 @@ class OwnWhereabouts:
 
     Attributes:
         descriptor: of the block, to be sent to the parent; stays open here. None: there is no block.
-        begun: its first entry is the number of tasks begun, the current one among them.
     """
 
     def __init__(self) -> None:
         self.descriptor: int | None = None
-        self.begun = memoryview(bytearray(_BEGUN_BYTES)).cast("Q")
         try:
-            descriptor = create(_BEGUN_BYTES)
+            self.descriptor = create(1)
         except OSError:  # without descriptors to spare there are more urgent things
             return
-        try:
-            self.begun = memoryview(mmap.mmap(descriptor, _BEGUN_BYTES)).cast("Q")
-        except OSError:
-            os.close(descriptor)
-            return
-        self.descriptor = descriptor
-        os.lseek(descriptor, _BEGUN_BYTES, os.SEEK_SET)
         if ASKING is not None:
-            faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
+            faulthandler.register(ASKING, file=self.descriptor, all_threads=False, chain=False)
 
 
 class Whereabouts:
@@ -68,16 +54,12 @@ class Whereabouts:
     def forget(self) -> None:
         """Drop an older answer."""
         # The worker writes at the position that both descriptors share.
-        os.lseek(self._descriptor, _BEGUN_BYTES, os.SEEK_SET)
-        os.ftruncate(self._descriptor, _BEGUN_BYTES)
-
-    def begun(self) -> int:
-        """How many tasks were begun."""
-        return int.from_bytes(os.pread(self._descriptor, _BEGUN_BYTES, 0), sys.byteorder)
+        os.lseek(self._descriptor, 0, os.SEEK_SET)
+        os.ftruncate(self._descriptor, 0)
 
     def answer(self) -> str:
         """``"__call__ (slow.py:12), called from __call__ (compose.py:30)"``; empty while there is none."""
-        text = os.pread(self._descriptor, 65536, _BEGUN_BYTES).decode(errors="replace")
+        text = os.pread(self._descriptor, 65536, 0).decode(errors="replace")
         return place_of(text) if text.endswith("\n") else ""
 
     def close(self) -> None:

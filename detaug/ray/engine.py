@@ -22,7 +22,7 @@ from detaug.engine import failures
 from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Exists, Task
+from detaug.engine.order.outcomes import Task
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.ray import nodes
 from detaug.ray.actors import Made
@@ -57,7 +57,7 @@ class RayEngine(PrefetchingEngine):
     def _wake(self) -> None:
         self._events.put(None)
 
-    def worker_pids(self, ready: bool = False) -> list[int]:
+    def worker_pids(self) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
         return self._pool.pids()
 
@@ -147,27 +147,15 @@ class RayEngine(PrefetchingEngine):
         self._took(task, made.seconds, made.state)
         for text in made.logs:
             self.say_once(text)
-        self._take_batch(actor, task, made)
+        where = f"in {actor.name}"
+        if made.error is not None and (advice := nodes.advice_on(made.error.summary)):
+            where += f". {advice}"
+        self._take(task, made.ended, made.error, where, made.batch)
+        if made.check is not None:
+            self._checking.reported(made.check._replace(worker=actor.number))
         if made.memory is not None:
             self._retire(actor.name, made.memory, self._settings.max_worker_memory)
             self._pool.retire(actor)
-
-    def _take_batch(self, actor: Actor, task: Task, made: Made) -> None:
-        if made.ended:
-            with self._lock:
-                self._schedule.end_stream(task.key)
-        elif made.error is not None:
-            where = f"in {actor.name}"
-            if advice := nodes.advice_on(made.error.summary):
-                where += f". {advice}"
-            self._finish(task, self._failure(failures.error_of(made.error, task.key, self._work.places, where)))
-        elif task.probe:
-            self._finish(task, Exists())
-        else:
-            self._finish(task, self._unpacked(task, made.batch))
-            self._tell_what_is_due()  # before the next one is unpacked here
-        if made.check is not None:
-            self._checking.reported(made.check._replace(worker=actor.number))
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 

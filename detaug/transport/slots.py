@@ -13,7 +13,6 @@ keep their memory.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import itertools
@@ -276,7 +275,6 @@ class ParentSlots:
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
         self._returned: deque[_HandedOut] = deque()
         self._out: dict[int, _HandedOut] = {}
-        self._unused: list[int] = []
         self._at_worker: set[int] = set()
         self._lost: list[int] = []
         number = id(self)
@@ -302,12 +300,6 @@ class ParentSlots:
         """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
         handed = self._out[contents.slot]
         return None if handed() is None else functools.partial(handed.mapping.inherit, True)
-
-    def refuse(self, descriptor: int | None, contents: SlotContents) -> None:
-        """The batch is not wanted: its slot goes straight back."""
-        with contextlib.suppress(LimitReached):
-            self.map(contents, descriptor)
-            self._unused.append(contents.slot)
 
     def map(self, contents: SlotContents, descriptor: int | None) -> None:
         """Take a slot over, if it is a new one.
@@ -336,7 +328,7 @@ class ParentSlots:
         """(slots the worker may fill again, slots it is to drop) since the last call."""
         again: list[int] = []
         drop, self._lost = self._lost, []
-        free, self._unused = self._unused, []
+        free: list[int] = []
         while self._returned:
             handed = self._returned.popleft()
             if not handed.forked:

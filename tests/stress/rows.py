@@ -227,7 +227,7 @@ class Steady(Endless):
 def _settle(augmenter: Any) -> None:
     """Until all workers are there."""
     next(augmenter)
-    while len(augmenter._engine.worker_pids(ready=True)) < 2:
+    while len(augmenter._engine.worker_pids()) < 2:
         next(augmenter)
 
 

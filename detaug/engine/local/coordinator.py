@@ -12,11 +12,11 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from detaug.engine import arguments, failures
+from detaug.engine import arguments
 from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
@@ -24,13 +24,12 @@ from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.order.outcomes import Delivered, Exists, Task
+from detaug.engine.order.outcomes import Task
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
-from detaug.transport.slots import SlotContents
 from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
@@ -112,11 +111,9 @@ class Coordinator(PrefetchingEngine):
     def _wake(self) -> None:
         self._pool.wake()
 
-    def worker_pids(self, ready: bool = False) -> list[int]:
-        """The workers that are alive now; with `ready` only those that have set themselves up."""
-        return [
-            worker.pid for worker in list(self._pool.workers.values()) if worker.pid and (worker.ready or not ready)
-        ]
+    def worker_pids(self) -> list[int]:
+        """See there."""
+        return [worker.pid for worker in list(self._pool.workers.values()) if worker.ready]
 
     # --- the coordinator's thread ----------------------------------------------------------------------------------
 
@@ -132,25 +129,22 @@ class Coordinator(PrefetchingEngine):
     def gone(self, worker: Worker, private: int) -> None:
         """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
         if private:
-            told = self._retire(worker.name, private, self._settings.max_worker_memory)
-            if worker.answers <= 1:
-                every = "a worker that has made but one batch exceeds max_worker_memory already, so that every batch takes a"
-                self.say_once(f"{every} new process: it {told}")
+            self._retire(worker.name, private, self._settings.max_worker_memory)
         self._leave(worker)
         self._lose([*worker.tasks])
 
     def died(self, worker: Worker, exitcode: int, peak: int) -> None:
         """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes; 0: not known."""
         self._work.health.restarts += 1
-        tasks, begun = list(worker.tasks), worker.begun()
+        tasks = list(worker.tasks)
         self._leave(worker)
         if not tasks:
             logger.warning("%s ended with %s between batches; starting another", worker.name, signal_name(exitcode))
             return
         if exitcode == -signal.SIGKILL and not worker.leaving:
             worker.leaving = self._memory_kills.what_happened()
-        # Only the batch that it had begun may be to blame; the one that waited behind it has not been looked at.
-        self._blame(tasks.pop(begun), worker.name, worker.leaving, exitcode, peak)
+        # Its answers have all been taken in: the one that waits behind the first has not been looked at.
+        self._blame(tasks.pop(0), worker.name, worker.leaving, exitcode, peak)
         self._lose(tasks)
 
     def _leave(self, worker: Worker) -> None:
@@ -170,45 +164,22 @@ class Coordinator(PrefetchingEngine):
             with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
                 worker.assign(task, self._state_for(worker.told, task))
 
-    def answered(self, worker: Worker, answer: messages.Answer, descriptor: int | None) -> None:
+    def answered(self, worker: Worker, made: messages.Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         seconds = time.monotonic() - worker.since
-        task = worker.answered()
-        self._took(task, seconds, answer.state)
-        match answer:
-            case messages.Inline(pickled, buffers):
-                self._finish(task, self._unpacked(task, lambda: unpack(pickled, [bytearray(b) for b in buffers])))
-            case messages.InSlot(contents):
-                self._take_slot(worker, task, contents, descriptor)
-            case messages.Ended():
-                with self._lock:
-                    self._schedule.end_stream(task.key)
-            case messages.Exists():
-                self._finish(task, Exists())
-            case messages.Raised(record):
-                where = f"in {worker.name}"
-                self._finish(task, self._failure(failures.error_of(record, task.key, self._work.places, where)))
+        task, contents = worker.answered(), made.contents
 
-    def _take_slot(self, worker: Worker, task: Task, contents: SlotContents, descriptor: int | None) -> None:
-        def take_over() -> Any:
+        def batch() -> Any:
+            if contents is None:
+                return unpack(made.pickled, [bytearray(buffer) for buffer in made.buffers])
             worker.slots.map(contents, descriptor)
             return worker.slots.open(contents)
 
-        with self._lock:
-            wanted = task.key in self._schedule.wanted()
-            if not wanted:
-                self._schedule.lose(task.key)
-        if not wanted:
-            worker.slots.refuse(descriptor, contents)
-            return
-        # If the user moves between here and `finish`, the outcome is dropped there, and its arrays give the slot back.
-        if len(worker.tasks) < _TASKS:
-            self._assign()  # before its batch is unpacked here
-        outcome = self._unpacked(task, take_over)
-        if isinstance(outcome, Delivered):
-            outcome = Delivered(outcome.batch, worker.slots.hand_over(contents))
-        self._finish(task, outcome)
-        self._tell_what_is_due()  # before the next one is unpacked here
+        def to_user() -> Callable[[], None] | None:
+            return None if contents is None else worker.slots.hand_over(contents)
+
+        self._took(task, seconds, made.state)
+        self._take(task, made.ended, made.error, f"in {worker.name}", batch, to_user)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 

@@ -47,7 +47,7 @@ _ANSWER_SECONDS = 0.3
 _LEAVE_SECONDS = 1.0
 #: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
 _KILL_SECONDS = 3.0
-_TICK, _SOON = 1.0, 0.05
+_TICK = 1.0
 
 
 @dataclass
@@ -57,16 +57,14 @@ class Worker:
     Attributes:
         number: never used twice.
         index: which of the num_processes places it fills; stream-bound streams belong to a place.
-        pid: 0 until the helper has started it.
+        pid: 0 until it is ready.
         ready: it has set itself up.
         tasks: those whose answers have not come, in the order in which they are made.
         since: when the batch it is making was begun, or itself was started.
         warned: elapsed seconds at the last warning.
-        asked: when it was asked where it is.
         left: when it was found to be leaving: its channel was closed, or it was killed.
-        killed, signalled: when the helper was told to kill it; it has done so.
+        killed: when the helper was told to kill it.
         leaving: why it was killed.
-        answers: how many have come.
         told: the streams whose states it knows of, each with the generation of states that was current then.
     """
 
@@ -79,24 +77,21 @@ class Worker:
     tasks: deque[Task] = field(default_factory=deque)
     since: float = field(default_factory=time.monotonic)
     warned: float = 0.0
-    asked: float = 0.0
     left: float = 0.0
     killed: float = 0.0
-    signalled: bool = False
     leaving: str = ""
-    answers: int = 0
     told: dict[int, int] = field(default_factory=dict)
     whereabouts: Whereabouts | None = None
 
     @property
     def name(self) -> str:
         """For messages."""
-        return f"worker {self.number} (pid {self.pid})"
+        return f"worker {self.number}{f' (pid {self.pid})' if self.pid else ''}"
 
     def assign(self, task: Task, state: LoaderState | None) -> None:
         """Send it a task, with a state of the loader. ChannelClosed: it is gone; the task is among its own nevertheless."""
         if not self.tasks:
-            self._begin()
+            self.since, self.warned = time.monotonic(), 0.0
         # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
         # two tasks are under way, so the socket has room: a worker that is stopped does not hold up this thread.
         self.tasks.append(task)
@@ -104,27 +99,8 @@ class Worker:
 
     def answered(self) -> Task:
         """The answer to its first task has come."""
-        self._begin()
-        self.answers += 1
+        self.since, self.warned = time.monotonic(), 0.0
         return self.tasks.popleft()
-
-    def _begin(self) -> None:
-        self.since, self.warned, self.asked = time.monotonic(), 0.0, 0.0
-
-    def ask(self) -> None:
-        """Make ready for its answer to the question where it is."""
-        self.asked = time.monotonic()
-        if self.whereabouts is not None:
-            self.whereabouts.forget()
-
-    def begun(self) -> int:
-        """Where among its tasks that is which it has begun last: the answers to those before it are on their way."""
-        number = 0 if self.whereabouts is None else self.whereabouts.begun() - self.answers - 1
-        return min(max(0, number), len(self.tasks) - 1)
-
-    def place(self) -> str:
-        """Its answer; empty while there is none."""
-        return self.whereabouts.answer() if self.whereabouts is not None else ""
 
     def close(self) -> None:
         """Give its channel and its free slots back."""
@@ -147,74 +123,44 @@ class StallWatch:
     @staticmethod
     def seconds_to_next_look(workers: Collection[Worker]) -> float | None:
         """None: nothing can happen that a message would not tell."""
-        if any(worker.asked for worker in workers):
-            return _SOON
         return _TICK if any(worker.tasks or worker.left or not worker.ready for worker in workers) else None
-
-    @staticmethod
-    def forgive(workers: Collection[Worker], seconds: float) -> None:
-        """This very process did not run for so long (Ctrl-Z, a paused container): nor, most likely, did they."""
-        now = time.monotonic()
-        for worker in workers:
-            worker.since = min(now, worker.since + seconds)
-            worker.killed = worker.killed and min(now, worker.killed + seconds)
 
     def look(self, workers: Collection[Worker]) -> None:
         """Say, kill or give up what is due."""
         now = time.monotonic()
         for worker in list(workers):
+            seconds = now - worker.since
             if worker.left:
                 self._hurry(worker, now)
-            elif not worker.ready:
-                if self._is_news(worker, now - worker.since):
-                    logger.warning("%s has been starting for %.0f s", worker.name, now - worker.since)
-            elif worker.tasks:
-                self._look_at_batch(worker, now)
+            elif worker.tasks and self._limit is not None and seconds > self._limit:
+                worker.leaving = f"killed: it made no progress for {self._limit:g} s; {self._whereabouts_of(worker)}"
+                worker.left = worker.killed = now
+                self._pool.signal(worker, signal.SIGKILL)
+            elif (worker.tasks or not worker.ready) and seconds > max(SLOW_SECONDS, 2 * worker.warned):
+                worker.warned = seconds
+                what, where = "starting", ""
+                if worker.tasks:
+                    what = f"making {describe_batch(worker.tasks[0].key, self._places)}"
+                    where = f"; {self._whereabouts_of(worker)}"
+                logger.warning("%s has been %s for %.0f s%s", worker.name, what, seconds, where)
 
-    def _look_at_batch(self, worker: Worker, now: float) -> None:
-        seconds = now - worker.since
-        over = self._limit is not None and seconds > self._limit
-        if not over and not self._is_slow(worker, seconds):
-            return
-        if not worker.asked:
-            worker.ask()
-            if ASKING is not None:
-                self._pool.signal(worker, ASKING)
-            return
-        place = worker.place()
-        if not place and now - worker.asked < _ANSWER_SECONDS:
-            return
-        worker.asked = 0.0
+    def _whereabouts_of(self, worker: Worker) -> str:
+        place = ""
+        if worker.whereabouts is not None and ASKING is not None:
+            worker.whereabouts.forget()
+            self._pool.signal(worker, ASKING)
+            time.sleep(_ANSWER_SECONDS)
+            place = worker.whereabouts.answer()
         found = [f"it is in {place}" if place else "", state_of(worker.pid)]
-        where = "; ".join(filter(None, found)) or "it does not say where it is"
-        if over:
-            worker.leaving = f"killed: it made no progress for {self._limit:g} s; {where}"
-            worker.left = worker.killed = now
-            self._pool.signal(worker, signal.SIGKILL)
-        elif self._is_news(worker, seconds):
-            batch = describe_batch(worker.tasks[worker.begun()].key, self._places)
-            logger.warning("%s has been making %s for %.0f s; %s", worker.name, batch, seconds, where)
-
-    def _is_slow(self, worker: Worker, seconds: float) -> bool:
-        return seconds > max(SLOW_SECONDS, 2 * worker.warned)
-
-    def _is_news(self, worker: Worker, seconds: float) -> bool:
-        news = self._is_slow(worker, seconds)
-        if news:
-            worker.warned = seconds
-        return news
+        return "; ".join(filter(None, found)) or "it does not say where it is"
 
     def _hurry(self, worker: Worker, now: float) -> None:
-        if not worker.killed:
-            if now - worker.left > _LEAVE_SECONDS:
-                worker.killed = now
-                self._pool.signal(worker, signal.SIGKILL)
-        elif now - worker.killed > _KILL_SECONDS:
-            if worker.signalled:
+        if worker.killed:
+            if now - worker.killed > _KILL_SECONDS:
                 self._pool.abandon(worker)
-            else:
-                worker.killed = now
-                self._pool.kill_helper()
+        elif now - worker.left > _LEAVE_SECONDS:
+            worker.killed = now
+            self._pool.signal(worker, signal.SIGKILL)
 
 
 @dataclass
@@ -286,7 +232,7 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
                     let_go_of_callers_batches(callers)
                     _let_go_of_other_engines(kept=theirs.fileno())
                     inherited = pipeline.pristine, job
-                    main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited, forked=True))
+                    main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited))
 
                 run_and_exit(live)
     theirs.close()

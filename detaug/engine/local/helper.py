@@ -50,7 +50,6 @@ class _Helper:
         self._parent = parent
         self._launch = launch
         self._workers: dict[int, int] = {}  # pid → number
-        self._start_seconds: dict[int, float] = {}  # by number
         self._pidfds: dict[int, int] = {}  # pidfd → pid
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -78,8 +77,6 @@ class _Helper:
                         case messages.Signal(number, which):
                             for pid in [pid for pid, of_number in self._workers.items() if of_number == number]:
                                 send_signal(pid, which)
-                            # So the parent sees that it is not this process that hangs.
-                            self._control.send(messages.Signalled(number))
                         case messages.Start(number):
                             self._start(number, descriptor)
         except ChannelClosed:
@@ -93,7 +90,6 @@ class _Helper:
         return os.getppid() != self._parent
 
     def _start(self, number: int, descriptor: int | None) -> None:
-        began = time.process_time()
         try:
             if descriptor is None:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -104,12 +100,10 @@ class _Helper:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-        self._start_seconds[number] = time.process_time() - began
         self._workers[pid] = number
         if (pidfd := open_pidfd(pid)) is not None:
             self._pidfds[pidfd] = pid
             self._poll.register(pidfd, select.POLLIN)
-        self._control.send(messages.Started(number, pid))
 
     def _reap(self) -> None:
         ended_workers = False
@@ -128,9 +122,8 @@ class _Helper:
                 os.close(pidfd)
                 del self._pidfds[pidfd]
             unit = 1 if sys.platform == "darwin" else 1024
-            seconds = self._start_seconds.pop(number) + usage.ru_utime + usage.ru_stime
             exitcode = os.waitstatus_to_exitcode(status)
-            self._control.send(messages.Exited(number, exitcode, usage.ru_maxrss * unit, seconds))
+            self._control.send(messages.Exited(number, exitcode, usage.ru_maxrss * unit))
             ended_workers = True
         if ended_workers:
             kill_orphans(set(self._workers))

@@ -1,9 +1,9 @@
 """What the parent, its helper and the workers say to each other.
 
-    parent → helper    Start, Signal, Quit                   helper → parent    Started, Exited, Signalled, CannotStart
+    parent → helper    Start, Signal, Quit                   helper → parent    Exited, CannotStart
     parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
                        (detaug.engine.checking.making)                          which may be made again; Checked;
-                                                                                for each Make an Answer, in their order
+                                                                                for each Make a Made, in their order
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detaug.engine.checking.making import Answer as AnswerToCheck
-    from detaug.engine.checking.making import CheckedBatch
+    from detaug.engine.checking.making import Answer, CheckedBatch
     from detaug.engine.failures import ErrorRecord
     from detaug.pipeline.loader_states import LoaderState
     from detaug.transport.slots import SlotContents
@@ -45,26 +44,12 @@ class Signal(NamedTuple):
 # --- from the helper
 
 
-class Started(NamedTuple):
-    """A worker runs."""
-
-    number: int
-    pid: int
-
-
 class Exited(NamedTuple):
-    """A worker has ended. `peak`: the most memory it had, in bytes; `seconds`: of processor time, those of its start included."""
+    """A worker has ended. `peak`: the most memory it had, in bytes."""
 
     number: int
     exitcode: int
     peak: int
-    seconds: float
-
-
-class Signalled(NamedTuple):
-    """The worker was sent its signal, so it is not the helper that hangs."""
-
-    number: int
 
 
 class CannotStart(NamedTuple):
@@ -123,51 +108,31 @@ class Retiring(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """The answer to `MakeAgain` or `Explain`, and the seconds that it took; 0 from a process that was forked for it, for what
-    that takes is known when it has ended."""
+    """The answer to `MakeAgain` or `Explain`, and the seconds that it took."""
 
-    answer: AnswerToCheck
+    answer: Answer
     seconds: float
 
 
-# --- answers to `Make`; `state` is that of the stream's loader afterwards, now and then
+class Made(NamedTuple):
+    """What came of a `Make`: an error, an end, or a batch; none of them: there is such a batch.
+
+    Attributes:
+        contents: of the slot in which the batch lies; with a descriptor if the slot is new.
+        pickled, buffers: the batch itself, which is small.
+        ended: there is no such batch, since its stream has ended before.
+        error: what the loader or the transform has raised.
+        state: of the stream's loader afterwards, now and then.
+    """
+
+    contents: SlotContents | None = None
+    pickled: bytes = b""
+    buffers: Sequence[bytes] = ()
+    ended: bool = False
+    error: ErrorRecord | None = None
+    state: LoaderState | None = None
 
 
-class InSlot(NamedTuple):
-    """The batch lies in shared memory; with a descriptor if the slot is new."""
-
-    contents: SlotContents
-    state: LoaderState | None
-
-
-class Inline(NamedTuple):
-    """The batch itself, which is small."""
-
-    pickled: bytes
-    buffers: list[bytes]
-    state: LoaderState | None
-
-
-class Exists(NamedTuple):
-    """There is such a batch."""
-
-    state: LoaderState | None
-
-
-class Ended(NamedTuple):
-    """There is none: its stream has ended before."""
-
-    state: None = None
-
-
-class Raised(NamedTuple):
-    """The loader or the transform has raised."""
-
-    record: ErrorRecord
-    state: None = None
-
-
-Answer = InSlot | Inline | Exists | Ended | Raised
-FromHelper = Started | Exited | Signalled | CannotStart
+FromHelper = Exited | CannotStart
 if TYPE_CHECKING:
-    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Answer
+    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Made

@@ -27,7 +27,7 @@ from detaug.engine.local.handles import (
     fork_helper,
     watched,
 )
-from detaug.processes.control import kill, signal_name
+from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
@@ -46,8 +46,6 @@ _START_FAILURES = 3
 _START_KILLS = 20
 #: The index of the checker, which fills no place.
 _NO_PLACE = -1
-#: Having slept for so many seconds longer than asked for, this process was stopped.
-_PAUSE = 2.0
 _NO_HELPER = (
     "the helper process, from which this augmenter's workers are forked, was killed. Workers as they were at the "
     "start can no longer be made, and others might make other batches. restart() starts workers from this program "
@@ -84,7 +82,6 @@ class Pool:
         self._coordinator = coordinator
         self._checking = checking
         self._checker: Worker | None = None
-        self._forked_checkers: set[int] = set()  # numbers of those that have yet to end
         self._stalls = StallWatch(settings.stall_timeout, self, work.places)
         self._numbers = 0
         self._start_failures = 0
@@ -119,16 +116,9 @@ class Pool:
     def wait(self, most: float | None = None) -> None:
         """Tell what has happened, in order, as soon as something has; nothing after `most` seconds. Then say which workers hang,
         kill those that do for too long, and start those whose pause is over."""
-        seconds, before = self._stalls.seconds_to_next_look(self.workers.values()), time.monotonic()
-        if self._pausing:
-            seconds = max(0.0, min(self._pausing[0][0] - before, _PAUSE if seconds is None else seconds))
-        if most is not None:
-            seconds = most if seconds is None else min(most, seconds)
-        ready = self._selector.select(seconds)
-        waited = time.monotonic() - before
-        if seconds is not None and waited - seconds > _PAUSE:
-            # Nobody knows when in this time it was stopped. A worker that hangs is found a second later at most.
-            self._stalls.forgive(self.workers.values(), waited)
+        pause = max(0.0, self._pausing[0][0] - time.monotonic()) if self._pausing else None
+        looks = (self._stalls.seconds_to_next_look(self.workers.values()), pause, most)
+        ready = self._selector.select(min((each for each in looks if each is not None), default=None))
         for key, _ in ready:
             # An earlier one may have closed it, and its number may already be another's.
             if self._selector.get_map().get(key.fd) is key:
@@ -223,7 +213,7 @@ class Pool:
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):
-                if worker.number in self._forked_checkers:  # it was forked for this answer alone
+                if worker is self._checker and self._start_method == "fork":  # it was forked for this answer alone
                     self._end_checker()
                 self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):
@@ -245,8 +235,6 @@ class Pool:
                 self._checker = self._new_worker(_NO_PLACE)
             except OSError:  # without descriptors to spare a check is not what they are for
                 self._checking.give_up()
-            if self._checker is not None and self._start_method == "fork":
-                self._forked_checkers.add(self._checker.number)
         if self._checker is None or not self._checker.ready:
             return False
         try:
@@ -278,12 +266,6 @@ class Pool:
         logger.warning("%s cannot be killed and is abandoned", worker.name)
         self._lose_worker(worker, -signal.SIGKILL, 0)
 
-    def kill_helper(self) -> None:
-        """It does not answer."""
-        assert self.helper is not None
-        logger.warning("the helper process (pid %d) does not answer and is killed", self.helper.pid)
-        kill(self.helper.pid)  # and the kernel its workers with it
-
     # --- the helper
 
     def _start_all(self) -> None:
@@ -312,16 +294,9 @@ class Pool:
 
     def _take_from_helper(self, message: messages.FromHelper) -> None:
         worker = self._worker(message.number)
-        if isinstance(message, messages.Exited) and message.number in self._forked_checkers:
-            self._forked_checkers.discard(message.number)
-            self._checking.checks.paid(message.seconds)
         if worker is None:
             return
         match message:
-            case messages.Started(_, pid):
-                worker.pid = pid
-            case messages.Signalled():
-                worker.signalled = True
             case messages.Exited() | messages.CannotStart() if worker is self._checker:
                 self._lose_checker()
             case messages.Exited(_, exitcode, peak):

@@ -55,15 +55,14 @@ def thawed(payload: int) -> tuple[Pristine, Job]:
     return Pipeline.thaw(frozen), job
 
 
-def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]], forked: bool = False) -> None:
-    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit. `forked`: it began as a
-    fork that had nothing left to load."""
+def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]]) -> None:
+    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit."""
     note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
     try:
         pristine, job = what()
         job.settings.keep()
         be_killed_first()
-        worker = _Worker(channel, pristine, job, forked)
+        worker = _Worker(channel, pristine, job)
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
@@ -73,10 +72,9 @@ def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]], forked: boo
 
 
 class _Worker:
-    def __init__(self, channel: Channel, pristine: Pristine, job: Job, forked: bool) -> None:
+    def __init__(self, channel: Channel, pristine: Pristine, job: Job) -> None:
         self._channel = channel
         self._job = job
-        self._forked = forked
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
         self._slots = WorkerSlots(self._log)
@@ -120,27 +118,25 @@ class _Worker:
                 if message.state is not None:
                     self._states.give(message.state)
 
-    def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Answer, int | None]:
+    def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Made, int | None]:
         """The answer to a task, and the descriptor of its slot where that is a new one."""
         self._job.settings.renew()
-        # Before anything of the user's runs: if that ends this process, the parent reads which batch it was.
-        self._whereabouts.begun[0] += 1
         self._made += not probe
         try:
             if not probe:
                 return self._batch(epoch, step)
             self._producer.make(epoch, step, transform=False)
-            return messages.Exists(self._producer.loader_state), None
+            return messages.Made(state=self._producer.loader_state), None
         except StreamEnded:
-            return messages.Ended(), None
+            return messages.Made(ended=True), None
         except SystemExit:
             raise
         except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-            return messages.Raised(describe(error)), None
+            return messages.Made(error=describe(error)), None
         finally:
             self._slots.abandon()  # what was not written
 
-    def _batch(self, epoch: int, step: int) -> tuple[messages.Answer, int | None]:
+    def _batch(self, epoch: int, step: int) -> tuple[messages.Made, int | None]:
         key, job = BatchKey(epoch, step), self._job
         batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
         # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
@@ -153,14 +149,14 @@ class _Worker:
             buffers = [buffer.tobytes() for buffer in packed.buffers]
             packed.buffers.clear()
             whole.clear()
-            return messages.Inline(packed.pickled, buffers, state), None
+            return messages.Made(None, packed.pickled, buffers, state=state), None
         contents, descriptor = self._slots.write(packed, whole)
-        return messages.InSlot(contents, state), descriptor
+        return messages.Made(contents, state=state), descriptor
 
     def _answer_check(self, request: Request) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch
         began, used = time.perf_counter(), time.process_time()
         answered = answer(self._producer, request, BaseException)
         seconds = max(time.perf_counter() - began, time.process_time() - used)
-        self._channel.send(messages.Checked(answered, 0.0 if self._forked else seconds))
+        self._channel.send(messages.Checked(answered, seconds))
         allocate_with(self._slots.take)

@@ -102,20 +102,6 @@ class Chain:
         return batch
 
 
-class StopsItsHelper(RandomLoader):
-    """Stops the process that starts workers, and then hangs itself: nobody is there to kill it."""
-
-    def __init__(self, step: int, flag: str) -> None:
-        super().__init__()
-        self._step, self._flag = step, flag
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        if detaug.current().step == self._step and once(self._flag):
-            os.kill(os.getppid(), signal.SIGSTOP)
-            time.sleep(1000)
-        return super().generate_train_batch()
-
-
 class WritesOnce(RandomLoader):
     """At one step, the first time, writes to a file.
 

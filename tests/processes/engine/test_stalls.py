@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,12 +11,12 @@ import pytest
 
 from detaug import LocalProcesses
 from detaug.engine.local import handles
-from tests.processes.engine.misbehaving import Chain, Sleepy, StopsItsHelper
+from tests.processes.engine.misbehaving import Chain, Sleepy
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import HangsOnce
 from tests.support.loaders import RandomLoader, RandomSampler
-from tests.support.processes import Script, descendants, wait_until
+from tests.support.processes import Script
 from tests.support.witness import WITNESS
 
 pytestmark = pytest.mark.timeout(60)
@@ -27,11 +25,6 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture
 def half_a_second_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
-
-
-@pytest.fixture
-def patience_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "_KILL_SECONDS", 1.0)
 
 
 def test_without_a_timeout_a_warning_names_batch_worker_transform_place_and_time(
@@ -91,86 +84,3 @@ def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCap
     batches += take(augmenter, 26)
     assert prints(batches) == expected
     assert "it is stopped (SIGSTOP" in caplog.text
-
-
-def test_helper_that_hangs_with_a_worker_is_replaced_with_it(
-    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, patience_is_short: None
-) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
-    loader = StopsItsHelper(3, str(tmp_path / "stopped"))
-    augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5, start_method="forkserver"))
-    assert prints(take(augmenter, 8)) == expected
-    assert "does not answer and is killed" in caplog.text
-
-
-@pytest.mark.slow  # a stopped helper is replaced in the test above
-def test_worker_that_dies_while_its_helper_is_stopped_is_replaced(
-    make: Maker, mark: str, patience_is_short: None
-) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 20))
-    augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(start_method="forkserver"))
-    batches = take(augmenter, 4)
-    pid = batches[-1][WITNESS]["pid"]
-    (helper,) = {p.ppid() for p in descendants() if p.pid == pid}
-    os.kill(helper, signal.SIGSTOP)
-    os.kill(pid, signal.SIGKILL)
-    batches += take(augmenter, 16)
-    assert prints(batches) == expected
-
-
-UNKILLABLE = """
-    import logging
-    from detaug import current
-    from detaug.engine.local import handles
-    handles._KILL_SECONDS = 1.0
-    logging.basicConfig(format="%(message)s")
-    class BelongsToNobody(Loader):
-        def __next__(self):
-            # As when it waits in the kernel for a dead file server: SIGKILL does not reach it.
-            if current().step == 3 and not os.path.exists("flag"):
-                open("flag", "w").write(str(os.getpid()))
-                os.setresuid(65534, 65534, 65534)
-                time.sleep(1000)
-            return super().__next__()
-    with augmenter(BelongsToNobody(), executor=LocalProcesses(START_METHOD, stall_timeout=0.5)) as aug:
-        print(len([next(aug) for _ in range(12)]))
-    print("end")
-"""
-
-
-@pytest.mark.slow  # test_stuck_file_system.py has one that a stuck file system holds
-def test_worker_that_cannot_be_killed_is_abandoned(script: Callable[..., Script], tmp_path: Path) -> None:
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("a process that may not be killed takes root")
-    run = script(UNKILLABLE, "fork", wrap=("setpriv", "--bounding-set", "-kill"))
-    assert [run.read_line(), run.read_line()] == ["12", "end"]
-    run.process.wait()
-    os.kill(int((tmp_path / "flag").read_text()), signal.SIGKILL)
-    run.finish()
-    assert "cannot be killed and is abandoned" in run.err
-
-
-def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-        import logging
-        logging.basicConfig(format="%(message)s")
-        class Slow(Loader):
-            def __next__(self):
-                time.sleep(0.3)
-                return super().__next__()
-        with augmenter(Slow(), executor=LocalProcesses(START_METHOD, stall_timeout=1.5)) as aug:
-            next(aug)
-            print("ready")
-            print(len([next(aug) for _ in range(8)]))
-        """,
-        "fork",
-    )
-    assert run.read_line() == "ready"
-    os.killpg(run.pid, signal.SIGSTOP)  # as Ctrl-Z does
-    wait_until(lambda: "T" in Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2], "it is stopped")
-    time.sleep(3)
-    os.killpg(run.pid, signal.SIGCONT)
-    run.finish()
-    assert run.lines == ["ready", "8"]
-    assert run.err == ""

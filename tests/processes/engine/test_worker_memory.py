@@ -44,12 +44,3 @@ def test_streams_of_a_worker_that_retired_go_on(make: Maker, mark: str) -> None:
     assert len({batch[WITNESS]["pid"] for batch in batches}) >= 3
     assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(24)]
     assert prints(batches) == prints(expected)
-
-
-def test_limit_below_what_one_batch_takes_is_said_and_batches_still_come(
-    make: Maker, mark: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=5), 6))
-    batches = take(make(RandomLoader(), None, 2, seed=5, executor=LocalProcesses(max_worker_memory=1 * MIB)), 6)
-    assert prints(batches) == expected
-    assert caplog.text.count("every batch takes a new process") == 1

@@ -42,7 +42,7 @@ def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> N
         take(made, 3)
         engine = made._engine
         assert isinstance(engine, Coordinator)
-        wait_until(lambda: len(engine.worker_pids(ready=True)) == 2, "both workers were there")
+        wait_until(lambda: len(engine.worker_pids()) == 2, "both workers were there")
         for pid in engine.worker_pids():
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: made.stats()["restarts"] == 2, "both were replaced")

@@ -50,7 +50,7 @@ def run(name: str, way: str) -> tuple[list[tuple[int, str]], list[str]]:
                         made.append((number, fingerprint(prints_of(batch))))
                         number += 1
                         if "killed" in way and number == 5:
-                            os.kill(augmenter._engine.worker_pids(ready=True)[0], signal.SIGKILL)
+                            os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)
                 # These few milliseconds may end before a check does. Nobody trains for so short a time.
                 until = time.monotonic() + 60
                 while not heard and not augmenter.stats()["informative"] and time.monotonic() < until:

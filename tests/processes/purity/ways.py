@@ -194,7 +194,7 @@ def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:
             for count, each in enumerate(_batches(augmenter)):
                 yield each
                 if kill and (epoch, count) == (EPOCHS[0], 2) and number:
-                    for pid in augmenter._engine.worker_pids(ready=True):
+                    for pid in augmenter._engine.worker_pids():
                         os.kill(pid, signal.SIGKILL)
 
 
