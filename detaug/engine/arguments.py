@@ -72,17 +72,12 @@ def epoch_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, wo
         raise ValueError(
             "tail='pad' needs the number of batches of an epoch, which the loader does not say: pass batches_per_epoch=..."
         )
-    if tail != "drop":
-        return
-    if batches_per_epoch is not None and batches_per_epoch < world_size:
+    known = [number for number in (batches_per_epoch, num_steps) if number is not None]
+    if tail == "drop" and world_size > 1 and known and min(known) < world_size:
         raise ValueError(
-            f"batches_per_epoch counts the batches of all ranks together: {batches_per_epoch} leaves none for each of "
-            f"world_size={world_size}. Pass at least {world_size} (batches per rank x world_size), or tail='pad' or 'uneven'."
-        )
-    if num_steps is not None and num_steps < world_size and world_size > 1:
-        raise ValueError(
-            f"the data makes {num_steps} batch{'' if num_steps == 1 else 'es'} per epoch, which leaves none for each of "
-            f"world_size={world_size}. Make batches smaller, train with fewer ranks, or pass tail='pad' or 'uneven'."
+            f"an epoch of {min(known)} batches leaves none for each of world_size={world_size} (batches_per_epoch counts those "
+            f"of all ranks together): there must be at least {world_size}. Make batches smaller, train with fewer ranks, or pass "
+            "tail='pad' or 'uneven'."
         )
 
 

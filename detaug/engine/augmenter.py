@@ -477,14 +477,6 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._rest_is_wanted:
             return
         left = self._schedule.position
-        if self._lengths.end_in_mid_pass and number > left.epoch and left.taken + left.before > 0:
-            logger.warning(
-                "epoch %d begins where the loader's pass %d ends, so the rest of the pass before is walked through; if "
-                "%s has no end, pass batches_per_epoch=...",
-                number,
-                number - 1,
-                self._source.class_name,
-            )
         self._move(self._schedule.start_of(number))
         self._epoch_is_over(left)
 

@@ -12,11 +12,8 @@ from detaug.sources import Source
 
 @dataclass(frozen=True)
 class EpochLengths:
-    """The length of an augmenter's epochs, and the schedule that follows from it; fields as the augmenter has them.
-
-    Attributes:
-        go_beyond: batches behind `batches_per_epoch` may be asked for; they are the epoch's next steps.
-    """
+    """The length of an augmenter's epochs, and the schedule that follows from it; fields as the augmenter has them. `go_beyond`:
+    batches behind `batches_per_epoch` may be asked for; they are the epoch's next steps."""
 
     source: Source
     batches_per_epoch: int | None
@@ -31,12 +28,6 @@ class EpochLengths:
         """An epoch's batches over all ranks, where the user or the loader says how many."""
         limits = (self.batches_per_epoch, self.source.num_steps)
         return min((number for number in limits if number is not None), default=None)
-
-    @property
-    def end_in_mid_pass(self) -> bool:
-        """Whether a next epoch that begins before the loader's pass has ended walks through the rest of that pass."""
-        source = self.source
-        return source.goes_on and not source.pass_per_epoch and source.turns_per_epoch(0, 1) is None
 
     def known_steps(self, limit: int | None = None) -> int | None:
         """An epoch's steps over all ranks, where they are known; `limit` is one that the caller knows of."""

@@ -32,19 +32,15 @@ class Job:
     """What a process that makes batches has to know.
 
     Attributes:
-        settings: of the parent's process, where the engine started.
-        guard: report generators created without a seed.
-        max_memory: a worker that uses more bytes of private memory after a batch retires; None: never.
-        check_every: see `detaug.engine.checking.making.is_checked`.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
     """
 
     branch: SeedBranch
-    settings: ProcessSettings
-    guard: bool = False
-    max_memory: int | None = None
-    check_every: int = 0
+    settings: ProcessSettings  # of the parent's process, where the engine started
+    guard: bool = False  # report generators created without a seed
+    max_memory: int | None = None  # a worker that uses more bytes of private memory after a batch retires; None: never
+    check_every: int = 0  # see `detaug.engine.checking.making.is_checked`
     noted: tuple[str, ...] | None = None
     num_workers: int = 1
 
@@ -56,24 +52,20 @@ class Work:
     Attributes:
         schedule: which batch is due, and which to make. An engine with threads of its own guards it with a lock; the
             augmenter reads its position only.
-        places: for messages.
-        skip_errors: batches whose loader or transform raises are left out.
-        pin_memory: tensors are copied to page-locked memory where there is a GPU.
         on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
-        num_processes: what the user asked for.
     """
 
     pipeline: Pipeline
     job: Job
     schedule: Schedule
-    places: Places
-    skip_errors: bool
-    pin_memory: bool
+    places: Places  # for messages
+    skip_errors: bool  # batches whose loader or transform raises are left out
+    pin_memory: bool  # tensors are copied to page-locked memory where there is a GPU
     checks: Checks
     on_mismatch: str | None
     states: LoaderStates
     health: Health
-    num_processes: int
+    num_processes: int  # what the user asked for
 
 
 class Engine(Protocol):

@@ -134,12 +134,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
 
 @dataclass(frozen=True)
 class Places:
-    """What messages say of where a batch is.
-
-    Attributes:
-        branch: of the seed tree.
-        indices: which items of a data set make a batch; None where there is no data set.
-    """
+    """What messages say of where a batch is: its seed's path, and which items of a data set make it (None: there is none)."""
 
     branch: SeedBranch
     indices: Callable[[BatchKey], Sequence[int]] | None = None

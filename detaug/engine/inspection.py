@@ -16,21 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inspection:
-    """An augmenter's inside.
-
-    Attributes:
-        engine: what makes its batches; None before the first of them, and after `close`.
-        drew_its_seed: no seed was given.
-        declared: the pipeline's description, as `detaug.pipeline.identity` has it.
-        replayer: makes any of its batches in this process; several of a stream in their order for the cost of one.
-    """
+    """An augmenter's inside."""
 
     source: Source
-    engine: Engine | None
-    drew_its_seed: bool
-    declared: list[str]
+    engine: Engine | None  # None before the first batch, and after `close`
+    drew_its_seed: bool  # none was given
+    declared: list[str]  # the pipeline's description, as `detaug.pipeline.identity` has it
     branch: SeedBranch
-    replayer: Replayer
+    replayer: Replayer  # several batches of a stream, in their order, cost it as much as one
 
 
 def inspected(augmenter: DeterministicAugmenter) -> Inspection:

@@ -44,11 +44,9 @@ from detaug.processes.control import signal_name
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) an epoch's end waits for checks that are under way.
-_EPOCH_END_PATIENCE = 10.0
-#: And for the first of them: under "spawn" on a busy machine the process that makes it takes long to start, and what it
-#: would have found in a short program is else never told.
-_FIRST_CHECK_PATIENCE = 60.0
+#: How long (seconds) an epoch's end waits for checks that are under way: under "spawn" on a busy machine their process takes long
+#: to start.
+_EPOCH_END_PATIENCE = 60.0
 #: How long (seconds) `close` waits for checks that are under way.
 _CLOSE_PATIENCE = 2.0
 
@@ -83,7 +81,7 @@ class PrefetchingEngine:
         self._owner = os.getpid()
         self.say_once = work.pipeline.say_once  # every worker says it
         self._skip_log = SkipLog()
-        # Where pinning was asked for: a thread has a current device of its own.
+        # A thread has a current device of its own.
         self._gpu = torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
         self._deaths: dict[BatchKey, int] = {}
 
@@ -125,7 +123,7 @@ class PrefetchingEngine:
                         outcome.hand_over()
                     return outcome.batch
                 if isinstance(outcome, EpochEnd):
-                    self._await_checks(_EPOCH_END_PATIENCE if self._work.checks.done else _FIRST_CHECK_PATIENCE)
+                    self._await_checks(_EPOCH_END_PATIENCE)
                     if self._fatal is not None:
                         raise self._told(self._fatal)
                     break

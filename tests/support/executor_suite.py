@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,17 +36,6 @@ class Numbers(DataLoader):
         if now.step == self.fails_at:
             raise LookupError("no such case")
         return {"at": (now.epoch, now.step), "data": np.random.default_rng(now.step).random((1, 1, 40, 40)), "pid": 0}
-
-
-class Finite(DataLoader):
-    """Ends, and has three streams. Its batches say which process made them."""
-
-    def __init__(self) -> None:
-        super().__init__(list(range(29)), 2, 3, return_incomplete=True, infinite=False)
-        self.indices = list(range(29))
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"cases": self.get_indices(), "data": np.random.random(3), "made by": os.getpid()}
 
 
 class Running:
@@ -192,16 +181,6 @@ def taken_by_threads(number: int, take: Callable[[], Any], most: int) -> list[An
     for thread in threads:
         thread.join()
     return taken
-
-
-def made_by(batches: Iterable[Any], expected: Iterable[Any]) -> list[int]:
-    """The processes that made these batches, which are what they are to be."""
-    makers = []
-    for batch, other in zip(batches, expected, strict=True):
-        makers.append(batch.pop("made by"))
-        other.pop("made by")
-        assert fingerprint(batch) == fingerprint(other)
-    return makers
 
 
 def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Running]) -> None:

@@ -40,20 +40,14 @@ class Checks:
         num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
         states: the loader's, which are checked as well.
         every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
-
-    Attributes:
-        done, informative, different: how many were made again, how many of these could show what is carried from batch to
-            batch, and how many differed.
-        remarks: what the last comparison says beside a difference.
-        knows_hash_order: it is known whether batches depend on the hash seed, cannot be, or is not to be.
     """
 
     def __init__(
         self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
     ) -> None:
         self.done = self.informative = self.different = 0
-        self.remarks: list[str] = []
-        self.knows_hash_order = not every
+        self.remarks: list[str] = []  # what the last comparison says beside a difference
+        self.knows_hash_order = not every  # or it is known, or cannot be
         self.ignore = ignore
         self.num_streams = num_streams
         self.stateless = stateless

@@ -17,20 +17,17 @@ class Difference(NamedTuple):
     """Two makings of a batch that differ, in which keys, and what is known of why.
 
     Attributes:
-        in_loader: the loader's part differs already.
-        early: it was among its worker's first batches.
         why: "hashes": they were made in fresh interpreters, with different hash seeds; "states": the second was made by a loader
             that was restored from a state, and this run went on from one; "": that is asked.
-        live, fresh: how the batch comes to be in the worker that made it, and in a pristine copy; None: not yet told.
     """
 
     check: CheckedBatch
     keys: list[str]
-    in_loader: bool
-    early: bool
+    in_loader: bool  # its part differs already
+    early: bool  # among its worker's first batches
     why: str = ""
-    live: Explanation | None = None
-    fresh: Explanation | None = None
+    live: Explanation | None = None  # how the batch comes to be in the worker that made it; None: not yet told
+    fresh: Explanation | None = None  # and in a pristine copy
 
     def error(self) -> ReproducibilityError:
         """The error for the user."""

@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import subprocess
-import tempfile
 import time
-from typing import IO, Any
+from typing import Any
 
 from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.differences import Difference
@@ -28,6 +26,7 @@ from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
 from detaug.purity.set_order import in_a_sets_order
+from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
 from detaug.transport.importing import is_anybody_importing, note_worker
 
@@ -55,7 +54,7 @@ class HashOrder:
         self._made: list[BatchReport] = []
         self._spent = 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._answer: IO[bytes] | None = None
+        self._channel: Channel | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
         elif path := in_a_sets_order({"data_loader": pipeline.source.loader, **pipeline.pristine.transforms}):
@@ -67,20 +66,28 @@ class HashOrder:
 
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
-        if self._process is None:
+        if self._channel is None:
             # To send a pipeline imports modules, and a thread that imports one may be waiting for this engine's batch.
             if self._is_due() and not is_anybody_importing():
                 with interrupts_deferred():  # or an interpreter might run that no object knows of
                     self._start()
             return None
-        return None if self._process.poll() is None else self._take_answer()
+        try:
+            arrived = self._channel.receive_ready(1)
+        except ChannelClosed:
+            self._give_up("the pipeline cannot be made there")
+            return None
+        return self._take(*arrived[0][0]) if arrived else None
 
     def close(self) -> None:
         """End the interpreter."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
-            self._forget()
+            self._process = None
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
 
     @property
     def _is_suspect(self) -> bool:
@@ -106,27 +113,23 @@ class HashOrder:
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
                 )
             payload = write_payload(frozen, self._job)
+            ours, theirs = Channel.pair()
             try:
-                self._answer = tempfile.TemporaryFile()  # noqa: SIM115  (it is read when the interpreter has ended)
-                descriptors = self._answer.fileno(), payload
                 # Its imports take seconds: it is not to outlive this process by these.
                 early = f"from detaug.processes.control import die_with; die_with({os.getpid()})"
-                code = f"{early}; {code_of(__name__, *descriptors, *self._check.key)}"
+                code = f"{early}; {code_of(__name__, theirs.fileno(), payload, *self._check.key)}"
                 surrounding = Surrounding.here(_SEEDS[len(self._made)])
-                self._process = surrounding.start(code, descriptors, quiet=True)
+                self._process = surrounding.start(code, (theirs.fileno(), payload), quiet=True)
+                self._channel = ours
             finally:
+                theirs.close()
                 os.close(payload)
         except Exception as error:  # objects of the user's, full disks, limits: the run goes on without
             self._give_up(str(error))
 
-    def _take_answer(self) -> Difference | None:
-        assert self._answer is not None
+    def _take(self, again: Again, seconds: float) -> Difference | None:
         assert self._check is not None
-        self._answer.seek(0)
-        data = self._answer.read()
-        self._forget()
-        # From our own child, in a file without a name. Nothing: the pipeline could not be made there.
-        again, seconds = pickle.loads(data) if data else (Again("the pipeline cannot be made there", None), 0.0)
+        self.close()
         self._spent += seconds
         if not isinstance(again.report, BatchReport):
             self._give_up(str(again.report))
@@ -137,18 +140,12 @@ class HashOrder:
         return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
 
     def _give_up(self, why: str) -> None:
-        self._forget()
+        self.close()
         self._checks.knows_hash_order = True
         logger.info("whether batches depend on the order of sets of strings is not checked: %s", why[:500])
 
-    def _forget(self) -> None:
-        self._process = None
-        if self._answer is not None:
-            self._answer.close()
-            self._answer = None
 
-
-def main(descriptor: int, payload: int, epoch: int, step: int) -> None:
+def main(channel: int, payload: int, epoch: int, step: int) -> None:
     """The other interpreter's life."""
 
     def live() -> None:
@@ -159,7 +156,6 @@ def main(descriptor: int, payload: int, epoch: int, step: int) -> None:
         job.settings.keep_filters()
         job.settings.renew()
         again = answer(producer, MakeAgain(BatchKey(epoch, step), stepped=True), BaseException)
-        with os.fdopen(descriptor, "wb") as file:
-            pickle.dump((again, time.process_time()), file)
+        Channel.from_descriptor(channel).send((again, time.process_time()))
 
     run_and_exit(live)

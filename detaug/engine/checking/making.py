@@ -22,21 +22,14 @@ def is_checked(number: int, every: int) -> bool:
 
 
 class CheckedBatch(NamedTuple):
-    """A batch that is to be made again.
-
-    Attributes:
-        number: index of the batch among its worker's, from 1.
-        worker: that worker's number, which its engine knows; 0 in the calling process.
-        state: of its stream's loader before it, if that is known.
-        after: the process that makes it again makes this one before it.
-    """
+    """A batch that is to be made again."""
 
     key: BatchKey
     report: BatchReport
-    number: int
-    worker: int = 0
-    state: LoaderState | None = None
-    after: BatchKey | None = None
+    number: int  # of the batch among its worker's, from 1
+    worker: int = 0  # by its engine's number; 0 in the calling process
+    state: LoaderState | None = None  # of its stream's loader before it, if that is known
+    after: BatchKey | None = None  # the process that makes it again makes this one before it
 
     @property
     def is_informative(self) -> bool:
@@ -61,17 +54,13 @@ class Explain(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What came of making a batch again.
+    """What came of making a batch again."""
 
-    Attributes:
-        report: as a copy made it that was stepped forward from the start; what it raised; or None: that was left out.
-        restored: fingerprints of the loader's part, as a copy made it that was restored from a state.
-        refused: why the loader could not be restored.
-    """
-
-    report: BatchReport | str | None
-    restored: dict[str, str] | None
-    refused: str = ""
+    report: (
+        BatchReport | str | None
+    )  # by a copy stepped forward from the start, or what it raised; None: that was left out
+    restored: dict[str, str] | None  # fingerprints of the loader's part, by a copy that was restored from a state
+    refused: str = ""  # why it could not be restored
 
 
 Request = MakeAgain | Explain

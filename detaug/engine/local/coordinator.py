@@ -82,12 +82,7 @@ class LocalProcesses:
 
 
 class Coordinator(PrefetchingEngine):
-    """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`.
-
-    Args:
-        work: what is to be made.
-        settings: of the processes.
-    """
+    """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`."""
 
     def __init__(self, work: Work, settings: LocalProcesses) -> None:
         super().__init__(work, settings.max_restarts)

@@ -52,35 +52,23 @@ _TICK = 1.0
 
 @dataclass
 class Worker:
-    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0 for never.
+    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0 for never."""
 
-    Attributes:
-        number: never used twice.
-        index: which of the num_processes places it fills; stream-bound streams belong to a place.
-        pid: 0 until it is ready.
-        ready: it has set itself up.
-        tasks: those whose answers have not come, in the order in which they are made.
-        since: when the batch it is making was begun, or itself was started.
-        warned: elapsed seconds at the last warning.
-        left: when it was found to be leaving: its channel was closed, or it was killed.
-        killed: when the helper was told to kill it.
-        leaving: why it was killed.
-        told: the streams whose states it knows of, each with the generation of states that was current then.
-    """
-
-    number: int
-    index: int
+    number: int  # never used twice
+    index: int  # which of the num_processes places it fills; streams belong to a place
     channel: Channel
     slots: ParentSlots
     pid: int = 0
-    ready: bool = False
-    tasks: deque[Task] = field(default_factory=deque)
-    since: float = field(default_factory=time.monotonic)
-    warned: float = 0.0
-    left: float = 0.0
-    killed: float = 0.0
-    leaving: str = ""
-    told: dict[int, int] = field(default_factory=dict)
+    ready: bool = False  # it has set itself up
+    tasks: deque[Task] = field(
+        default_factory=deque
+    )  # whose answers have not come, in the order in which they are made
+    since: float = field(default_factory=time.monotonic)  # when the batch it is making was begun, or itself was started
+    warned: float = 0.0  # elapsed seconds at the last warning
+    left: float = 0.0  # when its channel was found closed, or it was killed
+    killed: float = 0.0  # when the helper was told to kill it
+    leaving: str = ""  # why it was killed
+    told: dict[int, int] = field(default_factory=dict)  # stream → the generation of states that it was told of
     whereabouts: Whereabouts | None = None
 
     @property

@@ -55,17 +55,8 @@ _NO_HELPER = (
 
 
 class Pool:
-    """Starts processes, watches them, and replaces them.
-
-    Args:
-        work: what the workers make.
-        settings: of the processes.
-        coordinator: is told what happens to workers, by `wait`.
-        checking: is told what happens to checks.
-
-    Attributes:
-        workers: those that fill a place, by number.
-    """
+    """Starts processes, watches and replaces them; `wait` tells the coordinator what happens to workers, and `checking` what
+    happens to checks. `workers`: those that fill a place, by number."""
 
     def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking) -> None:
         self.workers: dict[int, Worker] = {}

@@ -55,17 +55,11 @@ class Failed:
 
 @dataclass(frozen=True)
 class Skipped:
-    """It failed and was left out, as on_error=Skip() wants.
+    """It failed and was left out, as on_error=Skip() wants."""
 
-    Attributes:
-        error: is raised where too many in a row were left out.
-        text: the error's message in full.
-        batch: which batch, for messages.
-    """
-
-    error: BaseException | None = None
-    text: str = ""
-    batch: str = ""
+    error: BaseException | None = None  # is raised where too many in a row were left out
+    text: str = ""  # the error's message in full
+    batch: str = ""  # for messages
 
 
 @dataclass(frozen=True)

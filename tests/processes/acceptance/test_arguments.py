@@ -12,7 +12,7 @@ from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import Chatty
-from tests.support.loaders import IndexLoader, Noise, RandomLoader
+from tests.support.loaders import Noise, RandomLoader
 from tests.support.processes import descendants
 
 pytestmark = pytest.mark.timeout(60)
@@ -80,12 +80,6 @@ def test_transform_that_cannot_be_called_is_refused_at_once(make: Maker, transfo
 def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, start_method: str) -> None:
     with pytest.raises((ValueError, TypeError), match="handle"):
         next(make(Chatty(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method)))
-
-
-def test_transform_on_a_batch_that_is_no_dict_says_so(make: Maker) -> None:
-    for n in (0, 2):
-        with pytest.raises((ValueError, TypeError)):
-            next(make(IndexLoader(10, 2), Noise(), n, seed=1))
 
 
 @pytest.mark.parametrize("word", ["end", ""])

@@ -82,22 +82,6 @@ def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_
     assert prints(ranks.rest()) == whole[30:]
 
 
-@pytest.mark.parametrize("size", [1, 3, 5])
-def test_an_epoch_that_is_over_is_over_for_other_ranks_too(make: Maker, size: int) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
-    four = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
-    four.rounds(6)
-    for asks_for_it in (True, False):
-        for rank in range(size):
-            augmenter = make(RandomSampler(), None, 0, rank=rank, world_size=size, **options)
-            augmenter.load_state_dict(four.state(1))
-            assert len(augmenter) == 0
-            if asks_for_it:
-                augmenter.set_epoch(0)
-                assert list(augmenter) == []
-            assert at(next(iter(augmenter))) == (1, rank)
-
-
 def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:
     augmenter = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=1, world_size=4)
     take(augmenter, 3)

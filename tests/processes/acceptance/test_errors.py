@@ -12,7 +12,7 @@ from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
-from tests.support.loaders import Noise, RandomLoader
+from tests.support.loaders import RandomLoader
 from tests.support.witness import assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(120)
@@ -95,13 +95,6 @@ def test_after_an_error_restart_or_set_epoch_run_into_it_again(make: Maker, n: i
     augmenter.restart()
     batches, _ = run_into_error(augmenter)
     assert prints(batches) == expected[len(expected) - len(batches) :]
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_error_of_one_stream_of_a_stateful_loader_comes_at_its_step(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt((7,)), Noise(), n, seed=1, num_streams=3, stateless=False)
-    batches, _ = run_into_error(augmenter)
-    assert len(batches) == 7
 
 
 @pytest.mark.parametrize("kind", ["value", "reader"])

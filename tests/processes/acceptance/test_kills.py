@@ -13,7 +13,7 @@ from detaug import LocalProcesses
 from tests.support import witness
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.faults import DiesInPickling, HangsOnce
+from tests.support.faults import DiesInPickling
 from tests.support.loaders import RandomLoader, RandomSampler, Walker
 from tests.support.processes import descendants
 from tests.support.witness import WITNESS, assert_made_by_workers
@@ -80,16 +80,6 @@ def test_forked_replacement_knows_nothing_of_what_the_parent_did_later(
     batches += take(augmenter, 26)
     assert len({batch[WITNESS]["pid"] for batch in batches}) == 2
     assert {batch[WITNESS]["mark"] for batch in batches} == {"before the start"}
-    assert prints(batches) == expected
-
-
-def test_batch_of_a_hung_worker_is_made_elsewhere(make: Maker, mark: str, tmp_path: Path) -> None:
-    expected = prints(take(make(RandomSampler(), None, 0, seed=2), 12))
-    flag = tmp_path / "hung"
-    augmenter = make(HangsOnce(4, str(flag)), None, 2, seed=2, executor=LocalProcesses(stall_timeout=1.0))
-    batches = take(augmenter, 12)
-    assert flag.exists()
-    assert_made_by_workers("fork", batches)
     assert prints(batches) == expected
 
 

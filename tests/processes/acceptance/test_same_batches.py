@@ -59,16 +59,6 @@ def test_processes_start_method_and_delays_do_not_change_the_batches(
         make.close()
 
 
-@pytest.mark.parametrize("num_cached", [1, 2, 20])
-def test_number_of_cached_batches_does_not_change_them(
-    make: Maker, mark: str, num_cached: int, expected: Callable[[type], list[str]]
-) -> None:
-    augmenter = make(RandomSampler(), Noise(), 2, num_cached, **OPTIONS)
-    batches = all_epochs(augmenter)
-    assert_made_by_workers("fork", batches)
-    assert prints(batches) == expected(RandomSampler)
-
-
 @pytest.mark.parametrize("n", [0, 2])
 def test_saying_that_a_loader_is_stateless_does_not_change_its_batches(make: Maker, mark: str, n: int) -> None:
     seen = [
@@ -99,16 +89,6 @@ def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
         seed=5,
     )
     assert prints(take(positional, 6)) == prints(take(by_name, 6))
-
-
-def test_two_augmenters_at_once_do_not_disturb_each_other(make: Maker, mark: str) -> None:
-    alone = [prints(take(make(RandomSampler(), Noise(), 0, seed=seed), 10)) for seed in (1, 2)]
-    both = [make(RandomSampler(), Noise(), 2, seed=seed) for seed in (1, 2)]
-    mixed: list[list[Any]] = [[], []]
-    for _ in range(10):
-        for each, batches in zip(both, mixed, strict=True):
-            batches.append(next(each))
-    assert [prints(batches) for batches in mixed] == alone
 
 
 class Counts:

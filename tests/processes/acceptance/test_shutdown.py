@@ -35,12 +35,6 @@ ENDINGS = {
         {proof}
         print("end")
     """,
-    "interpreter exit, with batches held": """
-        aug = augmenter()
-        {proof}
-        held = [next(aug) for _ in range(10)]
-        print("end")
-    """,
     "interpreter exit before the first batch": """
         aug = augmenter()
         aug._start()
@@ -58,23 +52,6 @@ ENDINGS = {
         aug.itself = aug
         del aug
         gc.collect()
-        print("end")
-    """,
-    "sys.exit in the loop": """
-        aug = augmenter()
-        {proof}
-        for batch in aug:
-            print("end")
-            sys.exit(0)
-    """,
-    "in another thread": """
-        import threading
-        def work():
-            with augmenter() as aug:
-                {proof}
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
         print("end")
     """,
 }
@@ -151,55 +128,6 @@ def test_ctrl_c_while_a_batch_is_waited_for_gets_through(script: Callable[..., S
     assert run.read_line() == "ready"
     run.interrupt()
     ends_quietly(run, "ready", "interrupted")
-
-
-def test_terminated_program_leaves_nobody(script: Callable[..., Script], start_method: str) -> None:
-    run = script(f"aug = augmenter()\n{PROOF}\nprint('ready')\ntime.sleep(1000)", start_method)
-    assert run.read_line() == "ready"
-    run.process.terminate()
-    run.finish()
-    assert run.err == ""
-    run.assert_nobody_left()
-
-
-def test_users_own_forked_child_may_end_without_harm(script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
-        aug = augmenter()
-        {PROOF}
-        for how in ("drop", "exit"):
-            child = os.fork()
-            if child == 0:
-                if how == "drop":
-                    del aug
-                    gc.collect()
-                    os._exit(0)
-                sys.exit(0)
-            assert os.waitpid(child, 0)[1] == 0
-        pids = {{next(aug)["pid"] for _ in range(20)}}
-        aug.close()
-        print("end")
-        """,
-        "fork",
-    )
-    ends_quietly(run, "end")
-
-
-def test_multiprocessing_pool_beside_it_works(script: Callable[..., Script]) -> None:
-    run = script(
-        f"""
-        import multiprocessing
-        aug = augmenter()
-        {PROOF}
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            assert pool.map(abs, range(-5, 0)) == [5, 4, 3, 2, 1]
-            next(aug)
-        aug.close()
-        print("end")
-        """,
-        "fork",
-    )
-    ends_quietly(run, "end")
 
 
 def test_close_leaves_no_process_and_no_descriptor_in_this_process(make: Maker, mark: str, start_method: str) -> None:

@@ -73,16 +73,6 @@ def test_failing_item_of_a_finite_loader_takes_no_other_with_it(make: Maker, wha
     assert [list(augmenter) for _ in range(3)] == [expected] * 3
 
 
-def test_replay_behind_a_failing_item_of_a_finite_loader(make: Maker) -> None:
-    augmenter = make(BadItems(20, 1, shuffle=False), None, 0, seed=1, on_error=Skip())
-    for step in (12, 4, 2, 19, 18):
-        if step == 19:
-            with pytest.raises(ValueError, match="voxel spacing"):
-                augmenter.replay(0, step)
-        else:
-            assert augmenter.replay(0, step) == [step]
-
-
 @pytest.mark.parametrize("n", [0, 2])
 def test_each_skipped_step_is_logged_with_its_error(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
@@ -163,27 +153,8 @@ def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
         make.close()
 
 
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_after_too_many_skips_another_epoch_can_be_run(make: Maker, n: int) -> None:
-    augmenter = make(RaisesAt(ALWAYS, epochs=(0,)), None, n, **{**OPTIONS, "on_error": Skip(3)})
-    with pytest.raises(ValueError, match="at most 3"):
-        next(augmenter)
-    augmenter.set_epoch(1)
-    assert steps(list(augmenter)) == list(range(12))
-
-
 def test_ranks_count_their_own(make: Maker) -> None:
     # of two ranks, rank 1 has the failing steps
     options = {**OPTIONS, "on_error": Skip(2), "world_size": 2}
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [0, 2, 4, 6, 8, 10, "end"]
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]
-
-
-def test_different_errors_are_each_told_in_full(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    def transform(**batch: Any) -> Any:
-        raise ValueError(f"no. {batch['where'][1] % 3} is broken")
-
-    list(make(RandomLoader(), transform, 0, **OPTIONS))
-    said = [record.getMessage() for record in caplog.records if "is broken" in record.getMessage()]
-    assert sum("Traceback" in text for text in said) == 3
-    assert len(said) == 12

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.loaders import IndexLoader, Noise, OtherNoise, RandomLoader, RandomSampler
+from tests.support.loaders import Noise, OtherNoise, RandomLoader, RandomSampler
 
 OPTIONS: dict[str, Any] = {"seed": 5, "num_streams": 4, "batches_per_epoch": 8, "version": "a"}
 
@@ -49,12 +49,6 @@ def test_state_of_another_pipeline_is_refused(
     assert prints(here) == expected[2:], "a refused state leaves the stream where it was"
 
 
-def test_parameters_of_a_batchgenerators_loader_count(make: Maker) -> None:
-    other = make(IndexLoader(20, 2, shuffle=True), None, 0, seed=1).state_dict()
-    with pytest.raises(ValueError, match="shuffle"):
-        make(IndexLoader(20, 2, shuffle=False), None, 0, seed=1).load_state_dict(other)
-
-
 @pytest.mark.parametrize("word", ["seed_scheme", "numerics"])
 def test_state_of_another_seed_scheme_or_numerics_version_is_refused_with_both_versions(make: Maker, word: str) -> None:
     good = state(make)
@@ -75,12 +69,6 @@ def test_state_with_an_impossible_position_is_refused(make: Maker, key: str, val
     assert key in good
     with pytest.raises((ValueError, TypeError)):
         make(RandomLoader(), Noise(), 0, **OPTIONS).load_state_dict({**good, key: value})
-
-
-def test_state_of_the_same_pipeline_built_anew_is_taken(make: Maker) -> None:
-    augmenter = make(RandomLoader(), Noise(), 0, **OPTIONS)
-    augmenter.load_state_dict(state(make))
-    assert (augmenter.epoch, augmenter.step) == (0, 3)
 
 
 def test_delays_caches_and_processes_are_no_part_of_the_pipeline(make: Maker) -> None:

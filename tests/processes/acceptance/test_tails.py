@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter, Skip, StateMismatch
+from detaug import DeterministicAugmenter, StateMismatch
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, RandomSampler, Samples
@@ -101,20 +100,3 @@ def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(
     again.set_epoch(0)
     assert numbers(again) == []
     assert numbers(again) == [2, 6]
-
-
-def test_skipped_batches_are_skipped_in_padding_too(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.ERROR, "detaug"):
-        augmenter = make(
-            FailsAtStepZero(), None, 0, seed=6, batches_per_epoch=3, rank=1, world_size=2, tail="pad", on_error=Skip()
-        )
-        assert numbers(augmenter) == [1]
-        assert numbers(augmenter) == [1]
-
-
-class FailsAtStepZero(RandomSampler):
-    def generate_train_batch(self) -> dict[str, Any]:
-        batch = super().generate_train_batch()
-        if batch["where"][1] == 0:
-            raise LookupError("no such case")
-        return batch

@@ -36,10 +36,8 @@ def _read_address_zero() -> None:
 ENDINGS: dict[str, Callable[[], Any]] = {
     "segmentation fault": _read_address_zero,
     "killed as by the out-of-memory killer": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "os._exit(0)": lambda: os._exit(0),
     "os._exit(7)": lambda: os._exit(7),
     "sys.exit()": sys.exit,
-    "sys.exit(3)": lambda: sys.exit(3),
     "sys.exit('no licence')": lambda: sys.exit("no licence"),
     "closes every descriptor": lambda: os.closerange(3, 1000),
 }
@@ -48,10 +46,8 @@ ENDINGS: dict[str, Callable[[], Any]] = {
 REPORTS = {
     "segmentation fault": "SIGSEGV",
     "killed as by the out-of-memory killer": "SIGKILL",
-    "os._exit(0)": "exit code 0",
     "os._exit(7)": "exit code 7",
     "sys.exit()": "exit code 0",
-    "sys.exit(3)": "exit code 3",
     "sys.exit('no licence')": "exit code 1",
     "closes every descriptor": "exit code 0",
 }
@@ -136,19 +132,6 @@ class Leaks(RandomLoader):
 
 
 LEAKED: list[Any] = []
-
-
-class CountsAndLeaks(RandomLoader):
-    """The same, with a count that makes it a loader of streams."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._count = 0
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        LEAKED.append(np.ones(40 * 2**20, np.uint8))
-        self._count += 1
-        return {**super().generate_train_batch(), "count": self._count}
 
 
 def address_space() -> int:

@@ -129,14 +129,6 @@ def test_the_number_of_processes_changes_nothing(
     assert epochs(other_seed) != first
 
 
-def test_one_loader_that_is_returned_every_time_is_copied(make: Maker) -> None:
-    loader = InPlace(list(range(20)))
-    handed_in, returned = make(loader, None, 0, seed=1), make(lambda: loader, None, 0, seed=1)
-    assert epochs(handed_in) == epochs(returned)
-    assert loader.indices == list(range(20))
-    returned.load_state_dict(handed_in.state_dict())
-
-
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("kind", [iter, csv.reader, lambda file: map(int, file)])
 def test_iterators_for_one_pass_are_made_for_each_epoch(make: Maker, path: Path, n: int, kind: Any) -> None:
@@ -144,11 +136,3 @@ def test_iterators_for_one_pass_are_made_for_each_epoch(make: Maker, path: Path,
     first, second = (list(map(str, augmenter)) for _ in range(2))
     assert len(first) == LINES
     assert first == second
-
-
-def test_what_was_made_to_be_looked_at_is_let_go(path: Path) -> None:
-    open_files = len(os.listdir("/proc/self/fd"))
-    augmenter = DeterministicAugmenter(lambda: Lines(path), None, 2, seed=1)
-    assert len(os.listdir("/proc/self/fd")) == open_files
-    assert "Lines" in repr(augmenter)
-    augmenter.close()

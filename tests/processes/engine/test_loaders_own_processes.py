@@ -47,18 +47,8 @@ class Nested(Loader):
                                                            multiprocessing_context="fork"))
         return {"data": [1, int(next(self.loader)) * 0 + 2], "pid": os.getpid()}
 
-class Daemon(Loader):
-    def __next__(self):
-        try:
-            open("daemon", "x").close()
-        except FileExistsError:  # another worker has started it
-            pass
-        else:
-            subprocess.Popen(["sleep", "1000"], start_new_session=True)
-        return {"data": [1, 2], "pid": os.getpid()}
-
 def made(what):
-    return {"program": Program, "torch": Nested, "daemon": Daemon}.get(what, lambda: Pooled(what))()
+    return {"program": Program, "torch": Nested}.get(what, lambda: Pooled(what))()
 """
 )
 
@@ -101,10 +91,3 @@ def test_nothing_that_a_loader_started_outlives_a_killed_parent(script: Callable
     os.kill(run.pid, signal.SIGKILL)
     run.process.wait()
     run.assert_nobody_left()
-
-
-def test_daemon_in_a_session_of_its_own_stays(script: Callable[..., Script]) -> None:
-    run = script(RUN, "fork", "daemon", prelude=LOADERS)
-    assert run.read_line() == "end"
-    wait_until(lambda: len(run.others()) == 1, "the daemon is left")
-    os.kill(run.others()[0], signal.SIGTERM)

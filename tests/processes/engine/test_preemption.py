@@ -67,17 +67,6 @@ def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
     assert json.loads(resumed.lines[-1]) == json.loads(prints)
 
 
-@pytest.mark.slow
-def test_the_same_under_spawn_while_its_workers_start(script: Callable[..., Script]) -> None:
-    run = script(TRAINER, "spawn")
-    assert run.read_line() == "starting"
-    os.killpg(run.pid, signal.SIGTERM)
-    run.finish()
-    assert run.err == ""
-    assert run.process.returncode == 0
-    run.assert_nobody_left()
-
-
 @pytest.mark.parametrize(
     "after", [0.05, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.15, marks=pytest.mark.slow)]
 )

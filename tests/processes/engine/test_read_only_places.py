@@ -74,24 +74,3 @@ def test_shared_memory_folder_may_be_absent(script: Callable[..., Script], start
     run.finish()
     assert run.err == ""
     assert run.lines == ["False", "True"]
-
-
-KERNELS = """
-    from detaug.kernels.cache import cache_folder
-    from detaug.transforms.noise import GaussianNoise
-    import detaug
-    print(cache_folder())
-    t = GaussianNoise()
-    image = np.zeros((1, 4, 4, 4), np.float32)
-    print(t(image=image, rng=detaug.SeedTree(1).generator(0, 0))["image"].shape)
-"""
-
-
-@pytest.mark.usefixtures("_no_dill")
-@pytest.mark.slow  # tests/processes/kernels has kernels that run without a cache
-def test_kernels_run_where_no_cache_can_be_written(script: Callable[..., Script]) -> None:
-    run = script(KERNELS, "fork", wrap=wrapped(READ_ONLY))
-    run.finish(patience=110)
-    assert run.err.count("compiled kernels cannot be kept on disk") == 1
-    assert len(run.err.splitlines()) == 1
-    assert run.lines[-1] == "(1, 4, 4, 4)"

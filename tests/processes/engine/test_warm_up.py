@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
 from detaug.engine.warming import warm_up
 
 SCRIPT = """
@@ -156,31 +155,7 @@ def test_transform_is_found_in_a_data_set_in_a_subset() -> None:
     assert inner.times == 1
 
 
-def test_transform_is_warmed_up_without_workers_too() -> None:
-    inner = Warmable()
-    with DeterministicAugmenter([{"data": 1}], inner, 0, seed=1) as augmenter:
-        next(augmenter)
-    assert inner.times == 1
-
-
-def test_circular_references_end() -> None:
-    inner, outer = Warmable(), Holder()
-    outer.transforms = [outer, inner]
-    outer.dataset = outer
-    warm_up(outer, outer)
-    assert inner.times == 2  # once as the transform's, once as the loader's
-
-
 def test_loaders_own_method_of_that_name_is_left_alone() -> None:
     loader = Warmable()
     warm_up(None, loader)
     assert loader.times == 0
-
-
-def test_error_while_warming_up_reaches_the_user() -> None:
-    class Broken(Warmable):
-        def warm_up(self) -> None:
-            raise OSError("no space left on device")
-
-    with pytest.raises(OSError, match="no space left"):
-        warm_up(Broken(), None)

@@ -228,18 +228,6 @@ def test_what_is_loaded_for_every_batch_is_named_unless_it_is_kept(keep, times, 
     assert caplog.text.count("keep=('atlas',)") == times
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("transform", [CountsInItsClass(), counts_in_its_module], ids=["class", "module"])
-def test_a_first_epoch_waits_for_a_check_whose_process_takes_long_to_start(transform, monkeypatch):
-    """Longer than the end of a later epoch would wait: here an interpreter takes seconds."""
-    monkeypatch.setattr("detaug.engine.prefetching._EPOCH_END_PATIENCE", 0.1)
-    options = {"seed": 1, "num_processes": 1, "executor": LocalProcesses(start_method="spawn")}
-    augmenter = DeterministicAugmenter.from_dataset(Items(12), 2, transform=transform, **options)
-    with augmenter, pytest.raises(ReproducibilityError):
-        for _ in augmenter:
-            pass
-
-
 @pytest.mark.slow  # the order of checks after one that came to nothing: tests/unit/engine/test_checks.py
 def test_checks_go_on_where_their_process_has_died(tmp_path):
     """Under "spawn" one process makes all batches again."""

@@ -34,13 +34,6 @@ def test_the_arguments_are_these_in_this_order() -> None:
     assert [parameters[name].kind.name for name in ("wait_time", "seed")] == ["POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"]
 
 
-def test_num_processes_alone_says_whether_there_are_workers() -> None:
-    assert augmenter(0).executor == InThisProcess()
-    assert augmenter(3).executor == LocalProcesses()
-    assert augmenter(0, num_cached=5, pin_memory=True, wait_time=0.1).executor == InThisProcess()
-    assert next(augmenter(0, executor=InThisProcess())) == {"data": 1}
-
-
 def test_no_workers_beside_settings_of_workers_are_an_error_that_names_both() -> None:
     with pytest.raises(
         ValueError, match=r"num_processes=0 .*stall_timeout=60\.0.* no effect: leave executor out, or pass num_"
@@ -65,11 +58,6 @@ def test_a_cluster_without_actors_is_an_error() -> None:
 def test_how_a_difference_is_told_has_no_effect_where_nothing_is_compared() -> None:
     with pytest.raises(ValueError, match="on_mismatch='warn' has no effect with every=0"):
         Check(every=0, on_mismatch="warn")
-
-
-def test_guard_and_ignored_keys_have_an_effect_without_the_check() -> None:
-    made = augmenter(check=Check(every=0, ignore=["at"], guard=True))
-    assert (made.check.guard, made.check.ignore) == (True, ("at",))
 
 
 @pytest.mark.parametrize(
@@ -150,13 +138,3 @@ def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(group: t
 def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(old: dict[str, Any], new: str) -> None:
     with pytest.raises(TypeError, match=f"write {new}$"):
         augmenter(2, **old)
-
-
-def test_repr_says_what_makes_the_batches() -> None:
-    assert "0 workers (InThisProcess)" in repr(augmenter(0))
-    assert "4 workers (LocalProcesses)" in repr(augmenter(4))
-    assert "6 workers (RayExecutor)" in repr(augmenter(2, executor=RayExecutor(4)))
-
-
-def test_the_start_method_is_that_of_the_program_where_none_is_given() -> None:
-    assert LocalProcesses().start_method in ("fork", "spawn", "forkserver")

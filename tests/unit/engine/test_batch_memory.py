@@ -179,18 +179,6 @@ def test_an_array_that_is_kept_is_copied_and_told_of(pair: Pair) -> None:
     assert not any(np.shares_memory(a["data"], b["data"]) for a in batches for b in batches if a is not b)
 
 
-def test_kept_arrays_that_are_not_in_the_batch_are_not_written_over(pair: Pair) -> None:
-    kept = []
-
-    def make() -> dict[str, Any]:
-        kept.append(filled(len(kept)))
-        return {"data": np.zeros(SIDES)}
-
-    for _ in range(6):
-        pair.send(make)
-    assert [float(array.mean()) for array in kept] == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
-
-
 def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
     filled(1.0)
     pair.worker.abandon()

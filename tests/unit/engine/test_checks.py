@@ -120,22 +120,6 @@ def test_first_second_fourth_and_then_one_in_so_many():
     assert not any(is_checked(n, 0) for n in range(1, 100))
 
 
-def test_slow_batches_are_checked_for_one_per_cent_of_the_time():
-    run = Run(10, 0.5, 10_000)
-    assert run.checks.done > 5
-    assert run.spent < 0.011 * run.worked
-
-
-def test_quick_batches_are_checked_at_once():
-    checks = checks_of()
-    for step in range(1, 10):
-        checks.worked(0.001)
-        checks.reported(check(step, number=step + 1))
-        made = checks.next()
-        assert made is not None
-        answer(checks, made, 0.001)
-
-
 def test_all_are_checked_where_that_is_asked_for_and_the_first_after_itself():
     checks, made = checks_of(every=1), []
     for step in range(50):

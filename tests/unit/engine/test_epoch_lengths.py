@@ -33,32 +33,6 @@ def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(
     assert lengths(Loader(num_steps=num_steps), limit).total == total
 
 
-def test_behind_the_limit_of_an_endless_loader_the_next_epoch_begins() -> None:
-    assert lengths(Loader(endless=True), 7).known_steps() == 7
-
-
-def test_behind_the_limit_of_a_stateless_loader_an_epoch_has_more_steps() -> None:
-    assert lengths(Loader(stateless=True), 7).known_steps() is None
-    assert lengths(Loader(stateless=True), 7).known_steps(limit=7) == 7
-
-
-def test_epochs_that_go_beyond_the_limit_end_with_the_loader_alone() -> None:
-    assert lengths(Loader(endless=True), 7, go_beyond=True).known_steps(limit=7) is None
-    assert lengths(Loader(num_steps=9), 7, go_beyond=True).known_steps(limit=7) == 9
-
-
 def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers() -> None:
     assert lengths(Loader()).schedule(num_workers=3, num_cached=2, max_skips=None).window == 5
     assert lengths(Loader()).schedule(num_workers=0, num_cached=2, max_skips=None).window == 1
-
-
-def test_padded_epochs_wrap_at_their_length() -> None:
-    padded = lengths(Loader(stateless=True, num_steps=5), world_size=2, tail="pad").schedule(1, 1, None)
-    assert [padded.plan.made_at(place) for place in range(6)] == [0, 1, 2, 3, 4, 0]
-
-
-def test_a_next_epoch_begins_in_mid_pass_only_where_copies_go_on_and_nobody_says_how_many_batches() -> None:
-    assert lengths(Loader()).end_in_mid_pass
-    assert not lengths(Loader(), 7).end_in_mid_pass
-    assert not lengths(Loader(restarts=True)).end_in_mid_pass
-    assert not lengths(Loader(pass_per_epoch=True)).end_in_mid_pass
