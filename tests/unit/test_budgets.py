@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 930,
     "demo": 525,
     "doctor": 230,
-    "engine": 4_825,
+    "engine": 4_715,
     "kernels": 4_335,
     "ledger": 1_085,
     "loops": 535,
