@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from functools import lru_cache
@@ -64,10 +63,10 @@ def numba_cache(request: pytest.FixtureRequest) -> Path:
     return Path(cache.mkdir("numba"))
 
 
-def made_with(environment: dict[str, str], interpreter: str = sys.executable) -> dict[str, Any]:
+def made_with(environment: dict[str, str]) -> dict[str, Any]:
     kept = {k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")}
     done = subprocess.run(
-        [interpreter, "-m", "tests.support.transforms.golden"],
+        [sys.executable, "-m", "tests.support.transforms.golden"],
         cwd=ROOT,
         env={**kept, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
@@ -134,16 +133,3 @@ def assert_took_effect(environment: dict[str, str], found: dict[str, Any]) -> No
         assert found["libm"] != usual["libm"]
     if "DETAUG_TEST_THREADS" in environment:
         assert found["torch threads"] == int(environment["DETAUG_TEST_THREADS"])
-
-
-def other_pythons() -> list[str]:
-    """Interpreters that the caller names (DETAUG_TEST_PYTHONS, with detaug's dependencies installed)."""
-    named = os.environ.get("DETAUG_TEST_PYTHONS", "").split(os.pathsep)
-    return [found for name in named if name and (found := shutil.which(name))]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not other_pythons(), reason="DETAUG_TEST_PYTHONS names no interpreter")
-@pytest.mark.parametrize("interpreter", other_pythons())
-def test_other_pythons_make_the_committed_bytes(interpreter: str, committed: dict[str, str]) -> None:
-    assert differing(made_with({}, interpreter=interpreter)["fingerprints"], committed) == []

@@ -94,11 +94,9 @@ def smooth(space: tuple[int, ...], channels: int) -> np.ndarray:
 
 
 SPATIAL: dict[str, dict[str, Any]] = {
-    "turned": {"p_rotation": 1, "rotation": (-0.6, 0.6)},
     "scaled": {"p_scaling": 1, "scaling": (0.7, 1.4), "p_synchronize_scaling_across_axes": 0.5},
     "both, somewhere": {"p_rotation": 1, "rotation": (-3, 3), "p_scaling": 1, "random_crop": True},
     "as grid_sample aligns corners": {"p_rotation": 1, "rotation": (-0.6, 0.6), "align_corners": True},
-    "cut out": {"random_crop": True},
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import fingerprint
 from detaug import transforms as t
 from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms
 from tests.support.transforms.generators import rng
@@ -59,34 +59,27 @@ def test_keys_give_names_their_roles_in(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: t.Mirror((0,)), lambda: t.RandomApply(t.Mirror((0,)), 1), lambda: t.OneOf([t.Mirror((0,))])]
-)
-@pytest.mark.parametrize(
     "given",
     [
-        {"image": IMAGE, "label": LABELS},
         {"image": IMAGE, "mask": LABELS[0]},
         {"image": IMAGE, "masks": [LABELS[0], LABELS[0]]},
         {"image": IMAGE, "label": torch.from_numpy(LABELS)},
         {"image": IMAGE, "seg": LABELS},
         {"image": IMAGE[0], "mask": LABELS[0, 0]},
         {"img": IMAGE, "segmentation": LABELS},
-        {"img": IMAGE},
         {"img": IMAGE[0]},
-        {"data": IMAGE[None], "mask": LABELS[None]},
-        {"data": IMAGE[None], "label": [LABELS]},
         {"data": [IMAGE], "label": LABELS[None]},
         {"data": torch.from_numpy(IMAGE[None]), "masks": torch.from_numpy(LABELS[None])},
         {"data": IMAGE[None], "seg": LABELS[None], "previous": LABELS[None]},
     ],
     ids=lambda given: "+".join(given),
 )  # fmt: skip
-def test_such_a_key_is_an_error(make: Any, given: dict[str, Any]) -> None:
+def test_such_a_key_is_an_error(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"keys=\{"):
-        make()(**given, rng=rng())
+        t.OneOf([t.Mirror((0,))])(**given, rng=rng())
     if "data" not in given:
         with pytest.raises(ValueError, match=r"keys=\{"):
-            make().apply(given, {})
+            t.Mirror((0,)).apply(given, {})
 
 
 @pytest.mark.parametrize(
@@ -94,14 +87,10 @@ def test_such_a_key_is_an_error(make: Any, given: dict[str, Any]) -> None:
     [
         {"image": IMAGE, "affine": np.eye(4), "spacing": (1.0, 1.0, 2.0), "name": "case_1", "label": np.array([0, 1])},
         {"image": IMAGE, "label": 3, "meta": {"affine": np.eye(4)}, "history": [1, 2], "absent": None},
-        {"image": IMAGE, "segmentation": LABELS, "regression_target": IMAGE, "keypoints": np.ones((4, 3))},
-        {"image": IMAGE, "bbox": np.ones((2, 6)), "bbox_labels": np.ones(2, int)},
+        {"image": IMAGE, "keypoints": np.ones((4, 3)), "bbox": np.ones((2, 6)), "bbox_labels": np.ones(2, int)},
         {"segmentation": LABELS, "affine": np.eye(4)},
-        {"keypoints": np.ones((4, 3)), "image": IMAGE, "keypoint_labels": np.ones(4, int)},
         {"data": IMAGE[None], "seg": LABELS[None], "keys": np.array(["case_1"]), "properties": [{"spacing": [1.0, 1.0, 1.0]}]},
-        {"data": IMAGE[None], "target": LABELS[None], "keys": ["case_1"], "properties": [{}]},
-        {"data": IMAGE[None], "regression_target": IMAGE[None], "affine": np.eye(4)[None], "class": np.array([1])},
-        {"data": IMAGE[None], "seg": None, "age": np.array([[63.0]])},
+        {"data": IMAGE[None], "seg": None, "age": np.array([[63.0]]), "class": np.array([1]), "affine": np.eye(4)[None]},
     ],
     ids=lambda given: "+".join(given),
 )  # fmt: skip
@@ -128,31 +117,6 @@ def test_keys_of_batches(keys: dict[str, str], names: tuple[str, str]) -> None:
     assert list(made) == [*names, "case"]
     for name, theirs in zip(names, ("data", "seg"), strict=True):
         assert fingerprint(made[name]) == fingerprint(expected[theirs])
-
-
-class Batches:
-    """An endless batchgenerators-style loader."""
-
-    def __init__(self, label: str) -> None:
-        self.label = label
-
-    def __iter__(self) -> Any:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        return {"data": IMAGE[None], self.label: LABELS[None]}
-
-
-def test_batches_of_an_augmenter() -> None:
-    unnamed = DeterministicAugmenter(Batches("label"), mirror(), 0, seed=1)
-    with pytest.raises(ValueError, match="Known keys are data, seg, target"):
-        next(unnamed)
-    with (
-        DeterministicAugmenter(Batches("seg"), mirror(), 0, seed=1) as theirs,
-        DeterministicAugmenter(Batches("label"), mirror(keys={"label": "segmentation"}), 0, seed=1) as named,
-    ):
-        for _ in range(3):
-            assert fingerprint(next(theirs)["seg"]) == fingerprint(next(named)["label"])
 
 
 def test_several_images_of_one_shape_are_transformed_alike() -> None:
@@ -196,13 +160,9 @@ def test_none_leaves_an_array_as_it_is() -> None:
     assert made["image"] is not IMAGE
 
 
-@pytest.mark.parametrize("keys", [{"label": "labels"}, {"label": "mask"}])
-def test_role_that_there_is_not_is_refused(keys: Any) -> None:
+def test_roles_that_there_are_not_and_keys_that_are_no_mapping_are_refused() -> None:
     with pytest.raises(ValueError, match="Roles are image, segmentation"):
-        mirror(keys=keys)
-
-
-def test_keys_that_are_no_mapping_are_refused() -> None:
+        mirror(keys={"label": "labels"})
     with pytest.raises(TypeError, match="keys must map names to roles"):
         mirror(keys=["image", "label"])
 
@@ -216,12 +176,10 @@ def test_keys_belong_to_the_outermost_pipeline() -> None:
     "make",
     [
         lambda: t.Compose([t.Mirror((0, 1)), t.SpatialTransform(SPACE, 0, False)]),
-        lambda: t.Compose([t.Mirror((0, 1)), t.RandomApply(t.CenterCrop(SPACE), 0)]),
         lambda: t.Compose([t.Mirror((0, 1))], dim=3),
         lambda: t.Compose([t.Mirror((0, 1)), t.DownsampleSegForDS([(1, 1, 1), (1, 0.5, 0.5)])]),
         lambda: training_transforms(**SHARED),
         lambda: training_transforms(**{**SHARED, "do_dummy_2d": True}),
-        lambda: TRAINING_TRANSFORMS["nnUNetTrainerNoDA"](**SHARED),
         lambda: TRAINING_TRANSFORMS["nnUNetTrainerDA5"](**SHARED, keys={"x": None}),
     ],
 )
@@ -256,6 +214,6 @@ def test_angles_beyond_a_full_turn_are_refused_as_degrees(angle: Any) -> None:
         drawn(image=IMAGE, rng=rng())
 
 
-@pytest.mark.parametrize("angle", [0, 2 * math.pi, -2 * math.pi, float(np.float32(2 * math.pi)), (0, 2 * math.pi)])
+@pytest.mark.parametrize("angle", [2 * math.pi, float(np.float32(2 * math.pi)), (0, 2 * math.pi)])
 def test_angles_of_up_to_a_full_turn_are_allowed(angle: Any) -> None:
     t.SpatialTransform(SPACE, 0, False, p_rotation=1, rotation=angle)(image=IMAGE, rng=rng())
