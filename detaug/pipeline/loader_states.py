@@ -16,6 +16,7 @@ import json
 from typing import Any, NamedTuple
 
 from detaug.pipeline.plan import BatchKey
+from detaug.seeding.tree import positive_int, spawn_key_element
 from detaug.sources import Source
 
 #: Characters of a state's text. Larger ones are not taken.
@@ -120,16 +121,13 @@ class LoaderStates:
         self._taken, self._loaded = {}, {}
 
     def before(self, stream: int, epoch: int, turn: int) -> LoaderState | None:
-        """The latest state from which that batch can be reached.
-
-        States of this run are used once one of them was seen to be right: stepping forward always is.
-        """
+        """The latest state from which that batch can be reached; of this run's once one was seen to be right."""
         states = self._all_of(stream, taken=self.verified)
         return max((state for state in states if self._leads_to(state, epoch, turn)), default=None)
 
     def as_text(self, due: BatchKey) -> str:
         """Those that belong to what lies before the reader's next batch, as JSON; empty if there are none."""
-        entries = []
+        entries = {}
         for stream in sorted({*self._loaded, *self._taken}):
             turn = -(-(due.step - stream) // self._num_streams)  # its next one
             usable = [
@@ -139,11 +137,13 @@ class LoaderStates:
             ]
             if usable:
                 _, epoch, turn, in_mid_pass, text = max(usable)
-                entries.append(
-                    f'"{stream}": {{"epoch": {epoch}, "turn": {turn}, "in_mid_pass": {json.dumps(in_mid_pass)}, '
-                    f'"state": {text}}}'
-                )
-        return f"{{{', '.join(entries)}}}" if entries else ""
+                entries[str(stream)] = {
+                    "epoch": epoch,
+                    "turn": turn,
+                    "in_mid_pass": in_mid_pass,
+                    "state": json.loads(text),
+                }
+        return json.dumps(entries) if entries else ""
 
     def _all_of(self, stream: int, taken: bool = True) -> list[LoaderState]:
         loaded = [self._loaded[stream]] if stream in self._loaded else []
@@ -154,35 +154,21 @@ class LoaderStates:
 
 
 def read_states(text: str, num_streams: int) -> list[LoaderState]:
-    """What `LoaderStates.as_text` wrote.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if not text:
-        return []
+    """What `LoaderStates.as_text` wrote. ValueError: it is something else."""
     try:
-        entries = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"the state dict's 'loader_states' is no JSON: {error}") from error
-    if not isinstance(entries, dict):
-        raise ValueError(f"the state dict's 'loader_states' must be a JSON object, got {type(entries).__name__}")
-    return [_read_state(key, entry, num_streams) for key, entry in entries.items()]
+        entries = json.loads(text or "{}", parse_constant=_refuse_constant)
+        return [_read_state(int(key), num_streams, **entry) for key, entry in entries.items()]
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the state dict's 'loader_states' is not what state_dict() gave: {error}") from error
 
 
-def _read_state(key: str, entry: Any, num_streams: int) -> LoaderState:
-    what = f"entry {key[:20]!r} of the state dict's 'loader_states'"
-    if not (key.isascii() and key.isdigit() and len(key) < 12 and int(key) < num_streams):
-        raise ValueError(f"{what} is about none of the streams 0 ... {num_streams - 1}")
-    if not isinstance(entry, dict) or sorted(entry) != ["epoch", "in_mid_pass", "state", "turn"]:
-        raise ValueError(f"{what} must have 'epoch', 'turn', 'in_mid_pass' and 'state'")
-    epoch, turn, in_mid_pass = entry["epoch"], entry["turn"], entry["in_mid_pass"]
-    for name, value, least in (("epoch", epoch, 0), ("turn", turn, 1)):
-        if type(value) is not int or not least <= value < 2**32:
-            raise ValueError(f"{name!r} in {what} must be an integer from {least} to 2**32 - 1, got {value!r}")
+def _read_state(stream: int, num_streams: int, *, epoch: Any, turn: Any, in_mid_pass: Any, state: Any) -> LoaderState:
+    if not 0 <= stream < num_streams:
+        raise ValueError(f"there is no stream {stream}, only 0 ... {num_streams - 1}")
+    places = (spawn_key_element("epoch", epoch), spawn_key_element("turn", positive_int("turn", turn)))
     if type(in_mid_pass) is not bool:
-        raise ValueError(f"'in_mid_pass' in {what} must be true or false, got {in_mid_pass!r}")
-    return LoaderState(int(key), epoch, turn, in_mid_pass, json.dumps(entry["state"]))
+        raise ValueError(f"in_mid_pass must be true or false, got {in_mid_pass!r}")
+    return LoaderState(stream, *places, in_mid_pass, json.dumps(state))
 
 
 def _refuse_constant(name: str) -> Any:

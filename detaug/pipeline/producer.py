@@ -207,7 +207,7 @@ class Producer:
         if watch is not None:
             watch(item)
         if transforms.transform is not None and transform:
-            item = own(item)
+            item = item if self._transforms.pure else own(item)
             with making(batch):
                 item = _call(transforms.transform, item)
         self._in_use = None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import median
 from typing import Any
+
+import numpy as np
+import torch
 
 from detaug.purity.pristine import Pristine, TransformCopy, Transforms
 from detaug.purity.references import parts_of, walk
@@ -84,13 +88,8 @@ def _size(value: Any) -> int:
 
 def _large_in(transforms: dict[str, Any]) -> dict[str, int]:
     """Large arrays and tensors, by path."""
-    sizes = {path: _bytes_of(value) for path, value in walk(transforms, _MOST_VALUES)}
+    arrays = [
+        each for each in walk(transforms.items(), _MOST_VALUES) if isinstance(each[1], (np.ndarray, torch.Tensor))
+    ]
+    sizes = {path: value.itemsize * math.prod(value.shape) for path, value in arrays}
     return {path: size for path, size in sizes.items() if size >= _LOADED_BYTES}
-
-
-def _bytes_of(value: Any) -> int:
-    try:
-        size = getattr(value, "nbytes", 0)
-    except Exception:  # a sparse tensor's, for one
-        return 0
-    return size if isinstance(size, int) else 0

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from detaug.fingerprints import fingerprint
-from detaug.purity.references import part_at, paths_of, shared_generators, walk
-from detaug.purity.template import Copy, Template
+from detaug.purity.references import paths_of, shared_generators, walk
+from detaug.purity.template import Template
 from detaug.seeding.generators import GENERATORS, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
@@ -58,8 +58,9 @@ class Owned(Template):
 class OwnedCopy:
     """A copy, whose generators are seeded and whose parts are told the epoch."""
 
-    def __init__(self, template: Owned, copy: Copy) -> None:
-        self.template, self.value, self.parts = template, copy.value, copy.parts
+    def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
+        self.template = template
+        self.value, self.parts = copy
 
     def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed every generator that it owns for that batch (or sample, or epoch)."""
@@ -69,10 +70,10 @@ class OwnedCopy:
 
     def find_again(self, name: str, root: Any) -> None:
         """It may hold other generators in the same places below `root` now: those are seeded from now on."""
+        at = dict(walk([(name, root)]))
         for number, path, _, reseed in self.template._generators:
-            found = part_at(path, name, root)
-            if found is not None and reseeder_of(type(found)) is reseed:
-                self.parts[number] = found
+            if path in at and reseeder_of(type(at[path])) is reseed:
+                self.parts[number] = at[path]
 
     def tell_epoch(self, epoch: int) -> None:
         """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
@@ -146,7 +147,7 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
     before = {id(each) for each in known if isinstance(each, GENERATORS)}
     made = (
         (path[:200], fingerprint(_seed_of(value)))
-        for path, value in walk(transforms, _MOST_VALUES, lambda value: not isinstance(value, GENERATORS))
+        for path, value in walk(transforms.items(), _MOST_VALUES, lambda value: not isinstance(value, GENERATORS))
         if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before
     )
     return dict(islice(made, _MOST_FOUND))

@@ -15,13 +15,16 @@ import types
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+import torch
+
 from detaug.purity.owned import Owned, OwnedCopy, Shared, made_late
-from detaug.purity.references import paths_of
+from detaug.purity.references import attributes_of, paths_of
 from detaug.purity.refusals import check_kept, why_not
-from detaug.purity.template import CannotCopy, Census, Copy, Template, kept_of
+from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
+from detaug.seeding.reseeders import reseeder_of
 from detaug.sources import LoaderFactory, Source
 
-#: Modules whose transforms keep no state: one copy makes all batches.
+#: Modules whose transforms keep no state and write into no array that they are given: one copy makes all batches.
 _PURE = ("detaug.transforms.", "detaug.kernels.")
 _DATA = ("builtins", "numpy", "torch", "collections", "functools")
 
@@ -49,28 +52,16 @@ class Pristine:
         held = {name: getattr(source.loader, name) for name in source.holds_transforms()}
         #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
         self.transforms = {"transform": transform, **{f"data_loader.{name}": value for name, value in held.items()}}
+        roots = {"transform": transform, "data_loader": source.loader}
+        passes_by = make_anew is not None
         try:
-            self.shared_objects, self.loader_template, self.transform_template = self._templates(keep)
+            self.shared_objects = shared = _in_both(self.transforms, source, keep, passes_by)
+            loader = {"data_loader": source.loader}
+            self.loader_template = Owned((source, shared), loader, keep=keep, passes_by=passes_by)
+            self.transform_template = Owned(self.transforms, self.transforms, external=shared, keep=keep)
         except Exception as error:
-            roots = {"transform": transform, "data_loader": source.loader}
-            raise CannotCopy(why_not(roots, keep, error, self._can_keep)) from error
+            raise CannotCopy(why_not(roots, keep, error)) from error
         self.shared = Shared(self.references())
-
-    def _templates(self, keep: Collection[str]) -> tuple[tuple[Any, ...], Owned, Owned]:
-        shared = _in_both(self.transforms, self.source, keep, self._make_anew is not None)
-        roots = {"data_loader": self.source.loader}
-        loader = Owned((self.source, shared), roots, keep=keep, only_noted=self._make_anew is not None)
-        return shared, loader, Owned(self.transforms, self.transforms, external=shared, keep=keep)
-
-    def _can_keep(self, names: Collection[str]) -> bool:
-        """Whether it can be copied with these in `keep`."""
-        try:
-            shared, loader, transform = self._templates(names)
-            loader.copy()
-            transform.copy(shared)
-        except Exception:
-            return False
-        return True
 
     def check_kept(self) -> None:
         """See `detaug.purity.refusals.check_kept`."""
@@ -115,26 +106,26 @@ class Pristine:
         if self._make_anew is not None:
             first, self._is_given_away = not self._is_given_away, True
             made = self if first else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
-            return LoaderCopy(made, Copy((made.source, made.shared_objects), made.loader_template.originals))
+            return LoaderCopy(made, ((made.source, made.shared_objects), made.loader_template.originals))
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
 
 class LoaderCopy(OwnedCopy):
     """A copy of the loader (`source`), and what the transforms share with it (`shared_objects`)."""
 
-    def __init__(self, pristine: Pristine, copy: Copy) -> None:
+    def __init__(self, pristine: Pristine, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(pristine.loader_template, copy)
         self.source: Source
-        self.source, self.shared_objects = copy.value
-        _take_over(copy.parts, _kept(self.template.originals, pristine.keep))
+        self.source, self.shared_objects = self.value
+        _take_over(self.parts, _kept(self.template.originals, pristine.keep))
 
 
 class TransformCopy(OwnedCopy):
     """A copy of the transforms, for one batch; `transform` is that of whole batches."""
 
-    def __init__(self, template: Owned, copy: Copy) -> None:
+    def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(template, copy)
-        self.transform = copy.value["transform"]
+        self.transform = self.value["transform"]
 
     def made_late(self) -> dict[str, str]:
         """Generators that the batch has made in it: see `detaug.purity.owned.made_late`."""
@@ -213,7 +204,7 @@ def is_pure(template: Template) -> bool:
     modules = {kind.__module__ for kind in template.kinds}
     return (
         not template.originals
-        and all(module.startswith(_PURE) or module.partition(".")[0] in _DATA for module in modules)
+        and all(module.startswith(_PURE) or module in _DATA for module in modules)
         and not any(isinstance(each, types.FunctionType) for each in template.references)
     )
 
@@ -222,11 +213,17 @@ def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str
     """Objects that can change and that both the transforms and the loader hold, to communicate through them; no transforms,
     which are copied also where the loader holds them."""
     roots = [value for value in transforms.values() if value is not None]
-    if not roots:
+    ours = copied_in(roots, keep=keep) if roots else []
+    data = {id(each) for each in ours if _is_data(each)}
+    if not data:
         return ()
-    ours = Census(roots, keep=keep)
-    ours.data.pop(id(roots), None)
-    if not ours.data:
-        return ()
-    apart = {*map(id, roots), *ours.callables}
-    return tuple(Census(source, only=ours.data.keys(), apart=apart, keep=keep, passes_by=passes_by).data.values())
+    apart = [*roots, *(each for each in ours if callable(each))]
+    theirs = [each for each in copied_in(source, apart, keep, passes_by) if id(each) in data]
+    attributes = {id(attributes_of(each)) for each in theirs}  # reached through their owner alone
+    return tuple(each for each in theirs if id(each) not in attributes)
+
+
+def _is_data(value: Any) -> bool:
+    """Whether it can change, and neither calls for a copy of its own nor is seeded."""
+    is_other = callable(value) or isinstance(value, (str, bytes, tuple, frozenset, torch.Tensor))
+    return not is_other and reseeder_of(type(value)) is None

@@ -6,6 +6,7 @@ and tensors that share memory still share it.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import random
 import sys
@@ -92,19 +93,20 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
     (cell.cell_contents,) = contents
 
 
-def reduce_by_class(obj: Any) -> Any:
-    """A reduction where pickle's own would lose something or fail; else NotImplemented."""
+def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
+    """As pickle reduces it, but where that would lose attributes or not end."""
     kind: Any = type(obj)
     if isinstance(obj, np.ndarray) and kind.__reduce__ is np.ndarray.__reduce__ and getattr(obj, "__dict__", None):
-        reduced: Any = obj.__reduce__()
-        function, arguments, state = reduced
+        array: Any = obj.__reduce__()
+        function, arguments, state = array
         return function, arguments, (state, vars(obj)), None, None, _fill_array
-    if hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__"):
+    registered = copyreg.dispatch_table.get(kind)
+    reduced: Any = registered(obj) if registered else obj.__reduce_ex__(protocol)
+    passes_on = hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
+    if passes_on and isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict):
         # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a part never ends
-        reduced = obj.__reduce_ex__(5)
-        if isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict):
-            return (*(*reduced, None, None)[:5], _fill_dict)
-    return NotImplemented
+        return (*(*reduced, None, None)[:5], _fill_dict)
+    return reduced
 
 
 def _fill_array(array: Any, state: tuple[Any, dict[str, Any]]) -> None:
@@ -172,14 +174,7 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
         memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
         memories[storage.data_ptr()] = memory
     place = (tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
-    made_of = (memory, tensor.dtype, *place, tensor.requires_grad)
-    if tensor.is_leaf and tensor.grad is not None:
-        return _tensor_on, made_of, tensor.grad, None, None, _fill_gradient
-    return _tensor_on, made_of
-
-
-def _fill_gradient(tensor: torch.Tensor, gradient: torch.Tensor) -> None:
-    tensor.grad = gradient
+    return _tensor_on, (memory, tensor.dtype, *place, tensor.requires_grad)
 
 
 def _tensor_on(
@@ -188,6 +183,12 @@ def _tensor_on(
     storage = torch.from_numpy(memory).untyped_storage()
     tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
     return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _torch_generator(device: str, state: torch.Tensor) -> torch.Generator:
+    made = torch.Generator(device)
+    made.set_state(state)
+    return made
 
 
 #: By exact type.
@@ -202,4 +203,6 @@ REDUCERS: dict[type, Callable[[Any], Any]] = {
     threading.local: lambda local: (type(local), (), vars(local) or None),
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,
+    random.SystemRandom: lambda _: (random.SystemRandom, ()),  # without a state: `detaug verify` names who draws
+    torch.Generator: lambda generator: (_torch_generator, (str(generator.device), generator.get_state())),
 }

@@ -14,7 +14,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -34,22 +34,27 @@ _Edge = tuple[str, Any]
 def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, str]:
     """The shortest path to each target that references lead to, by its ``id``: ``"transform.transforms[2].rng"``."""
     wanted = {id(target) for target in targets}
-    found = ((id(value), path) for path, value in walk(roots) if id(value) in wanted)
+    found = ((id(value), path) for path, value in walk(roots.items()) if id(value) in wanted)
     return dict(islice(found, len(wanted)))
 
 
 def walk(
-    roots: Mapping[str, Any], most: int | None = None, into: Callable[[Any], bool] = lambda _: True
+    roots: Iterable[_Edge],
+    most: int | None = None,
+    into: Callable[[Any], bool] = lambda _: True,
+    parts: Callable[[str, Any], Iterable[_Edge]] | None = None,
 ) -> Iterator[_Edge]:
     """What lies in these objects, each once and by its shortest path, the nearest first; plain values are left out.
 
     Args:
         most: how many objects are met, and of how many parts of one; None: all.
         into: whether the parts of an object are met.
+        parts: what an object at a path leads to, by paths; None: what it holds.
     """
+    parts = parts or _held_in
     seen: set[int] = set()
     alive: list[Any] = []  # what is made on the way keeps its address only while it lives
-    pending: deque[_Edge] = deque(roots.items())
+    pending: deque[_Edge] = deque(roots)
     while pending and (most is None or len(alive) < most):
         path, value = pending.popleft()
         if isinstance(value, _LEAVES) or id(value) in seen:
@@ -58,20 +63,11 @@ def walk(
         alive.append(value)
         yield path, value
         if into(value):
-            pending.extend((path + label, part) for label, part in islice(parts_of(value), most))
+            pending.extend(islice(parts(path, value), most))
 
 
-def part_at(path: str, name: str, root: Any) -> Any:
-    """What lies at a path that begins with the root's name; None: nothing does."""
-    pending: deque[_Edge] = deque([(name, root)])
-    for _ in range(1000):  # a method's label is empty: it may lead round in a circle
-        if not pending:
-            break
-        here, value = pending.popleft()
-        if here == path:
-            return value
-        pending.extend((here + label, part) for label, part in parts_of(value) if path.startswith(here + label))
-    return None
+def _held_in(path: str, value: Any) -> Iterator[_Edge]:
+    return ((path + label, part) for label, part in parts_of(value))
 
 
 def parts_of(value: Any) -> Iterator[_Edge]:
@@ -172,76 +168,54 @@ def shared_generators(
     Returns:
         By path: ``"package.module.Class.attribute"``, ``"package.module.VARIABLE"``; and all classes that were met.
     """
-    search = _Search(is_generator, references)
-    return search.run(), search.classes
+
+    def is_one(value: Any) -> bool:
+        return is_generator(type(value))
+
+    roots = ((_home(value), value) for value in references)
+    met = list(walk(roots, into=lambda value: not is_one(value), parts=_reached_from))
+    return {path: value for path, value in met if is_one(value)}, [each for _, each in met if isinstance(each, type)]
 
 
-class _Search:
-    def __init__(self, is_generator: Callable[[type], bool], references: Iterable[Any]) -> None:
-        self._is_generator = is_generator
-        self.classes: list[type] = []
-        self._found: dict[int, tuple[str, Any]] = {}
-        self._seen: set[int] = set()
-        self._pending: deque[_Edge] = deque((_home(value), value) for value in references)
+def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
+    """What code leads to from a class, a function or an object."""
+    if isinstance(value, type):
+        return _of_class(value)
+    if isinstance(value, types.FunctionType):
+        return _of_code(value)
+    kind = type(value)
+    if isinstance(value, types.ModuleType) or not (isinstance(value, _LED_THROUGH) or _is_in_reach(kind.__module__)):
+        return ()
+    return chain([(_home(kind), kind)], _held_in(path, value))
 
-    def run(self) -> dict[str, Any]:
-        while self._pending:
-            path, value = self._pending.popleft()
-            if id(value) in self._seen or isinstance(value, _LEAVES):
-                continue
-            self._seen.add(id(value))
-            if isinstance(value, type):
-                self.classes.append(value)
-                self._look_into_class(value)
-            elif isinstance(value, types.FunctionType):
-                self._look_into_function(value)
-            elif not isinstance(value, types.ModuleType):
-                self._look_into_object(path, value)
-        return dict(self._found.values())
 
-    def _look_into_class(self, kind: type) -> None:
-        if _is_out_of_reach(kind.__module__):
-            return
-        for owner in kind.__mro__:
-            if _is_out_of_reach(owner.__module__):
-                continue
-            for name, item in list(vars(owner).items()):
-                item = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
-                for each in (item.fget, item.fset) if isinstance(item, property) else (item,):
-                    self._pending.append((f"{owner.__module__}.{owner.__qualname__}.{name}", each))
-            self._pending.extend((_home(base), base) for base in owner.__bases__)
+def _of_class(kind: type) -> Iterator[_Edge]:
+    for owner in kind.__mro__ if _is_in_reach(kind.__module__) else ():
+        if not _is_in_reach(owner.__module__):
+            continue
+        for name, item in list(vars(owner).items()):
+            item = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
+            for each in (item.fget, item.fset) if isinstance(item, property) else (item,):
+                yield f"{owner.__module__}.{owner.__qualname__}.{name}", each
+        yield from ((_home(base), base) for base in owner.__bases__)
 
-    def _look_into_function(self, function: types.FunctionType) -> None:
-        module = str(function.__module__)
-        if _is_out_of_reach(module):
-            return
-        own = _is_the_users(module)
-        home = _home(function)
-        self._pending.extend((home + label, part) for label, part in _of_function(function))
-        names = _names_in(function.__code__)
-        for name in names & function.__globals__.keys():
-            item = function.__globals__[name]
-            path = f"{function.__globals__.get('__name__', module)}.{name}"
-            if isinstance(item, types.ModuleType):
-                for inner in names & vars(item).keys():
-                    self._follow(f"{item.__name__}.{inner}", vars(item)[inner], own)
-            else:
-                self._follow(path, item, own)
 
-    def _follow(self, path: str, item: Any, own: bool) -> None:
-        # A library's functions lead to all of it; of those only variables are of interest.
-        if own or not isinstance(item, (type, types.FunctionType)):
-            self._pending.append((path, item))
-
-    def _look_into_object(self, path: str, value: Any) -> None:
-        kind = type(value)
-        if self._is_generator(kind):
-            self._found.setdefault(id(value), (path, value))
-            return
-        if not isinstance(value, _LED_THROUGH) and _is_out_of_reach(kind.__module__):
-            return
-        self._pending.append((_home(kind), kind))
-        self._pending.extend((path + label, part) for label, part in parts_of(value))
+def _of_code(function: types.FunctionType) -> Iterator[_Edge]:
+    module = str(function.__module__)
+    if not _is_in_reach(module):
+        return
+    home, variables = _home(function), function.__globals__
+    yield from ((home + label, part) for label, part in _of_function(function))
+    names = _names_in(function.__code__)
+    for name in sorted(names & variables.keys()):
+        item = variables[name]
+        found = {f"{variables.get('__name__', module)}.{name}": item}
+        if isinstance(item, types.ModuleType):
+            found = {f"{item.__name__}.{inner}": vars(item)[inner] for inner in sorted(names & vars(item).keys())}
+        for path, each in found.items():
+            # A library's functions lead to all of it; of those only variables are of interest.
+            if _is_the_users(module) or not isinstance(each, (type, types.FunctionType)):
+                yield path, each
 
 
 def _home(value: Any) -> str:
@@ -265,10 +239,10 @@ _WITHOUT_GENERATORS = (
 
 
 @lru_cache(maxsize=4096)
-def _is_out_of_reach(module: str) -> bool:
-    """Python's and the mathematics libraries' own modules: their generators are the global ones."""
+def _is_in_reach(module: str) -> bool:
+    """Not in Python's and the mathematics libraries' own modules: their generators are the global ones."""
     top = str(module).partition(".")[0]
-    return top in _WITHOUT_GENERATORS or (top in sys.stdlib_module_names and top != "__main__")
+    return top not in _WITHOUT_GENERATORS and (top not in sys.stdlib_module_names or top == "__main__")
 
 
 @lru_cache(maxsize=4096)
@@ -281,7 +255,7 @@ def _is_the_users(module: str) -> bool:
 def is_the_users_own(value: Any) -> bool:
     """Whether it is a function of the user's own code, or an instance of a class of that."""
     module = str(getattr(value if isinstance(value, types.FunctionType) else type(value), "__module__", ""))
-    return not _is_out_of_reach(module) and _is_the_users(module)
+    return _is_in_reach(module) and _is_the_users(module)
 
 
 def variables_of(references: Iterable[Any]) -> list[_Edge]:
@@ -290,7 +264,7 @@ def variables_of(references: Iterable[Any]) -> list[_Edge]:
     modules: dict[str, None] = {}
     for value in references:
         module = str(getattr(value, "__module__", ""))
-        if _is_out_of_reach(module) or not _is_the_users(module):
+        if not (_is_in_reach(module) and _is_the_users(module)):
             continue
         modules[module] = None
         if isinstance(value, type):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
-from detaug.purity.references import is_the_users_own, parts_of, walk
-from detaug.purity.template import CannotCopy, Template
+from detaug.purity.references import is_the_users_own, paths_of, walk
+from detaug.purity.template import CannotCopy, Template, refused_in
 
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
 #: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.
@@ -24,7 +24,7 @@ _HANDLES = {
 
 
 class _Culprit(NamedTuple):
-    """What cannot be copied: the user's attribute that it lies in, or itself (then `name` is empty), and why."""
+    """Which attribute leads to what cannot be copied (`name` is empty where none does), and why that is so."""
 
     path: str
     value: Any
@@ -32,29 +32,17 @@ class _Culprit(NamedTuple):
     error: BaseException
 
 
-def why_not(
-    roots: Mapping[str, Any], keep: Collection[str], error: BaseException, works: Callable[[Collection[str]], bool]
-) -> str:
-    """Which part of a pipeline cannot be copied, why, and what to do.
-
-    Args:
-        roots: "transform" and "data_loader".
-        error: what copying the whole raised.
-        works: whether the pipeline can be copied with these names in `keep`.
-    """
-    names = [*keep]
-    culprits: list[_Culprit] = []
-    while (found := _culprit_in(roots, names)) is not None:
-        culprits.append(found)
-        if not found.name or found.name in names:
-            break
-        names.append(found.name)
-    path, value, _, cause = culprits[0] if culprits else _Culprit("data_loader", roots["data_loader"], "", error)
+def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseException) -> str:
+    """Which part of a pipeline ("transform" and "data_loader") cannot be copied, why, and what to do. `error` is what copying
+    it raised."""
+    culprits = _culprits_in(roots, keep) or [_Culprit("data_loader", roots["data_loader"], "", error)]
+    path, value, _, cause = culprits[0]
+    names = tuple(dict.fromkeys([*keep, *(each.name for each in culprits)]))
     keep_it = ""
-    if culprits and not any(any(_held_open(each.path, each.value)) for each in culprits) and works(names):
+    if not any(any(_held_open(each.path, each.value)) for each in culprits) and _can_be_copied(roots, names):
         keep_it = (
-            f", or pass keep={tuple(names)!r}: it is then shared with every copy as it is, and batches may depend on each "
-            "other through it"
+            f", or pass keep={names!r}: it is then shared with every copy as it is, and batches may depend on each other "
+            "through it"
         )
     name, _, rest = path.partition(".")
     of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
@@ -63,6 +51,32 @@ def why_not(
         f"{path} ({of_root}of type {_name_of(type(value))}) cannot be copied: {cause}. "
         f"Every stream and every batch starts from a copy of the pipeline as you passed it. {_FIRST_USE}{make_it}{keep_it}."
     )
+
+
+def _culprits_in(roots: Mapping[str, Any], keep: Collection[str]) -> list[_Culprit]:
+    refused = refused_in([*roots.values()], keep)
+    paths = paths_of([value for value, _ in refused], roots)
+    return [_culprit(paths[id(value)], roots, error) for value, error in refused if id(value) in paths]
+
+
+def _culprit(path: str, roots: Mapping[str, Any], error: BaseException) -> _Culprit:
+    """The last of the user's own attributes on that path: below it, it leads through a library's private names. Where none
+    is the user's, the last that has a name."""
+    way = [each for each in walk(roots.items()) if (path + ".").startswith((each[0] + ".", each[0] + "["))]
+    named = [place for place in range(len(way)) if "~" not in way[place][0]]
+    users = [place for place in named[1:] if is_the_users_own(way[place - 1][1])]
+    place = (users or named)[-1]
+    here, value = way[place]
+    label = here.removeprefix(way[place - 1][0] + ".") if place else ""
+    return _Culprit(here, value, label if label.isidentifier() else "", error)
+
+
+def _can_be_copied(roots: Mapping[str, Any], keep: Collection[str]) -> bool:
+    try:
+        Template([*roots.values()], keep=keep).copy()
+    except Exception:
+        return False
+    return True
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:
@@ -82,7 +96,7 @@ def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
     def is_looked_into(part: Any) -> bool:
         return type(part).__module__ != "logging" and not is_standard_stream(part)
 
-    for where, part in walk({path: value}, into=is_looked_into):
+    for where, part in walk([(path, value)], into=is_looked_into):
         if (what := _shared_by_forks(part)) is not None:
             yield where, part, what
 
@@ -108,42 +122,3 @@ def _shared_by_forks(value: Any) -> str | None:
 
 def _name_of(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _culprit_in(roots: Mapping[str, Any], keep: Collection[str]) -> _Culprit | None:
-    for name, root in roots.items():
-        if (error := _copy_error(root, keep)) is not None:
-            return _culprit_below(name, root, error, keep)
-    return None
-
-
-def _culprit_below(path: str, value: Any, error: BaseException, keep: Collection[str]) -> _Culprit:
-    """The user's own attribute (or an item of it) that leads to the deepest part that cannot be copied: below it the path leads
-    through a library's private names. Where nothing on the way is the user's, it ends where names do."""
-    users = named = _Culprit(path, value, "", error)
-    name, inside = "", False
-    for _ in range(16):
-        for label, part in parts_of(value):
-            if label.removeprefix(".") not in keep and (part_error := _copy_error(part, keep)) is not None:
-                break
-        else:
-            break
-        attribute = label.removeprefix(".") if label.removeprefix(".").isidentifier() else ""
-        if is_the_users_own(value):
-            name, inside = attribute, True
-        elif not label.startswith("["):
-            inside = False
-        path, value, error = path + label, part, part_error
-        if inside:
-            users = _Culprit(path, part, name, error)
-        if "~" not in path:
-            named = _Culprit(path, part, attribute, error)
-    return (users if "." in users.path else named)._replace(error=error)
-
-
-def _copy_error(value: Any, keep: Collection[str]) -> BaseException | None:
-    try:
-        Template(value, keep=keep).copy(only_one=True)
-    except Exception as error:
-        return error
-    return None

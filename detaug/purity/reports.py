@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copyreg
-import enum
 import os
 import sys
 import types
@@ -11,14 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.fingerprints import dense, fingerprint
-from detaug.purity.references import PLAIN, attributes_of, parts_of, variables_of
+from detaug.purity.reducing import reduce_by_class
+from detaug.purity.references import attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.watching.interception import listening
 
@@ -31,8 +29,6 @@ _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
 #: How many parts of what has no fingerprint are looked at, and how deep: an object counts for eight containers.
 _MOST_PARTS, _DEEPEST = 4_000, 48
-#: Numbers that are looked at before all of them are.
-_FEW = 4096
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
 #: Modules whose calls are parts of a transform's.
@@ -40,7 +36,6 @@ _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
 _NOT_COMPARABLE, _OF_PROCESS = "not comparable", "about the process"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
-_ATOMS = (*PLAIN, torch.device, enum.Enum, PurePath)
 
 
 @dataclass(frozen=True)
@@ -85,11 +80,7 @@ def prints_of(batch: Any) -> dict[str, str]:
 
 def random_keys(batch: Any) -> tuple[str, ...]:
     """Keys with floating-point numbers that are not all the same."""
-    found = []
-    for key, value in _items_of(batch):
-        with suppress(Exception):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
-            found += [str(key)[:60]] if _has_two_values(value) else []
-    return tuple(found)
+    return tuple(str(key)[:60] for key, value in _items_of(batch) if _has_two_values(value))
 
 
 def _items_of(batch: Any) -> Any:
@@ -105,8 +96,8 @@ def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPE
             return fingerprint(["dense", dense(value)])
     # Objects may lead round in circles, and to each other many times over.
     room = iter(range(_MOST_PARTS)) if room is None else room
-    parts = _parts_of(value)
-    if parts is None or depth <= 0:
+    parts = _parts_of(value) if depth > 0 else None
+    if parts is None:
         return _NOT_COMPARABLE
     depth -= 1 if isinstance(value, _CONTAINERS) else 8
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
@@ -114,29 +105,25 @@ def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPE
 
 
 def _parts_of(value: Any) -> Sequence[Any] | None:
-    """The parts of a container or an object, in an order that is the same everywhere; None: it is neither."""
+    """What a container or an object is made of, in an order that is the same everywhere; None: that cannot be said."""
     if isinstance(value, (np.ndarray, torch.Tensor)):  # its bytes count, not its attributes
         return value.reshape(-1).tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
+    if isinstance(value, _SHARED):
+        return [value.__module__, value.__qualname__]
     if not isinstance(value, _CONTAINERS):
         value = _state_of_object(value)
     if not isinstance(value, (dict, set, frozenset)):
         return value  # type: ignore[no-any-return]
-    try:
-        keys = sorted(value)
-    except Exception:  # of different kinds
-        keys = list(value)
+    keys = list(value)
+    with suppress(Exception):  # of different kinds
+        keys.sort()
     return [(key, value[key]) for key in keys] if isinstance(value, dict) else keys
 
 
 def _state_of_object(value: Any) -> Any:
     """What an object is made of again where it is copied or pickled; where that cannot be, its attributes. None: neither."""
-    if isinstance(value, _ATOMS):
-        return None
-    if isinstance(value, _SHARED):
-        return [value.__module__, value.__qualname__]
     try:
-        registered = copyreg.dispatch_table.get(type(value))
-        reduced: Any = registered(value) if registered else value.__reduce_ex__(4)
+        reduced = reduce_by_class(value, protocol=4)
         if isinstance(reduced, str):
             return [reduced]
         arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
@@ -154,18 +141,19 @@ def _holds_process_number(value: Any, depth: int = 2) -> bool:
 
 
 def _has_two_values(value: Any) -> bool:
-    # Without the subclass: to index one, or to compare two of its numbers, may take it as long as all the rest of the batch.
-    if isinstance(value, torch.Tensor):
-        value = value.as_subclass(torch.Tensor)
-        if not value.dtype.is_floating_point or value.device.type != "cpu":
+    """Whether it holds floating-point numbers that are not all the same."""
+    with suppress(Exception):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
+        # Without the subclass: to compare two of its numbers may take it as long as all the rest of the batch.
+        if isinstance(value, torch.Tensor):
+            flat: Any = value.as_subclass(torch.Tensor).reshape(-1)
+            is_float = flat.dtype.is_floating_point and flat.device.type == "cpu"
+        elif isinstance(value, np.ndarray):
+            flat = np.asarray(value).reshape(-1)
+            is_float = flat.dtype.kind == "f"
+        else:
             return False
-    elif not isinstance(value, np.ndarray) or value.dtype.kind != "f":
-        return False
-    else:
-        value = np.asarray(value)
-    # Nearly always the first few tell, and the rest need not be read.
-    flat = value.reshape(-1)
-    return len(flat) > 1 and (bool((flat[:_FEW] != flat[0]).any()) or bool((flat[_FEW:] != flat[0]).any()))
+        return is_float and len(flat) > 1 and bool((flat != flat[0]).any())
+    return False
 
 
 def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]) -> list[str]:

@@ -28,7 +28,7 @@ def in_a_sets_order(roots: Mapping[str, Any]) -> str:
     shows in a batch is for the run-time check to find.
     """
     of_a_library: set[str] = set()
-    for path, value in walk(roots, _MOST_VALUES):
+    for path, value in walk(roots.items(), _MOST_VALUES):
         if any(path[: private.start()] in of_a_library for private in _PRIVATE.finditer(path)):
             continue
         if not isinstance(value, _CONTAINERS) and not is_the_users_own(value):

@@ -4,20 +4,20 @@ Everything that can change is copied, whatever container or class it is in: pick
 all of it. Classes, modules and functions without their own variables are shared (`detaug.purity.reducing`), so a copy
 is an instance of the very same classes; large arrays are mapped copy-on-write (`detaug.purity.bulk`).
 
-On its way through the object the pickler notes what has to be told or reseeded in each copy: `Copy.parts`.
+On its way through the object the pickler notes what has to be told or reseeded in each copy.
 """
 
 from __future__ import annotations
 
 import io
 import pickle
-import random
 import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,20 +31,11 @@ from detaug.seeding.reseeders import reseeder_of
 #: By class: attributes that hold what can be computed again from the object's arguments, and of which only copies are used.
 #: batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at nnU-Net's usual one, 70 ms to make).
 _KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
-_CONTAINERS = frozenset({dict, list, set, bytearray})
 _ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset})
 
 
 class CannotCopy(TypeError):
     """Something in a pipeline cannot be copied. The message names it."""
-
-
-class Copy(NamedTuple):
-    """A copy of a template's object, and of the parts that the template noted, by number; None for what its construction
-    left out."""
-
-    value: Any
-    parts: list[Any]
 
 
 class Template:
@@ -53,40 +44,32 @@ class Template:
     Args:
         external: objects that copies share with what `copy` is given instead, in this order.
         keep: names of attributes that are left out of the copies.
-        only_noted: what cannot be copied is passed by, for no copy is made.
-
-    Attributes:
-        originals: the parts of `value` that were noted: generators, objects with a seeding protocol (see
-            `detaug.seeding.reseeders`), objects with ``set_epoch``, and owners of attributes in `keep`.
-        references: classes, modules and functions that copies share.
-        kinds: the classes of all instances that were met.
-        settled: how many objects had a known dependence on the clock switched off.
-        nbytes: of a copy, without large arrays.
-
-    Raises:
-        CannotCopy: a part of it cannot be copied.
+        passes_by: what cannot be copied is shared, for no copy is made.
     """
 
     def __init__(
-        self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = (), only_noted: bool = False
+        self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = (), passes_by: bool = False
     ) -> None:
-        self._bulk = BulkStore()
-        self._external = {id(each): number for number, each in enumerate(external)}
-        file = io.BytesIO()
-        pickler = _Pickler(file, self._bulk, self._external, frozenset(keep), only_noted)
+        pickler = _Pickler(external, keep, passes_by)
         pickler.dump(value)
-        self._pickled = file.getvalue()
+        self._pickled = pickler.file.getvalue()
+        #: Of a copy, without large arrays.
         self.nbytes = len(self._pickled)
         self._table: list[Any] = pickler.table
         self._alive = (value, pickler.alive)  # by address they are known
+        #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or attributes in `keep`.
         self.originals: list[Any] = pickler.parts
-        self.kinds: set[type] = pickler.kinds
+        #: The classes of all instances that were met, and classes, modules and functions that copies share.
+        self.kinds: list[type] = list(pickler.kinds)
         self.references: list[Any] = [each for each in pickler.table if not isinstance(each, (dict, np.ndarray))]
+        #: How many objects had a known dependence on the clock switched off.
         self.settled = pickler.settled
+        self._bulk = pickler.bulk
         self._bulk.seal()
 
-    def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> Copy:
-        """An equal object that shares nothing that can change with the original or with another copy.
+    def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> tuple[Any, list[Any]]:
+        """An equal object that shares nothing that can change with the original or with another copy, and its parts in the
+        order of `originals`; None for what its construction left out.
 
         Args:
             external: takes the place of the template's own.
@@ -100,7 +83,7 @@ class Template:
             value = _Unpickler(file, table=self._table, external=tuple(external), bulk=bulk).load()
         finally:
             _making.parts = outer
-        return Copy(value, parts)
+        return value, parts
 
 
 class _Making(threading.local):
@@ -129,26 +112,25 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(
-        self, file: io.BytesIO, bulk: BulkStore, external: dict[int, int], keep: frozenset[str], passes_by: bool
-    ) -> None:
-        super().__init__(file, protocol=5)
+    def __init__(self, external: Iterable[Any], keep: Collection[str], passes_by: bool) -> None:
+        self.file = io.BytesIO()
+        super().__init__(self.file, protocol=5)
+        self.bulk = BulkStore()
         self.table: list[Any] = []
         self.parts: list[Any] = []
-        self.kinds: set[type] = set()
+        self.kinds: dict[type, None] = {}
+        self.refused: list[tuple[Any, Exception]] = []
         self.settled = 0
         self.alive: list[Any] = []
-        self._bulk = bulk
-        self._external = external
+        self._external = {id(each): number for number, each in enumerate(external)}
         self._keep = keep
         self._passes_by = passes_by
         self._numbers: dict[int, Any] = {}
         self._memories: dict[int, np.ndarray[Any, Any]] = {}
-        self._noted: dict[type, bool] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
-        if self._external and id(obj) in self._external:
+        if id(obj) in self._external:
             return "external", self._external[id(obj)]
         if kind is np.ndarray:
             return self._bulk_number(obj)
@@ -163,46 +145,34 @@ class _Pickler(pickle.Pickler):
         return None
 
     def reducer_override(self, obj: Any) -> Any:
+        self.kinds[type(obj)] = None
+        try:
+            return self._reduced(obj)
+        except Exception as error:
+            if not self._passes_by:
+                raise
+            self.refused.append((obj, error))
+            return Kept, (Kept(obj),)
+
+    def _reduced(self, obj: Any) -> Any:
         kind = type(obj)
-        self.kinds.add(kind)
-        reduced: Any = NotImplemented
+        reduced = NotImplemented
         if kind is torch.Tensor:
             reduced = reduce_tensor(obj, self._memories)
         elif kind in REDUCERS:
             reduced = REDUCERS[kind](obj)
-        elif kind is random.SystemRandom:  # the system's randomness has no state: `detaug verify` names who draws
-            return random.SystemRandom, ()
-        elif kind is torch.Generator:
-            reduced = _torch_generator, (str(obj.device), obj.get_state())
-        else:
+        if reduced is NotImplemented:
             reduced = reduce_by_class(obj)
-        if self._passes_by and reduced is NotImplemented:
-            try:
-                reduced = obj.__reduce_ex__(5)
-            except Exception:
-                return Kept, (Kept(obj),)
-        keep = kept_of(kind, self._keep)
-        if self._is_noted(kind) or (keep and _has_any(obj, keep)):
-            if reduced is NotImplemented:
-                reduced = obj.__reduce_ex__(5)
-            return self._noting(obj, reduced)
-        if _chooses_by_the_clock(obj):
-            self.settled += 1
-            return _without_benchmark(obj.__reduce_ex__(5))
-        return reduced
-
-    def _is_noted(self, kind: type) -> bool:
-        noted = self._noted.get(kind)
-        if noted is None:
-            noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
-            self._noted[kind] = noted
-        return noted
-
-    def _noting(self, obj: Any, reduced: Any) -> Any:
         if not isinstance(reduced, tuple):
             return reduced
         function, arguments, *rest = reduced
-        keep = kept_of(type(obj), self._keep)
+        keep = kept_of(kind, self._keep)
+        is_noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
+        if not is_noted and not (keep and _has_any(obj, keep)):
+            if _chooses_by_the_clock(obj):
+                self.settled += 1
+                rest[0] = {**rest[0], "benchmark": False}
+            return (function, arguments, *rest)
         if rest and keep:
             rest[0] = _without(rest[0], keep)
         self.parts.append(obj)
@@ -218,7 +188,7 @@ class _Pickler(pickle.Pickler):
         number = self._numbers.get(id(array))
         if number is None:
             self.alive.append(array)
-            number = self._numbers[id(array)] = ("bulk", self._bulk.add(array))
+            number = self._numbers[id(array)] = ("bulk", self.bulk.add(array))
         return number
 
     def _reference(self, value: Any) -> tuple[str, int]:
@@ -229,51 +199,21 @@ class _Pickler(pickle.Pickler):
         return number
 
 
-class Census(_Pickler):
-    """Walks through an object and notes what in it can change.
+def copied_in(
+    value: Any, external: Iterable[Any] = (), keep: Collection[str] = (), passes_by: bool = False
+) -> list[Any]:
+    """The objects of which every copy has its own. Arguments: see `Template`."""
+    pickler = _Pickler(external, keep, passes_by)
+    pickler.dump(value)
+    return [*(each for _, each in pickler.memo.copy().values()), *pickler.alive]
 
-    Args:
-        only: note these alone, by ``id``.
-        apart: do not look into these; nor into attributes named in `keep`, nor, if it `passes_by`, into what cannot be copied.
 
-    Attributes:
-        data: containers, arrays and instances that are neither transforms nor generators, by ``id``.
-        callables: instances that can be called, by ``id``.
-    """
-
-    def __init__(
-        self,
-        value: Any,
-        *,
-        only: Collection[int] | None = None,
-        apart: Collection[int] = (),
-        keep: Collection[str] = (),
-        passes_by: bool = False,
-    ) -> None:
-        super().__init__(io.BytesIO(), BulkStore(), {}, frozenset(keep), passes_by)
-        self.data: dict[int, Any] = {}
-        self.callables: dict[int, Any] = {}
-        self._only = only
-        self._apart = apart
-        self.dump(value)
-        for each in [*self.data.values(), *self.callables.values()]:
-            self.data.pop(id(attributes_of(each)), None)  # reached through its owner alone
-
-    def persistent_id(self, obj: Any) -> Any:
-        if id(obj) in self._apart:
-            return "table", 0
-        kind = type(obj)
-        if (kind in _CONTAINERS or kind is np.ndarray) and (self._only is None or id(obj) in self._only):
-            self.data[id(obj)] = obj
-        return super().persistent_id(obj)
-
-    def reducer_override(self, obj: Any) -> Any:
-        if self._only is None or id(obj) in self._only:
-            if callable(obj):
-                self.callables[id(obj)] = obj
-            elif reseeder_of(type(obj)) is None and not isinstance(obj, torch.Tensor):
-                self.data[id(obj)] = obj
-        return super().reducer_override(obj)
+def refused_in(value: Any, keep: Collection[str]) -> list[tuple[Any, Exception]]:
+    """The objects that cannot be copied, and why."""
+    pickler = _Pickler((), keep, passes_by=True)
+    with suppress(Exception):  # what cannot be passed by either
+        pickler.dump(value)
+    return pickler.refused
 
 
 def _has_any(obj: Any, names: Collection[str]) -> bool:
@@ -305,20 +245,9 @@ def _without(state: Any, names: frozenset[str]) -> Any:
     return state
 
 
-def _torch_generator(device: str, state: torch.Tensor) -> torch.Generator:
-    made = torch.Generator(device)
-    made.set_state(state)
-    return made
-
-
 def _chooses_by_the_clock(obj: Any) -> bool:
     """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks convolution or FFT by timing
     them, which gives other bytes from run to run; with ``benchmark=False`` it always convolves."""
     kind = type(obj)
     is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith("batchgeneratorsv2")
     return bool(is_blur and getattr(obj, "benchmark", False))
-
-
-def _without_benchmark(reduced: Any) -> Any:
-    function, arguments, state, *rest = reduced
-    return (function, arguments, {**state, "benchmark": False}, *rest)

@@ -36,11 +36,8 @@ MT19937_BYTES = 4 * MT19937_WORDS
 #: What `write_torch_words` takes.
 TORCH_BYTES = MT19937_BYTES + 8
 _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
-#: OpenCV's four bytes and MONAI's 32 come before Numba's two states.
-_NUMBA_NUMPY = slice(40, 40 + MT19937_BYTES)
-_NUMBA_PYTHON = slice(_NUMBA_NUMPY.stop, _NUMBA_NUMPY.stop + MT19937_BYTES)
-#: What `seed_libraries` takes.
-LIBRARY_BYTES = _NUMBA_PYTHON.stop
+#: Where Numba's two states are among the bytes for libraries; OpenCV's four and MONAI's 32 come before.
+_NUMBA = slice(40, 40 + MT19937_BYTES), slice(40 + MT19937_BYTES, 40 + 2 * MT19937_BYTES)
 # `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
 _WORDS_BEFORE_ACCELERATORS = 18
 _NUMPY_KINDS = (np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
@@ -64,21 +61,20 @@ def child_of(sequence: np.random.SeedSequence, *key: int) -> np.random.SeedSeque
     return np.random.SeedSequence(sequence.generate_state(4, np.uint32), spawn_key=key)
 
 
-def seed_bit_generator(generator: np.random.BitGenerator, sequence: np.random.SeedSequence) -> None:
+def seed_bit_generator(
+    generator: np.random.Generator | np.random.BitGenerator, sequence: np.random.SeedSequence
+) -> None:
     """NumPy's own kinds, and any other whose constructor takes a SeedSequence."""
-    kind: Any = type(generator)
-    if kind.__module__.startswith("numpy.") or not isinstance(generator, _NUMPY_KINDS):
-        generator.state = kind(sequence).state
-        return
+    bits = _bits_of(generator)
     # A subclass of one of NumPy's may have any constructor; its state bears its own name.
-    base = next(base for base in kind.__mro__ if base in _NUMPY_KINDS)
-    fresh: Any = base(sequence).state
-    fresh["bit_generator"] = generator.state["bit_generator"]
-    generator.state = fresh
+    kind: Any = next((base for base in type(bits).__mro__ if base in _NUMPY_KINDS), type(bits))
+    fresh: Any = kind(sequence).state
+    fresh["bit_generator"] = bits.state["bit_generator"]
+    bits.state = fresh
 
 
-def seed_numpy_generator(generator: np.random.Generator, sequence: np.random.SeedSequence) -> None:
-    seed_bit_generator(generator.bit_generator, sequence)
+def _bits_of(generator: np.random.Generator | np.random.BitGenerator) -> np.random.BitGenerator:
+    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator
 
 
 def seed_random_state(state: np.random.RandomState, sequence: np.random.SeedSequence) -> None:
@@ -146,13 +142,11 @@ def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 def state_of(generator: Any) -> Any:
     """As the generator itself gives it; None for objects of other kinds. `put_back` takes it."""
-    if isinstance(generator, np.random.Generator):
-        return generator.bit_generator.state
+    if isinstance(generator, (np.random.Generator, np.random.BitGenerator)):
+        return _bits_of(generator).state
     if isinstance(generator, np.random.RandomState):
         # A pair: numpy.random.set_bit_generator may give the global one another bit generator meanwhile.
         return generator._bit_generator, generator.get_state(legacy=False)
-    if isinstance(generator, np.random.BitGenerator):
-        return generator.state
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     has_state = isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom)
@@ -161,15 +155,13 @@ def state_of(generator: Any) -> Any:
 
 def put_back(generator: Any, state: Any) -> None:
     """Set what `state_of` gave, or the same with other numbers."""
-    if isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = state
+    if isinstance(generator, (np.random.Generator, np.random.BitGenerator)):
+        _bits_of(generator).state = state
     elif isinstance(generator, np.random.RandomState):
         bits, state = state
         if generator._bit_generator is not bits:
             np.random.set_bit_generator(bits)  # type: ignore[attr-defined]
         generator.set_state(state)
-    elif isinstance(generator, np.random.BitGenerator):
-        generator.state = state
     elif isinstance(generator, torch.Generator):
         generator.set_state(state)
     elif state is not None:
@@ -217,7 +209,7 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
     Code that draws from these (nnU-Net's loader, batchgenerators, TorchIO) is then a pure function of the batch.
     `torch.manual_seed` would reach for CUDA in every worker, and take only 32 bits.
     """
-    words = random_bytes(sequence, _GLOBAL_BYTES + LIBRARY_BYTES)
+    words = random_bytes(sequence, _GLOBAL_BYTES + _NUMBA[-1].stop)
     write_python_random(random._inst, words[:MT19937_BYTES])
     numpys = np.random.mtrand._rand
     if type(numpys._bit_generator) is np.random.MT19937:
@@ -248,12 +240,8 @@ def seed_libraries(words: bytes) -> None:
         opencv.setRNGSeed(struct.unpack_from("=i", words)[0])  # 32 bits, signed: all that it takes
     if monai is not None:
         monai.seed(np.frombuffer(words, np.uint32, 8, offset=8))
-    if numba is not None:
-        for address, part in (
-            (numba.rnd_get_np_state_ptr(), words[_NUMBA_NUMPY]),
-            (numba.rnd_get_py_state_ptr(), words[_NUMBA_PYTHON]),
-        ):
-            numba.rnd_set_state(address, (MT19937_WORDS, list(struct.unpack(f"={MT19937_WORDS}I", part))))
+    for address, part in zip(_numba_states(numba), _NUMBA, strict=False):
+        numba.rnd_set_state(address, (MT19937_WORDS, list(struct.unpack(f"={MT19937_WORDS}I", words[part]))))
 
 
 @contextmanager
@@ -265,9 +253,8 @@ def preserved_libraries() -> Iterator[None]:
     """
     with ExitStack() as stack:
         numba, opencv, monai = _numba(), _opencv(), _monai()
-        if numba is not None:
-            for address in (numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()):
-                stack.callback(numba.rnd_set_state, address, numba.rnd_get_state(address))
+        for address in _numba_states(numba):
+            stack.callback(numba.rnd_set_state, address, numba.rnd_get_state(address))
         if monai is not None:
             stack.callback(monai.set_state, monai.get_state(legacy=False))
         if opencv is not None:
@@ -285,6 +272,10 @@ def _opencv() -> Any:
 def _numba() -> Any:
     module = sys.modules.get("numba._helperlib")
     return module if hasattr(module, "rnd_set_state") else None
+
+
+def _numba_states(numba: Any) -> list[int]:
+    return [] if numba is None else [numba.rnd_get_np_state_ptr(), numba.rnd_get_py_state_ptr()]
 
 
 def _monai() -> Any:

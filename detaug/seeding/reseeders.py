@@ -17,7 +17,6 @@ import torch
 from detaug.seeding.generators import (
     child_of,
     seed_bit_generator,
-    seed_numpy_generator,
     seed_python_random,
     seed_random_state,
     seed_torch_generator,
@@ -126,7 +125,7 @@ def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> 
 
 
 _OWN: dict[type, Reseeder | None] = {
-    np.random.Generator: seed_numpy_generator,
+    np.random.Generator: seed_bit_generator,
     np.random.RandomState: seed_random_state,
     np.random.BitGenerator: seed_bit_generator,
     random.SystemRandom: None,  # the operating system's entropy has no state

@@ -38,7 +38,7 @@ def test_copies_are_made_without_it() -> None:
     reseed_global_rngs(np.random.SeedSequence(2))
     expected = transform(image=image.clone())["image"]
     assert transform._grid_cache
-    copy = Template(transform).copy().value
+    copy = Template(transform).copy()[0]
     assert "_grid_cache" not in vars(copy)
     copy._grid_cache = transform._grid_cache
     reseed_global_rngs(np.random.SeedSequence(2))

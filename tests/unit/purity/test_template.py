@@ -64,7 +64,7 @@ def counting():
 
 def test_a_copy_leads_to_itself_and_never_to_the_original():
     original = Pipeline()
-    copy = Template(original).copy().value
+    copy = Template(original).copy()[0]
     assert type(copy) is Pipeline
     assert copy.me is copy
     assert copy.closure() is copy.rng
@@ -87,7 +87,7 @@ def test_a_copy_leads_to_itself_and_never_to_the_original():
 
 def test_copies_do_not_see_each_other():
     template = Template(Pipeline())
-    one, other = template.copy().value, template.copy().value
+    one, other = template.copy()[0], template.copy()[0]
     one.nested["a"].clear()
     assert len(other.nested["a"]) == 3
     assert one.rng.normal() == other.rng.normal()
@@ -96,7 +96,7 @@ def test_copies_do_not_see_each_other():
 def test_functions_that_share_a_variable_go_on_sharing_it():
     add, see = counting()
     add()
-    copied_add, copied_see = Template((add, see)).copy().value
+    copied_add, copied_see = Template((add, see)).copy()[0]
     assert copied_add() == (2, 2)
     assert copied_see() == (2, 2)
     assert see() == (1, 1)
@@ -113,7 +113,7 @@ def test_a_function_that_calls_itself_is_copied():
         return walk
 
     walk = outer()
-    copy = Template(walk).copy().value
+    copy = Template(walk).copy()[0]
     assert copy(2) == [2, 1, 0]
     assert walk(0) == [0]
 
@@ -124,7 +124,7 @@ def test_defaults_and_attributes_of_functions_are_copied():
         return cache
 
     remember.calls = 5
-    copy = Template(remember).copy().value
+    copy = Template(remember).copy()[0]
     assert copy(1) == {1: 5}
     assert remember(2) == {2: 5}
     assert copy(3) == {1: 5, 3: 5}
@@ -132,7 +132,7 @@ def test_defaults_and_attributes_of_functions_are_copied():
 
 def test_functions_classes_and_modules_without_state_are_shared():
     original = {"f": counting, "k": Pipeline, "m": types, "b": len, "u": np.add}
-    assert Template(original).copy().value == original
+    assert Template(original).copy()[0] == original
 
 
 def test_views_of_one_memory_stay_views_of_one_memory():
@@ -144,7 +144,7 @@ def test_views_of_one_memory_stay_views_of_one_memory():
         "rows": large.reshape(100, -1)[3:5],
         "f": large[::-2],
     }
-    copy = Template(original).copy().value
+    copy = Template(original).copy()[0]
     copy["small"][2] = -1
     copy["large"][1500] = -2
     assert copy["part"][0] == -1
@@ -158,7 +158,7 @@ def test_tensors_of_one_memory_stay_tensors_of_one_memory():
     for size in (10, 50_000):
         memory = torch.arange(size, dtype=torch.float32)
         original = {"all": memory, "part": memory[5:], "turned": memory.view(2, -1).t()}
-        copy = Template(original).copy().value
+        copy = Template(original).copy()[0]
         copy["all"][5] = -1
         assert copy["part"][0] == -1
         assert memory[5] == 5
@@ -169,7 +169,7 @@ def test_tensors_of_one_memory_stay_tensors_of_one_memory():
 def test_modules_keep_tied_weights_and_what_needs_no_gradient():
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     module[1].weight = module[0].weight
-    copy = Template(module).copy().value
+    copy = Template(module).copy()[0]
     assert copy[0].weight is copy[1].weight
     assert copy[0].weight is not module[0].weight
     assert copy[0].weight.requires_grad
@@ -184,7 +184,7 @@ def test_large_arrays_are_each_copys_own(dtype, order):
     array = np.zeros((300, 400), dtype=dtype, order=order)
     template = Template({"array": array})
     assert template.nbytes < 2_000
-    one, other = template.copy().value["array"], template.copy().value["array"]
+    one, other = template.copy()[0]["array"], template.copy()[0]["array"]
     assert one.dtype == array.dtype
     assert one.strides == array.strides
     one[...] = 1
@@ -197,8 +197,8 @@ def test_more_than_can_be_kept_twice_is_shared_read_only(monkeypatch):
     array = np.zeros(50_000)
     template = Template({"array": array})
     with pytest.raises(ValueError, match="read-only"):
-        template.copy().value["array"][0] = 1
-    assert template.copy(only_one=True).value["array"].flags.writeable
+        template.copy()[0]["array"][0] = 1
+    assert template.copy(only_one=True)[0]["array"].flags.writeable
 
 
 def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
@@ -206,7 +206,7 @@ def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
     fixed.flags.writeable = False
     np.save(tmp_path / "a.npy", np.ones(50_000))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    copy = Template({"fixed": fixed, "mapped": mapped}).copy().value
+    copy = Template({"fixed": fixed, "mapped": mapped}).copy()[0]
     assert copy["fixed"] is fixed
     assert copy["mapped"] is mapped
 
@@ -215,16 +215,16 @@ def test_kept_attributes_are_left_out():
     original = Pipeline()
     original.session = open(__file__)  # noqa: SIM115
     with original.session:
-        copy = Template(original, keep=("session",)).copy()
-        assert not hasattr(copy.value, "session")
-        assert copy.value in copy.parts
+        copy, parts = Template(original, keep=("session",)).copy()
+        assert not hasattr(copy, "session")
+        assert copy in parts
 
 
 def test_external_objects_are_those_that_the_copy_is_given():
     shared = {"case": 1}
     template = Template({"f": lambda: shared, "shared": shared}, external=(shared,))
     other = {"case": 2}
-    copy = template.copy((other,)).value
+    copy = template.copy((other,))[0]
     assert copy["shared"] is other
     assert copy["f"]() is other
 
@@ -235,9 +235,9 @@ def test_generators_are_parts_and_have_paths():
     template = Template(original)
     paths = set(paths_of(template.originals, {"transform": original}).values())
     assert {"transform.rng", "transform.deep[0]['python']", "transform.deep[1]['torch']"} <= paths
-    copy = template.copy()
-    assert copy.value.rng in copy.parts
-    assert copy.value.deep[0]["python"] in copy.parts
+    copy, parts = template.copy()
+    assert copy.rng in parts
+    assert copy.deep[0]["python"] in parts
 
 
 def test_a_generator_elsewhere_moves_no_other_one():
