@@ -57,10 +57,6 @@ def affine_and_noise() -> list[Any]:
     ]
 
 
-def spatial_crops() -> list[Any]:
-    return [mt.RandSpatialCropSamplesd(("image", "label"), (8, 8), 3, random_size=False), *affine_and_noise()]
-
-
 def crops_by_label() -> list[Any]:
     crop = mt.RandCropByPosNegLabeld(("image", "label"), label_key="label", spatial_size=(8, 8), num_samples=2)
     return [crop, *affine_and_noise()]
@@ -122,8 +118,7 @@ _CACHES = (
 class TestMonai(Conformance):
     EXAMPLES = (
         Example("array transforms one by one", users_data_set(WithoutComposition), checked=True),
-        Example("RandSpatialCropSamplesd", data_set(monai.data.Dataset, spatial_crops), checked=True),
-        Example("RandCropByPosNegLabeld", data_set(monai.data.Dataset, crops_by_label)),
+        Example("RandCropByPosNegLabeld", data_set(monai.data.Dataset, crops_by_label), checked=True),
         Example("fields and choices", data_set(monai.data.Dataset, smooth_fields)),
         *_CACHES,
         Example("whole batches", whole_batches, indices=False),
@@ -179,14 +174,3 @@ def operations(side: int) -> int:
 
 def test_a_check_of_64_cubed_asks_no_more_of_monai_than_one_of_8_cubed() -> None:
     assert 0 < operations(64) < 1.1 * operations(8)
-
-
-def test_volumes_of_64_cubed_are_checked_by_default() -> None:
-    with DeterministicAugmenter.from_dataset(
-        Volumes(64), 2, collate_fn=list_data_collate, num_processes=2, seed=1
-    ) as augmenter:
-        for epoch in range(5):
-            augmenter.set_epoch(epoch)
-            assert len(list(augmenter)) == 4
-        assert augmenter.stats()["checked"]
-        assert augmenter.stats()["mismatches"] == 0

@@ -38,7 +38,6 @@ def forgets(**batch: Any) -> None:
     ("transform", "name"),
     [
         (forgets, "forgets (" + __file__),
-        (lambda **batch: None, "<lambda> ("),
         (Forgets(), "Forgets returned"),
         (Compose([Keeps(), Forgets()]), "Compose returned"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
@@ -20,8 +19,8 @@ def draw() -> list[int]:
 
 
 class Asks(SlimDataLoaderBase):
-    def __init__(self, threads: int | None = None) -> None:
-        super().__init__(None, 1, threads)
+    def __init__(self) -> None:
+        super().__init__(None, 1)
 
     def generate_train_batch(self) -> dict[str, Any]:
         now = detaug.current()
@@ -60,30 +59,6 @@ def test_loader_and_transform_know_their_place_and_the_seed_trees_generator(
             generator = tree.generator(epoch, step, num_streams=3)
             for key in ("first", "second", "third"):
                 assert batch[key] == [int(x) for x in generator.integers(2**62, size=2)]
-
-
-def test_streams_a_loader_declares_are_those_of_the_seed_tree(make: Maker) -> None:
-    tree = SeedTree(31)
-    for step, batch in enumerate(take(make(Asks(threads=4), None, 0, seed=31), 9)):
-        generator = tree.generator(0, step, num_streams=4)
-        assert batch["first"] == [int(x) for x in generator.integers(2**62, size=2)]
-
-
-def test_drawing_from_the_generator_does_not_touch_the_global_ones_and_the_other_way_round(make: Maker) -> None:
-    class Draws(SlimDataLoaderBase):
-        def __init__(self, own_first: bool) -> None:
-            super().__init__(None, 1)
-            self.own_first = own_first
-
-        def generate_train_batch(self) -> dict[str, Any]:
-            if self.own_first:
-                own, numpy = draw(), np.random.rand(3).tolist()
-            else:
-                numpy, own = np.random.rand(3).tolist(), draw()
-            return {"own": own, "numpy": numpy}
-
-    one, other = (take(make(Draws(flag), None, 0, seed=1), 5) for flag in (True, False))
-    assert one == other
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,12 @@ from tests.support.stateful_loaders import (
     Endless,
     EpochChain,
     Forgetful,
-    Growing,
     Noise,
     OwnGenerator,
     Refusing,
     StatefulDataLoader,
     SteppedChain,
     Tuples,
-    Unable,
     calls,
 )
 
@@ -36,20 +35,12 @@ BATCHES = 9
 Loader = Callable[[Path], Any]
 
 
-def chain_of_five(diary: Path) -> Chain:
-    return Chain(diary, 5)
-
-
-def epochs_of_five(diary: Path) -> EpochChain:
-    return EpochChain(diary, 5)
-
-
 LOADERS: dict[str, tuple[Loader, dict[str, Any]]] = {
     "endless": (Chain, {"batches_per_epoch": BATCHES}),
     "one long epoch": (Chain, {}),
-    "finite": (chain_of_five, {}),
-    "finite, and cut": (chain_of_five, {"batches_per_epoch": 4}),
-    "is told epochs": (epochs_of_five, {}),
+    "finite": (partial(Chain, length=5), {}),
+    "finite, and cut": (partial(Chain, length=5), {"batches_per_epoch": 4}),
+    "is told epochs": (partial(EpochChain, length=5), {}),
     "is told epochs, endless": (EpochChain, {"batches_per_epoch": BATCHES}),
     "owns a generator": (OwnGenerator, {"batches_per_epoch": BATCHES}),
     "batchgenerators": (Endless, {"batches_per_epoch": BATCHES}),
@@ -104,9 +95,9 @@ def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
     return {**state, "step": turn, "taken": turn, "loader_states": json.dumps(states)}
 
 
-@pytest.mark.parametrize("turn", [10, 100_000])
 @pytest.mark.parametrize("n", [0, 1])
-def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int, turn: int) -> None:
+def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int) -> None:
+    turn = 100_000
     options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check": False}
     first = make(Chain(diary), None, 0, **options)
     next(first)
@@ -226,47 +217,26 @@ def test_worker_killed_in_a_run_is_rebuilt_from_the_last_state_once_states_were_
     assert calls(diary).count(second) <= 30 + 8
 
 
-@pytest.mark.parametrize("loader", [Tuples, Unable])
 @pytest.mark.parametrize("n", [0, 2])
 def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
-    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, loader: Loader, n: int
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
 ) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 2}
     with caplog.at_level(logging.WARNING, logger="detaug"):
-        first = make(loader(diary), Noise(), n, **options)
+        first = make(Tuples(diary), Noise(), n, **options)
         take(first, 7)
         state = first.state_dict()
         rest = prints(take(first, 4))
         make.close()
     assert "loader_states" not in state
     assert said(caplog).count("stepped forward") == 1, said(caplog)
-    assert {Tuples: "come back from JSON", Unable: "not yet"}[loader] in said(caplog)
-    second = make(loader(diary), Noise(), n, **options)
+    assert "come back from JSON" in said(caplog)
+    second = make(Tuples(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
-    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
-) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
-    with caplog.at_level(logging.WARNING, logger="detaug"):
-        first = make(Growing(diary), None, n, **options)
-        take(first, 40)
-        state = first.state_dict()
-        rest = prints(take(first, 3))
-        make.close()
-    assert said(caplog).count("stepped forward") == 1
-    assert 0 < json.loads(state["loader_states"])["0"]["turn"] < 40
-    assert len(state["loader_states"]) < 70_000
-    second = make(Growing(diary), None, n, **options)
-    second.load_state_dict(state)
-    assert prints(take(second, 3)) == rest
-
-
-@pytest.mark.parametrize("check_every", [0, 1])
-@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize(("n", "check_every"), [(0, 1), (1, 0)])
 def test_loader_that_refuses_its_state_is_stepped_forward(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int, check_every: int
 ) -> None:
@@ -322,8 +292,6 @@ def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diar
         "nonsense",
         "[]",
         '{"7": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": {}}}',
-        '{"0": {"epoch": 0, "turn": 0, "in_mid_pass": false, "state": {}}}',
-        '{"0": {"epoch": 0, "turn": 1, "in_mid_pass": 1, "state": {}}}',
         '{"0": {"epoch": true, "turn": 1, "in_mid_pass": false, "state": {}}}',
         '{"0": {"turn": 1, "state": {}}}',
         '{"0": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": NaN}}',

@@ -30,7 +30,7 @@ def ramp(changed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("changed", [1, 4095, 4096, LONG - 1])
+@pytest.mark.parametrize("changed", [1, LONG - 1])
 def test_one_number_that_differs_makes_a_key_random_wherever_it_is(kind: Any, changed: int) -> None:
     assert random_keys({"data": kind(ramp(changed))}) == ("data",)
 

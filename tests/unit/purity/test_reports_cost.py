@@ -35,19 +35,6 @@ class CountedTensor(torch.Tensor):
         return (self[i] for i in range(len(self)))
 
 
-class CountedArray(np.ndarray):
-    operations = 0
-
-    def __getitem__(self, index: Any) -> Any:
-        CountedArray.operations += 1
-        return super().__getitem__(index)
-
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        CountedArray.operations += sum(each.size for each in inputs)
-        plain = [np.asarray(each) for each in inputs]
-        return getattr(ufunc, method)(*plain, **options)
-
-
 class Plain:
     def __init__(self, x: int) -> None:
         self.x = x
@@ -84,13 +71,6 @@ def test_a_subclass_of_tensors_is_read_as_a_tensor(fill: Any) -> None:
     assert operations[0] == operations[1] < 30
 
 
-def test_a_subclass_of_arrays_is_read_as_an_array() -> None:
-    CountedArray.operations = 0
-    batch = {"image": np.random.default_rng(0).random((2, 40, 40, 40)).view(CountedArray)}
-    assert report(batch)[1] == ("image",)
-    assert CountedArray.operations < 30
-
-
 LONG = {
     "numbers": lambda n: [float(i) for i in range(n)],
     "pairs": lambda n: [[i, str(i)] for i in range(n)],
@@ -121,28 +101,10 @@ def test_objects_that_all_know_each_other_take_no_longer_than_others() -> None:
     assert calls_of(lambda: report({"graph": nodes})) < 3_000_000
 
 
-@pytest.mark.parametrize("what", [what for what in LONG if what != "a table"])
-def test_and_they_show_a_change_that_is_everywhere(what: str) -> None:
-    value = {"data": LONG[what](MANY)}
-    assert prints_of(value) == prints_of({"data": LONG[what](MANY)})
-    assert prints_of(value) != prints_of(_changed(value))
-
-
-def _changed(value: Any) -> Any:
-    if isinstance(value, dict):
-        return type(value)((key, _changed(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple, set)):
-        return type(value)(_changed(item) for item in value)
-    if isinstance(value, Plain):
-        return Plain(value.x + 1)
-    return value + 1 if isinstance(value, (int, float)) else value
-
-
-def test_a_dict_that_cannot_be_hashed_as_a_whole_shows_what_changed_in_it() -> None:
+def test_an_odd_object_hides_no_change_beside_it() -> None:
     one, other = ({"case": [Plain(1), {"where": x}], "odd": object()} for x in (1, 2))
     assert prints_of({"meta": one}) != prints_of({"meta": other})
-    backwards = dict(reversed(one.items()))
-    assert prints_of({"meta": one}) == prints_of({"meta": backwards})
+    assert prints_of({"meta": one}) == prints_of({"meta": dict(reversed(one.items()))})
 
 
 def test_what_contains_itself_is_reported_on() -> None:
