@@ -16,7 +16,7 @@ from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStat
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
-from detaug.purity.owned import name_of
+from detaug.purity.owned import made_late, name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys
 from detaug.seeding.current import Current, SeedBranch, making
@@ -38,12 +38,7 @@ _MAKING = name_of("data_loader()")
 class Pipeline:
     """A source and the transform of its batches (or None), taken as they were handed in.
 
-    Args:
-        must_travel: they are to be sent to other interpreters, so that what cannot be is refused now.
-        keep: names of attributes that are not copied (see `detaug.purity.pristine`).
-
-    Raises:
-        TypeError: something that has to be copied or sent cannot be; the message names it.
+    TypeError: what has to be copied, or sent to other interpreters (`must_travel`), cannot be; the message names it.
     """
 
     def __init__(self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()) -> None:
@@ -93,11 +88,6 @@ class Producer:
         guard: report generators created without a seed.
         only: nothing else in this process copies the pipeline or uses the objects that the user passed.
         states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
-
-    Attributes:
-        worker: which of how many processes this one is, as `worker_init_fn` is told.
-        loader_state: where the loader's copy stood after the batch that was made last; None: it did not say.
-        state_before: the latest such state of that batch's stream before it was made.
     """
 
     def __init__(
@@ -126,7 +116,9 @@ class Producer:
         self._used: TransformCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
+        #: Which of how many processes this one is, as `worker_init_fn` is told.
         self.worker = 0, 1
+        #: Where the loader's copy stood after the batch that was made last, and its stream before that; None: it did not say.
         self.loader_state: LoaderState | None = None
         self.state_before: LoaderState | None = None
         if pristine.settled:
@@ -136,12 +128,7 @@ class Producer:
             )
 
     def make(self, epoch: int, step: int, transform: bool = True, watch: Callable[[Any], None] | None = None) -> Any:
-        """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's.
-
-        Raises:
-            StreamEnded: there is no such batch.
-            Exception: whatever the loader or the transform raises.
-        """
+        """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's. StreamEnded: there is none."""
         with self._watching():
             return self._make(epoch, step, transform, watch)
 
@@ -149,30 +136,22 @@ class Producer:
         """What the batch is made with ("source", "data_loader", "transform"); between batches: what goes on to the next one, or
         what it is a copy of."""
         loader, transforms = self._in_use or (self._loader, None)
-        source = self._pristine.source if loader is None else loader.source
-        transform = self._pristine.transform if transforms is None else transforms.transform
-        return {"source": source, "data_loader": source.loader, "transform": transform}
+        source = (loader or self._pristine).source
+        return {"source": source, "data_loader": source.loader, "transform": (transforms or self._pristine).transform}
 
     def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
         """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
-        raw: dict[str, str] = {}
-        raw_random: tuple[str, ...] = ()
-
-        def watch(item: Any) -> None:
-            nonlocal raw, raw_random
-            raw, raw_random = prints_of(item), random_keys(item)
-
-        batch = self.make(epoch, step, watch=watch)
-        late = {} if self._used is None or self._transforms.pure else self._used.made_late()
-        if self._pristine.transform is None:
-            return batch, BatchReport(raw, raw, raw_random, raw_random, late)
-        return batch, BatchReport(raw, prints_of(batch), random_keys(batch), raw_random, late)
+        raw: list[Any] = []
+        batch = self.make(epoch, step, watch=lambda item: raw.extend((prints_of(item), random_keys(item))))
+        late = {} if self._used is None or self._transforms.pure else made_late(self._used.value, self._used.parts)
+        final: list[Any] = raw if self._pristine.transform is None else [prints_of(batch), random_keys(batch)]
+        return batch, BatchReport(raw[0], final[0], final[1], raw[1], late)
 
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of that batch before its transform, by a copy restored from that state. Errors as `make`, and
         CannotRestore."""
         batch = self._branch.batch(epoch, step)
-        copy = self._restored(batch, state)
+        copy = StreamCopy(self._pristine, batch, self._branch, self._log, state)
         raw = prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
         self._in_use = None
         return raw
@@ -183,22 +162,18 @@ class Producer:
         return explain(lambda: self.make(epoch, step), objects, self._pristine.references())
 
     def start_over(self) -> None:
-        """Forget what a stateless loader keeps: the next batch is made by a pristine copy. Streams stay where they are, for
-        a copy that was stepped forward is what a pristine one would become."""
+        """Forget what a stateless loader keeps: the next batch is made by a pristine copy."""
         self._loader = None
 
     def _make(self, epoch: int, step: int, transform: bool, watch: Callable[[Any], None] | None) -> Any:
         self.loader_state = self.state_before = None
         batch = self._branch.batch(epoch, step)
-        if self._stateless:
-            loader = self._process_loader(epoch)
-        else:
-            stream = self._stream(batch)
-            loader = stream.loader
+        stream = None if self._stateless else self._stream(batch)
+        loader = self._process_loader(epoch) if stream is None else stream.loader
         began = time.perf_counter()
         transforms = self._fresh_transforms(epoch, loader)
         copied = time.perf_counter()
-        if self._stateless:
+        if stream is None:
             item = self._from_stateless(batch, loader, transforms)
         else:
             item = self._from_stream(batch, stream, transforms)
@@ -225,8 +200,6 @@ class Producer:
         self._in_use = loader, transforms  # what watches the next line asks for `objects` where it returns
         transforms.put_into(loader.source.loader)
         return transforms
-
-    # --- stateless loaders ------------------------------------------------------------------------------------------
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
         """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
@@ -255,8 +228,6 @@ class Producer:
             except StopIteration:
                 raise StreamEnded from None
 
-    # --- stream-bound loaders ---------------------------------------------------------------------------------------
-
     def _stream(self, batch: Current) -> StreamCopy:
         turn = batch.step // self._num_streams
         known = self._streams.get(batch.stream)
@@ -266,7 +237,7 @@ class Producer:
         state = None if states is None else states.before(batch.stream, batch.epoch, turn)
         if states and state and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn)):
             try:
-                known = self._restored(batch, state)
+                known = StreamCopy(self._pristine, batch, self._branch, self._log, state)
                 states.used = True
             except CannotRestore as error:
                 self._log(f"{error}; its streams are stepped forward instead")
@@ -275,11 +246,6 @@ class Producer:
             known = StreamCopy(self._pristine, batch, self._branch, self._log)
         self._streams[batch.stream] = known
         return known
-
-    def _restored(self, batch: Current, state: LoaderState) -> StreamCopy:
-        copy = StreamCopy(self._pristine, batch, self._branch, self._log)
-        copy.restore(state)
-        return copy
 
     def _take_state(self, copy: StreamCopy) -> None:
         try:
@@ -303,8 +269,6 @@ class Producer:
             if self._streams.get(batch.stream) is copy:
                 del self._streams[batch.stream]
             raise
-
-    # --- generators -------------------------------------------------------------------------------------------------
 
     def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
         """What is drawn for a whole epoch, in ``set_epoch``, is the same in all processes."""

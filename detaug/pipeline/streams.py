@@ -36,15 +36,17 @@ class StreamCopy:
 
     Args:
         batch: for which it is made; its epoch and stream are what counts.
-
-    Attributes:
-        loader: the copy, which belongs to this stream.
-        epoch, turn: the batch that it gives next.
-        in_mid_pass: the epoch before was over while its pass was not, as far as one knows.
-        state: the latest that it has said of where it stands.
+        state: stand where another copy of this stream stood when its loader had that state. CannotRestore: the loader raises.
     """
 
-    def __init__(self, pristine: Pristine, batch: Current, branch: SeedBranch, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        pristine: Pristine,
+        batch: Current,
+        branch: SeedBranch,
+        log: Callable[[str], None],
+        state: LoaderState | None = None,
+    ) -> None:
         self.loader = pristine.new_loader()
         self.source = source = self.loader.source
         self._shared = pristine.shared
@@ -56,7 +58,9 @@ class StreamCopy:
         self.epoch = 0 if source.goes_on else batch.epoch
         self.turn = 0
         self.ended = False
+        #: The epoch before was over while its pass was not, as far as one knows.
         self.in_mid_pass = False
+        #: The latest that it has said of where it stands.
         self.state: LoaderState | None = None
         # What is drawn for a whole epoch is the same in all streams.
         child = branch.epoch(self.epoch)
@@ -64,14 +68,14 @@ class StreamCopy:
         source.begin(batch.stream, num_streams, self.epoch, child)
         if hasattr(source.loader, "set_epoch"):
             source.loader.set_epoch(self.epoch)
+        if state is not None:
+            self._restore(state)
 
     def leads_to(self, epoch: int, turn: int) -> bool:
         """Whether stepping this copy forward arrives at that batch."""
         return leads(self.source, self._stream, self._num_streams, (self.epoch, self.turn), (epoch, turn))
 
-    def restore(self, state: LoaderState) -> None:
-        """Stand where another copy of this stream stood when its loader had that state. Only a copy that has given nothing
-        can. CannotRestore: the loader raises."""
+    def _restore(self, state: LoaderState) -> None:
         try:
             self.source.loader.load_state_dict(json.loads(state.text))
         except Exception as error:
@@ -92,12 +96,8 @@ class StreamCopy:
         return self.state, before
 
     def step_forward_to(self, epoch: int, turn: int) -> None:
-        """Take and drop what comes before that batch, seeding each as if it were kept.
-
-        Raises:
-            StreamEnded: there is no such batch.
-            RuntimeError: the epoch lies behind the end of a pass that has none.
-        """
+        """Take and drop what comes before that batch, seeding each as if it were kept. StreamEnded: there is no such batch.
+        RuntimeError: the epoch lies behind the end of a pass that has none."""
         started, noticeable = time.monotonic(), _NOTICEABLE
         while (self.epoch, self.turn) < (epoch, turn):
             if self.epoch < epoch and (self.ended or self.turn == self._turns):
@@ -120,12 +120,8 @@ class StreamCopy:
                 )
 
     def take(self, batch: Current) -> Any:
-        """The next raw batch, which is `batch`.
-
-        Raises:
-            StreamEnded: the pass is over.
-            Exception: the loader's; the turn is used up.
-        """
+        """The next raw batch, which is `batch`. StreamEnded: the pass is over. With an exception of the loader's the turn is
+        used up."""
         if self.ended:
             raise StreamEnded
         try:

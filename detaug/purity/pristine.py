@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from detaug.purity.owned import Owned, OwnedCopy, Shared, made_late
+from detaug.purity.owned import Owned, OwnedCopy, Shared
 from detaug.purity.references import attributes_of, paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
@@ -126,10 +126,6 @@ class TransformCopy(OwnedCopy):
     def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(template, copy)
         self.transform = self.value["transform"]
-
-    def made_late(self) -> dict[str, str]:
-        """Generators that the batch has made in it: see `detaug.purity.owned.made_late`."""
-        return made_late(self.value, self.parts)
 
     def put_into(self, loader: Any) -> None:
         """Give a loader its own transforms."""
