@@ -26,11 +26,11 @@ _BEHIND, _AHEAD = 3, 64
 
 
 class NotPlain(Exception):
-    """A loader's state that is not plain JSON, or too large; the message says how."""
+    """A loader's state is not plain JSON, or too large."""
 
 
 class CannotRestore(Exception):
-    """A loader's ``load_state_dict`` raised; the message says what."""
+    """A loader's ``load_state_dict`` raised."""
 
 
 class LoaderState(NamedTuple):
@@ -75,25 +75,19 @@ def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to
 
 
 class LoaderStates:
-    """The states that are known of an augmenter's streams.
-
-    Attributes:
-        enabled: the loader has any.
-        trusted: nothing speaks against them.
-        generation: rises whenever states are loaded.
-        verified: a batch made from a state was found equal to the running stream's.
-        used: a stream was restored from a state.
-    """
+    """The states that are known of an augmenter's streams."""
 
     def __init__(self, source: Source, num_streams: int) -> None:
         self._source = source
         self._num_streams = num_streams
         self._loaded: dict[int, LoaderState] = {}
         self._taken: dict[int, tuple[LoaderState, ...]] = {}
+        #: The loader has any; nothing speaks against them.
         self.enabled = self.trusted = source.keeps_states
+        #: Rises whenever states are loaded.
         self.generation = 0
-        self.verified = False
-        self.used = False
+        #: A batch made from a state was found equal to the running stream's; a stream was restored from a state.
+        self.verified = self.used = False
 
     def load(self, states: list[LoaderState]) -> None:
         """From now on go by these alone."""

@@ -97,13 +97,10 @@ class StreamEnds:
     Args:
         probing: an epoch ends with the last round of steps that is complete on all ranks, else with this rank's last step.
         stride: this rank's streams are every so-maniest; which, changes with the phase.
-
-    Attributes:
-        epochs: in which a stream has ended: of each such stream, the first turn that it does not have. While it is empty there
-            are no gaps and no ends to ask for.
     """
 
     def __init__(self, plan: Plan, probing: bool, stride: int) -> None:
+        #: In which a stream has ended: of each such stream, the first turn that it does not have.
         self.epochs: dict[int, dict[int, int]] = {}
         self._plan, self._probing, self._stride = plan, probing, stride
 

@@ -159,15 +159,8 @@ def _key(key: Any, number: int) -> str:
 def shared_generators(
     references: Iterable[Any], is_generator: Callable[[type], bool]
 ) -> tuple[dict[str, Any], list[type]]:
-    """Generators that belong to no object: attributes of classes, variables of modules, what functions keep.
-
-    Args:
-        references: the classes and functions of a pipeline.
-        is_generator: whether instances of a class can be reseeded.
-
-    Returns:
-        By path: ``"package.module.Class.attribute"``, ``"package.module.VARIABLE"``; and all classes that were met.
-    """
+    """Generators that a pipeline's classes and functions lead to, and that belong to no object: attributes of classes, variables
+    of modules, what functions keep. By path: ``"package.module.Class.attribute"``; and all classes that were met."""
 
     def is_one(value: Any) -> bool:
         return is_generator(type(value))

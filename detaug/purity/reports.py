@@ -40,13 +40,9 @@ _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 @dataclass(frozen=True)
 class BatchReport:
-    """Fingerprints of a batch, by key.
+    """Fingerprints of a batch by key, as the loader gave it and as it is delivered.
 
-    Attributes:
-        raw, final: as the loader gave it, and as it is delivered.
-        random: keys of `final` that hold floating-point numbers which are not all the same.
-        raw_random: the same of `raw`.
-        late: generators that were made in the transforms meanwhile, by path, with a stand-in for their seeds.
+    `random` and `raw_random`: see `random_keys`; `late`: see `detaug.purity.owned.made_late`.
     """
 
     raw: dict[str, str]
@@ -58,12 +54,8 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How a batch came to be.
-
-    Attributes:
-        stages: what each transform returned, in the order in which they did: (class, fingerprint).
-        state: values that loader, classes and modules hold, by path.
-    """
+    """How a batch came to be: what each transform returned, (class, fingerprint), and what loader, classes and modules held, by
+    path."""
 
     stages: list[tuple[str, str]] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)

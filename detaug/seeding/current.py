@@ -100,11 +100,11 @@ class Current:
         return f"<epoch {self.epoch}, step {self.step}, stream {self.stream}, sample {self.sample}>"
 
 
-class _Stack(threading.local):
-    top: Current | None = None
+class _Making(threading.local):
+    batch: Current | None = None
 
 
-_stack = _Stack()
+_making = _Making()
 
 
 def current() -> Current:
@@ -113,25 +113,25 @@ def current() -> Current:
     Raises:
         RuntimeError: no batch is being made here.
     """
-    if _stack.top is None:
+    if _making.batch is None:
         raise RuntimeError(
             "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside its loader or "
             "transform, in the thread that called it). Elsewhere, take a Generator from "
             "detaug.SeedTree(seed).generator(epoch, step)."
         )
-    return _stack.top
+    return _making.batch
 
 
 def is_making() -> bool:
     """Whether a batch is being made in this thread: global random states are then seeded."""
-    return _stack.top is not None
+    return _making.batch is not None
 
 
 @contextmanager
 def making(batch: Current | None) -> Iterator[None]:
     """Inside, `current()` is `batch`; None: no batch is being made."""
-    outer, _stack.top = _stack.top, batch
+    outer, _making.batch = _making.batch, batch
     try:
         yield
     finally:
-        _stack.top = outer
+        _making.batch = outer
