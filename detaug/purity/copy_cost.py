@@ -30,27 +30,22 @@ class CopyCost:
         self._pristine = pristine
         self._transforms = transforms
         self._log = log
-        self._batches = 0
-        self._copying: list[float] = []
-        self._making: list[float] = []
+        self._seconds: list[tuple[float, float]] = []
 
     def add(self, copying: float, making: float, used: TransformCopy) -> None:
         """A batch's seconds, and the copy that it was made with."""
-        if self._transforms.pure or self._batches > _LAST:
+        if self._transforms.pure or len(self._seconds) == _LAST:
             return
-        self._batches += 1
-        if self._batches == 1:
+        self._seconds.append((copying, making))
+        if len(self._seconds) == 1:
             self._name_what_was_loaded(used)
-        if self._batches > _FIRST:
-            self._copying.append(copying)
-            self._making.append(making)
-        if self._batches == _LAST:
+        if len(self._seconds) == _LAST:
             self._judge()
 
     def _judge(self) -> None:
         # Medians: on a busy machine a process waits for its turn, for longer than any copy takes.
-        each = median(self._copying)
-        share = each / max(each + median(self._making), 1e-9)
+        each, making = map(median, zip(*self._seconds[_FIRST:], strict=True))
+        share = each / max(each + making, 1e-9)
         if share > _SHARE and each > _SECONDS:
             what = ", ".join(f"{path} ({size / 1024:.0f} kB)" for path, size in _largest(self._pristine.transforms))
             self._log(

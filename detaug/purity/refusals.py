@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from detaug.processes.control import is_standard_stream
@@ -10,16 +11,18 @@ from detaug.purity.reducing import LOCKS
 from detaug.purity.references import is_the_users_own, paths_of, walk
 from detaug.purity.template import CannotCopy, Template, refused_in
 
+#: So many are looked at.
+_MOST_CULPRITS = 50
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
 #: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.
 _HANDLES = {
-    **dict.fromkeys(("sqlite3.Connection", "sqlite3.Cursor", "sqlite3.Blob"), "a database connection"),
-    **dict.fromkeys(("h5py._hl.base.HLObject", "h5py._objects.ObjectID"), "an open file"),
-    **dict.fromkeys(("tables.file.File", "netCDF4._netCDF4.Dataset"), "an open file"),
-    **dict.fromkeys(
-        ("lmdb.Environment", "lmdb.cpython.Environment", "lmdb.cffi.Environment"), "a database environment"
+    "a database connection": ("sqlite3.Connection", "sqlite3.Cursor", "sqlite3.Blob"),
+    "an open file": (
+        *("h5py._hl.base.HLObject", "h5py._objects.ObjectID"),
+        *("tables.file.File", "netCDF4._netCDF4.Dataset"),
     ),
-    "_multiprocessing.SemLock": "a lock of several processes",
+    "a database environment": ("lmdb.Environment", "lmdb.cpython.Environment", "lmdb.cffi.Environment"),
+    "a lock of several processes": ("_multiprocessing.SemLock",),
 }
 
 
@@ -54,15 +57,16 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
 
 
 def _culprits_in(roots: Mapping[str, Any], keep: Collection[str]) -> list[_Culprit]:
-    refused = refused_in([*roots.values()], keep)
+    refused = refused_in([*roots.values()], keep)[:_MOST_CULPRITS]
     paths = paths_of([value for value, _ in refused], roots)
-    return [_culprit(paths[id(value)], roots, error) for value, error in refused if id(value) in paths]
+    return [_culprit(paths[id(value)], value, roots, error) for value, error in refused if id(value) in paths]
 
 
-def _culprit(path: str, roots: Mapping[str, Any], error: BaseException) -> _Culprit:
+def _culprit(path: str, value: Any, roots: Mapping[str, Any], error: BaseException) -> _Culprit:
     """The last of the user's own attributes on that path: below it, it leads through a library's private names. Where none
     is the user's, the last that has a name."""
-    way = [each for each in walk(roots.items()) if (path + ".").startswith((each[0] + ".", each[0] + "["))]
+    before = takewhile(lambda each: each[0] != path, walk(roots.items()))
+    way = [*(each for each in before if path.startswith((each[0] + ".", each[0] + "["))), (path, value)]
     named = [place for place in range(len(way)) if "~" not in way[place][0]]
     users = [place for place in named[1:] if is_the_users_own(way[place - 1][1])]
     place = (users or named)[-1]
@@ -104,8 +108,9 @@ def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
 def _shared_by_forks(value: Any) -> str | None:
     if is_standard_stream(value):
         return None
-    for kind in type(value).__mro__:
-        if (what := _HANDLES.get(_name_of(kind))) is not None:
+    kinds = {_name_of(kind) for kind in type(value).__mro__}
+    for what, names in _HANDLES.items():
+        if kinds.intersection(names):
             return what
     if isinstance(value, LOCKS):
         free = value.acquire(blocking=False)

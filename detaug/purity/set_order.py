@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 
-from detaug.purity.references import is_the_users_own, walk
+from detaug.purity.references import is_the_users_own, parts_of, walk
 
 #: Of fewer texts, more than one order in 4,000 is a set's by accident.
 _FEWEST, _MOST = 8, 100_000
@@ -18,7 +17,6 @@ _FEWEST, _MOST = 8, 100_000
 _MOST_VALUES = 20_000
 _TEXTS = (str, bytes, PurePath)
 _CONTAINERS = (dict, list, tuple)
-_PRIVATE = re.compile(r"\._")
 
 
 def in_a_sets_order(roots: Mapping[str, Any]) -> str:
@@ -27,17 +25,17 @@ def in_a_sets_order(roots: Mapping[str, Any]) -> str:
     Private attributes of a library's objects are passed over: Albumentations keeps its targets in one, and whether their order
     shows in a batch is for the run-time check to find.
     """
-    of_a_library: set[str] = set()
-    for path, value in walk(roots.items(), _MOST_VALUES):
-        if any(path[: private.start()] in of_a_library for private in _PRIVATE.finditer(path)):
-            continue
-        if not isinstance(value, _CONTAINERS) and not is_the_users_own(value):
-            of_a_library.add(path)
+    for path, value in walk(roots.items(), _MOST_VALUES, parts=_not_private):
         if isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind in "US":
             value = value.tolist()
         if isinstance(value, _CONTAINERS) and is_a_sets_order(value):
             return path
     return ""
+
+
+def _not_private(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    has_private = not isinstance(value, _CONTAINERS) and not is_the_users_own(value)
+    return ((path + label, part) for label, part in parts_of(value) if not (has_private and label.startswith("._")))
 
 
 def is_a_sets_order(texts: Collection[Any]) -> bool:
