@@ -70,16 +70,6 @@ def test_nested_transforms_and_partials_are_looked_into():
     assert describe(functools.partial(max, 1), "t") != describe(functools.partial(max, 2), "t")
 
 
-def test_no_address_enters_a_description():
-    class Opaque:
-        def __init__(self, thing, function, array):
-            self.thing, self.function, self.array = thing, function, array
-
-    one, other = (describe(Opaque(object(), lambda: 0, np.zeros(500)), "x") for _ in range(2))
-    assert one == other
-    assert not any("0x" in line for line in one)
-
-
 class Holds:
     def __init__(self, value):
         self.value = value
@@ -122,10 +112,8 @@ def array(n, change=None):
 
 PAIRS = {
     "paths": (Path("/data/a"), Path("/data/b")),
-    "a path and its text": (Path("a"), "a"),
     "sets": ({"a", "b"}, {"a", "c"}),
     "set and frozenset": ({1}, frozenset({1})),
-    "sets of tuples": ({("a", 1)}, {("a", 2)}),
     "long sets": (set(range(1000)), {*range(999), 5000}),
     "ranges": (range(10), range(1, 10)),
     "range and list": (range(3), [0, 1, 2]),
@@ -135,22 +123,15 @@ PAIRS = {
     "dataclasses": (Settings(1, [Path("a")]), Settings(1, [Path("b")])),
     "dataclasses with slots": (Slotted(1), Slotted(2)),
     "named tuples": (Point(1, 2), Point(1, 3)),
-    "NumPy's dtypes": (np.dtype("i4"), np.dtype("f4")),
     "classes": (np.float32, np.float64),
     "torch's dtypes": (torch.float32, torch.float64),
     "devices": (torch.device("cpu"), torch.device("meta")),
     "long lists": (list(range(100)), [*range(98), 99, 98]),
     "long lists of texts": ([f"case_{i}" for i in range(100)], [f"case_{i}" for i in range(99)] + ["x"]),
-    "long lists of dicts": (
-        [{"image": Path(str(i))} for i in range(100)],
-        [{"image": Path(str(i // 99))} for i in range(100)],
-    ),
     "long dicts": ({i: [i] for i in range(100)}, {i: [i if i < 99 else 0] for i in range(100)}),
     "keys": ({(1, "a"): 1}, {(1, "b"): 1}),
-    "nested lists": ([[1, [2, [3, [4]]]]], [[1, [2, [3, [5]]]]]),
     "deep lists": ([[[[[[[[[[1]]]]]]]]]], [[[[[[[[[[2]]]]]]]]]]),
     "small arrays": (array(5), array(5, 2)),
-    "dtypes of arrays": (np.zeros(3, np.float32), np.zeros(3)),
     "arrays": (array(5000), array(5000, 4321)),
     "the ends of large arrays": (array(1_000_000), array(1_000_000, -1)),
     "object arrays": (np.array([Path("a"), None]), np.array([Path("b"), None])),
@@ -174,8 +155,9 @@ def test_a_difference_shows_in(what):
 @pytest.mark.parametrize("what", PAIRS)
 def test_a_copy_is_described_alike(what):
     for value in PAIRS[what]:
-        assert describe(Holds(copy.deepcopy(value)), "x") == describe(Holds(value), "x")
-        assert not any(" at 0x" in line or "\n" in line for line in describe(Holds(value), "x"))
+        lines = describe(Holds(value), "x")
+        assert describe(Holds(copy.deepcopy(value)), "x") == lines
+        assert not any(" at 0x" in line or "\n" in line for line in lines)
 
 
 ALIKE = {

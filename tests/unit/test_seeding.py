@@ -109,16 +109,14 @@ def test_children_share_nothing_with_their_parent_or_each_other():
     assert len(set(draws)) == len(draws)
 
 
-@pytest.mark.parametrize("seed", [-1, [-1], [], [1, -2]])
-def test_negative_and_empty_seeds_are_refused(seed):
-    with pytest.raises(ValueError, match="seed"):
-        SeedTree(seed)
-
-
-@pytest.mark.parametrize("seed", [1.0, "7", True, [1.5], [True], {"a": 1}, np.float32(3)])
-def test_seeds_that_are_no_integers_are_refused(seed):
-    with pytest.raises(TypeError, match="seed"):
-        SeedTree(seed)
+@pytest.mark.parametrize(
+    ("seeds", "error"),
+    [([-1, [-1], [], [1, -2]], ValueError), ([1.0, "7", True, [1.5], [True], {"a": 1}, np.float32(3)], TypeError)],
+)
+def test_seeds_that_are_no_positive_integers_are_refused(seeds, error):
+    for seed in seeds:
+        with pytest.raises(error, match="seed"):
+            SeedTree(seed)
 
 
 def test_numpy_integers_are_integers():
@@ -143,17 +141,14 @@ def test_empty_names_are_refused(name):
         SeedTree(1).child(name)
 
 
-@given(st.integers(1, 64))
-def test_integer_has_that_many_bits(bits):
-    drawn = [SeedTree(i).integer(bits) for i in range(40)]
-    assert all(0 <= number < 2**bits for number in drawn)
-    assert max(drawn) >= 2 ** (bits - 1)  # 40 draws without the top bit: one in 2**40
-
-
-@pytest.mark.parametrize("bits", [0, 65, -1])
-def test_integer_refuses_other_widths(bits):
-    with pytest.raises(ValueError, match="bits"):
-        SeedTree(1).integer(bits)
+def test_integer_has_that_many_bits():
+    for bits in (1, 31, 64):
+        drawn = [SeedTree(i).integer(bits) for i in range(40)]
+        assert all(0 <= number < 2**bits for number in drawn)
+        assert max(drawn) >= 2 ** (bits - 1)  # 40 draws without the top bit: one in 2**40
+    for bits in (0, 65, -1):
+        with pytest.raises(ValueError, match="bits"):
+            SeedTree(1).integer(bits)
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "1,x", "1.5"])

@@ -74,42 +74,6 @@ class Memory(Cell):
         return value if self.correct else value + len(self.known)
 
 
-class LeastRecentlyUsed(Cell):
-    """A dictionary and a list of its keys, which must stay in step."""
-
-    def prepare(self) -> None:
-        self.known: dict[int, float] = {}
-        self.keys: list[int] = []
-        self.misses = 0
-
-    def draw(self) -> float:
-        key = random.randrange(7)
-        if key in self.known:
-            self.keys.remove(key)
-        else:
-            self.misses += 1
-            self.known[key] = key**0.5
-        self.keys.append(key)
-        if len(self.keys) > 4:
-            del self.known[self.keys.pop(0)]
-        return key**0.5 if self.correct else key**0.5 + self.misses
-
-
-class Slots(Cell):
-    """A list with a place for every item, filled one by one."""
-
-    def prepare(self) -> None:
-        self.places: list[float | None] = [None] * self.size
-
-    def draw(self) -> float:
-        key = random.randrange(self.size)
-        if self.places[key] is None:
-            self.places[key] = key**0.5 if self.correct else random.random()
-        value = self.places[key]
-        assert value is not None
-        return value
-
-
 class Loaded(Cell):
     def prepare(self) -> None:
         self.atlas: Any = None
@@ -280,8 +244,6 @@ CELLS: dict[str, Callable[[bool, int], Any]] = {
     "counter": Counting,
     "list shuffled in place": Shuffled,
     "dict cache": Memory,
-    "least recently used": LeastRecentlyUsed,
-    "list of None": Slots,
     "None, then loaded": Loaded,
     "deque": Queued,
     "tensor buffer": Tensor,

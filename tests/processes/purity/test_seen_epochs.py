@@ -217,11 +217,6 @@ class Searches:
         return next(item for item in range(self.items) if item == index and item not in self.missing)
 
 
-class SearchesForMany(Searches):
-    def __getitems__(self, indices: list[int]) -> list[int]:
-        return [self[index] for index in indices]
-
-
 def _collates_by_search(items: list[int]) -> int:
     return next(item for item in items if item != 13)
 
@@ -231,7 +226,6 @@ def _collates_by_search(items: list[int]) -> int:
     ("dataset", "options"),
     [
         (Searches(31, (13,)), {}),
-        (SearchesForMany(31, (13,)), {}),
         (Searches(31, ()), {"collate_fn": _collates_by_search, "batch_size": 1}),
         (
             Searches(31, ()),
