@@ -59,24 +59,23 @@ class BulkStore:
             return
         layout = lay_out(sizes)
         descriptor = create(layout.size)
-        try:
-            reserve(descriptor, layout.size)
-            block = Mapping(descriptor, layout.size)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        written = block.bytes()
+        weakref.finalize(self, _close, os.getpid(), descriptor)
+        reserve(descriptor, layout.size)
+        written = Mapping(descriptor, layout.size).bytes()
         for array, offset in zip(arrays, layout.offsets, strict=True):
             np.copyto(_like(array, written[offset : offset + array.nbytes]), array)
         self._offsets = layout.offsets
         self._block = descriptor, layout.size
-        weakref.finalize(self, _close, os.getpid(), descriptor)
 
     def views(self, only_one: bool = False) -> list[Array]:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
         above `MOST_BYTES` are returned themselves."""
         if self._block is None:
-            return self._arrays if only_one else [_protected(array) for array in self._arrays]
+            views = self._arrays if only_one else [array.view() for array in self._arrays]
+            if not only_one:
+                for view in views:
+                    view.flags.writeable = False
+            return views
         block = PrivateBlock(*self._block).bytes()
         return [
             _like(array, block[offset : offset + array.nbytes])
@@ -88,12 +87,6 @@ def _like(array: Array, memory: Array) -> Array:
     """That memory as an array of the same dtype, shape and order."""
     order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     return np.ndarray(array.shape, array.dtype, buffer=memory, order=order)
-
-
-def _protected(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _address(array: Array) -> int:

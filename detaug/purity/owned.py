@@ -16,7 +16,7 @@ import torch
 from detaug.fingerprints import fingerprint
 from detaug.purity.references import paths_of, shared_generators, walk
 from detaug.purity.template import Template
-from detaug.seeding.generators import GENERATORS, preserved
+from detaug.seeding.generators import GENERATORS, global_generators, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.watching.interception import listening
@@ -36,18 +36,10 @@ class Owned(Template):
     def __init__(self, value: Any, roots: Mapping[str, Any], **options: Any) -> None:
         super().__init__(value, **options)
         self.roots = roots
-        originals = self.originals
-        paths = paths_of(originals, roots)
-        inside = _bit_generators_in(originals)
-        self._generators: list[tuple[int, str, bytes, Reseeder]] = []
-        self._tellable: list[int] = []
-        for number, original in enumerate(originals):
-            reseed = reseeder_of(type(original))
-            if reseed is not None and id(original) not in inside:
-                path = paths.get(id(original), f"#{number}")
-                self._generators.append((number, path, name_of(path), reseed))
-            if callable(getattr(original, "set_epoch", None)):
-                self._tellable.append(number)
+        paths = paths_of(self.originals, roots)
+        parts = [(n, paths.get(id(part), f"#{n}"), part) for n, part in enumerate(self.originals)]
+        self._generators = _seeded(parts)
+        self._tellable = [number for number, _, part in parts if callable(getattr(part, "set_epoch", None))]
 
     @property
     def is_told_epochs(self) -> bool:
@@ -92,31 +84,32 @@ class Shared:
         #: All classes that the pipeline's code leads to.
         self.classes: list[type]
         found, self.classes = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
-        inside = _bit_generators_in(found.values())
-        self._generators: list[tuple[Any, bytes, Reseeder]] = []
-        for path, generator in found.items():
-            reseed = reseeder_of(type(generator))
-            if reseed is not None and id(generator) not in inside and not _is_global(generator):
-                self._generators.append((generator, name_of(path), reseed))
+        ours = {id(each) for each in global_generators()}
+        self._generators = _seeded((each, path, each) for path, each in found.items() if id(each) not in ours)
 
     def reseed(self, child: np.random.SeedSequence) -> None:
         """Seed them for that batch."""
-        for generator, key, reseed in self._generators:
+        for generator, _, key, reseed in self._generators:
             reseed(generator, of_part(child, key))
 
     def preserved(self) -> AbstractContextManager[None]:
         """They are the user's: in the user's own process they are afterwards as they were."""
-        return preserved(generator for generator, _, _ in self._generators)
+        return preserved(generator for generator, *_ in self._generators)
 
 
-def _bit_generators_in(generators: Iterable[Any]) -> set[int]:
-    """By ``id``: bit generators that are seeded with the generator around them."""
-    inner = (
-        each.bit_generator if isinstance(each, np.random.Generator) else each._bit_generator
-        for each in generators
-        if isinstance(each, (np.random.Generator, np.random.RandomState))
-    )
-    return {id(each) for each in inner}
+def _seeded(parts: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, bytes, Reseeder]]:
+    """Of parts (handle, path, object), those to be seeded: (handle, path, key, how)."""
+    found = [(handle, path, part, reseeder_of(type(part))) for handle, path, part in parts]
+    # Bit generators are seeded with the generator around them.
+    around: list[Any] = [
+        part for _, _, part, _ in found if isinstance(part, (np.random.Generator, np.random.RandomState))
+    ]
+    inside = {id(each._bit_generator) for each in around}
+    return [
+        (handle, path, name_of(path), reseed)
+        for handle, path, part, reseed in found
+        if reseed is not None and id(part) not in inside
+    ]
 
 
 def name_of(path: str) -> bytes:
@@ -165,7 +158,3 @@ def _seed_of(generator: Any) -> Any:
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
     seed = bits.seed_seq
     return f"{seed.entropy} {seed.spawn_key}" if isinstance(seed, np.random.SeedSequence) else str(bits.state)
-
-
-def _is_global(generator: Any) -> bool:
-    return generator is random._inst or generator is np.random.mtrand._rand

@@ -66,13 +66,9 @@ class Kept:
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
     """A function of the same code and module variables; its closure, defaults and attributes are copied."""
-    made_of = (Kept(function.__code__), Kept(function.__globals__), function.__name__, function.__closure__)
+    made_of = (Kept(function.__code__), Kept(function.__globals__), function.__name__, None, function.__closure__)
     state = (function.__qualname__, function.__module__, function.__defaults__, function.__kwdefaults__, vars(function))
-    return _new_function, made_of, state, None, None, _fill_function
-
-
-def _new_function(code: types.CodeType, names: dict[str, Any], name: str, closure: Any) -> types.FunctionType:
-    return types.FunctionType(code, names, name, None, closure)
+    return types.FunctionType, made_of, state, None, None, _fill_function
 
 
 def _fill_function(made: types.FunctionType, state: tuple[Any, ...]) -> None:
@@ -185,12 +181,6 @@ def _tensor_on(
     return tensor.requires_grad_() if requires_grad else tensor
 
 
-def _torch_generator(device: str, state: torch.Tensor) -> torch.Generator:
-    made = torch.Generator(device)
-    made.set_state(state)
-    return made
-
-
 #: By exact type.
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.FunctionType: _reduce_function,
@@ -204,5 +194,8 @@ REDUCERS: dict[type, Callable[[Any], Any]] = {
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,
     random.SystemRandom: lambda _: (random.SystemRandom, ()),  # without a state: `detaug verify` names who draws
-    torch.Generator: lambda generator: (_torch_generator, (str(generator.device), generator.get_state())),
+    torch.Generator: lambda generator: (
+        *(torch.Generator, (str(generator.device),), generator.get_state()),
+        *(None, None, torch.Generator.set_state),
+    ),
 }
