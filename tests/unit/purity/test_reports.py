@@ -1,4 +1,4 @@
-"""What a report says of a batch by itself."""
+"""What a report says of a batch by itself; and that it comes to an end whatever a batch is made of."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import array
 import datetime
 import decimal
 import functools
+import sys
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,7 @@ import SimpleITK as sitk
 import torch
 from PIL import Image
 
+from detaug.purity.owned import made_late
 from detaug.purity.reports import prints_of, random_keys
 
 LONG = 10_000
@@ -76,3 +78,40 @@ def test_a_report_depends_on_the_values_of_objects(form: str, wrap: Callable[[An
     one, same, other = (prints_of({"data": wrap(make(n))}) for n in (1, 1, 2))
     assert one == same
     assert one != other
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """How many functions it calls, those in C as well."""
+    calls = Counter[str]()
+
+    def count(_: Any, event: str, __: Any) -> None:
+        calls[event] += 1
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls["call"] + calls["c_call"]
+
+
+def test_of_many_objects_a_bounded_number_is_searched_for_generators() -> None:
+    long, longer = ({"transform": [Plain(i) for i in range(n)]} for n in (8_000, 16_000))
+    assert calls_of(lambda: made_late(longer, [])) < 1.3 * calls_of(lambda: made_late(long, []))
+
+
+def test_objects_that_all_know_each_other_take_no_longer_than_others() -> None:
+    nodes: list[Plain] = []
+    nodes += [Plain(nodes) for _ in range(100)]
+    assert calls_of(lambda: prints_of({"graph": nodes})) < 3_000_000
+
+
+def test_an_odd_object_hides_no_change_beside_it() -> None:
+    one, other = ({"case": [Plain(1), {"where": x}], "odd": object()} for x in (1, 2))
+    assert prints_of({"meta": one}) != prints_of({"meta": other})
+    assert prints_of({"meta": one}) == prints_of({"meta": dict(reversed(one.items()))})
