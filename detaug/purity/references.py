@@ -247,32 +247,23 @@ def _is_the_users(module: str) -> bool:
 
 def is_the_users_own(value: Any) -> bool:
     """Whether it is a function of the user's own code, or an instance of a class of that."""
-    module = str(getattr(value if isinstance(value, types.FunctionType) else type(value), "__module__", ""))
-    return _is_in_reach(module) and _is_the_users(module)
+    return _is_of_the_users(value if isinstance(value, types.FunctionType) else type(value))
+
+
+def _is_of_the_users(code: Any) -> bool:
+    module = str(getattr(code, "__module__", ""))
+    return bool(module) and _is_in_reach(module) and _is_the_users(module)
 
 
 def variables_of(references: Iterable[Any]) -> list[_Edge]:
     """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
-    found: dict[str, Any] = {}
-    modules: dict[str, None] = {}
-    for value in references:
-        module = str(getattr(value, "__module__", ""))
-        if not (_is_in_reach(module) and _is_the_users(module)):
-            continue
-        modules[module] = None
-        if isinstance(value, type):
-            found |= _variables_in(value, f"{module}.{value.__qualname__}")
-    for module in (each for each in modules if each in sys.modules):
-        found |= _variables_in(sys.modules[module], module)
-    return list(found.items())
+    ours = [value for value in references if _is_of_the_users(value)]
+    homes: dict[str, Any] = {_home(value): value for value in ours if isinstance(value, type)}
+    homes |= {value.__module__: sys.modules[value.__module__] for value in ours if value.__module__ in sys.modules}
+    held = ((path, each) for path, home in homes.items() for each in list(vars(home).items()))
+    return [(f"{path}.{name}", item) for path, (name, item) in held if _is_variable(name, item)]
 
 
-def _variables_in(home: Any, path: str) -> dict[str, Any]:
-    return {
-        f"{path}.{name}": item
-        for name, item in list(vars(home).items())
-        if not name.startswith("__")
-        and not callable(item)
-        and not isinstance(item, types.ModuleType)
-        and not hasattr(type(item), "__get__")
-    }
+def _is_variable(name: str, item: Any) -> bool:
+    is_code = callable(item) or isinstance(item, types.ModuleType) or hasattr(type(item), "__get__")
+    return not is_code and not name.startswith("__")
