@@ -37,18 +37,18 @@ class BulkStore:
     """Arrays that own their memory, and views of them for copies."""
 
     def __init__(self) -> None:
-        self._arrays: list[Array] = []
+        self.arrays: list[Array] = []
         self._block: tuple[int, int] | None = None  # (descriptor, size)
         self._offsets: tuple[int, ...] = ()
 
     def add(self, array: Array) -> int:
         """Take an array in; its number."""
-        self._arrays.append(array)
-        return len(self._arrays) - 1
+        self.arrays.append(array)
+        return len(self.arrays) - 1
 
     def seal(self) -> None:
         """Take the arrays' contents as they are now."""
-        arrays, sources = self._arrays, {_mapped(array) for array in self._arrays}
+        arrays, sources = self.arrays, {_mapped(array) for array in self.arrays}
         if len(sources) == 1 and (source := sources.pop()) is not None:
             # They came in such a block (a worker that was executed): it is mapped again and not copied.
             self._block = source.descriptor, source.size
@@ -71,7 +71,7 @@ class BulkStore:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
         above `MOST_BYTES` are returned themselves."""
         if self._block is None:
-            views = self._arrays if only_one else [array.view() for array in self._arrays]
+            views = self.arrays if only_one else [array.view() for array in self.arrays]
             if not only_one:
                 for view in views:
                     view.flags.writeable = False
@@ -79,7 +79,7 @@ class BulkStore:
         block = PrivateBlock(*self._block).bytes()
         return [
             _like(array, block[offset : offset + array.nbytes])
-            for array, offset in zip(self._arrays, self._offsets, strict=True)
+            for array, offset in zip(self.arrays, self._offsets, strict=True)
         ]
 
 

@@ -56,7 +56,7 @@ class Template:
         #: Of a copy, without large arrays.
         self.nbytes = len(self._pickled)
         self._table: list[Any] = pickler.table
-        self._alive = (value, pickler.alive)  # by address they are known
+        self._alive = value  # by address its parts are known
         #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or attributes in `keep`.
         self.originals: list[Any] = pickler.parts
         #: The classes of all instances that were met, and classes, modules and functions that copies share.
@@ -121,7 +121,6 @@ class _Pickler(pickle.Pickler):
         self.kinds: dict[type, None] = {}
         self.refused: list[tuple[Any, Exception]] = []
         self.settled = 0
-        self.alive: list[Any] = []
         self._external = {id(each): number for number, each in enumerate(external)}
         self._keep = keep
         self._passes_by = passes_by
@@ -187,7 +186,6 @@ class _Pickler(pickle.Pickler):
             return self._reference(array)
         number = self._numbers.get(id(array))
         if number is None:
-            self.alive.append(array)
             number = self._numbers[id(array)] = ("bulk", self.bulk.add(array))
         return number
 
@@ -205,7 +203,7 @@ def copied_in(
     """The objects of which every copy has its own. Arguments: see `Template`."""
     pickler = _Pickler(external, keep, passes_by)
     pickler.dump(value)
-    return [*(each for _, each in pickler.memo.copy().values()), *pickler.alive]
+    return [*(each for _, each in pickler.memo.copy().values()), *pickler.bulk.arrays]
 
 
 def refused_in(value: Any, keep: Collection[str]) -> list[tuple[Any, Exception]]:
