@@ -56,7 +56,6 @@ class Template:
         #: Of a copy, without large arrays.
         self.nbytes = len(self._pickled)
         self._table: list[Any] = pickler.table
-        self._alive = value  # by address its parts are known
         #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or attributes in `keep`.
         self.originals: list[Any] = pickler.parts
         #: The classes of all instances that were met, and classes, modules and functions that copies share.
