@@ -86,7 +86,7 @@ def described(stages: Sequence[Stage]) -> str:
         place = ".".join(str(number + 1) for number in stage.place)
         shown = "drawn from the image when it is there" if DEFERRED in stage.params else shown_params(stage.params)
         lines.append(f"{place:>4}  " * bool(place) + type(stage.transform).__name__ + f": {shown}" * bool(shown))
-    return "\n".join(lines)
+    return "\n".join(lines) or "nothing is applied"
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
