@@ -13,11 +13,10 @@ import numpy as np
 
 from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform, check_known
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, Given, Refused, distinct, for_each, integer, many, takes
-from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 
@@ -91,9 +90,9 @@ class Mirror(_AxisTransform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         check_known(params)
-        return [Step(self, params)]
+        return [(self, params)]
 
 
 class Rot90(_AxisTransform):
@@ -149,10 +148,10 @@ class Rot90(_AxisTransform):
                 each[first], each[second] = each[second], each[first]
         return AxisMap(tuple(order), tuple(flipped))
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         check_known(params)
         back = {"num_rot_per_combination": [-turns for turns in params["num_rot_per_combination"][::-1]]}
-        return [Step(self, {**back, "axis_combinations": params["axis_combinations"][::-1]})]
+        return [(self, {**back, "axis_combinations": params["axis_combinations"][::-1]})]
 
 
 def _check_order(given: Given, value: Any) -> None:
@@ -198,10 +197,10 @@ class TransposeAxes(_AxisTransform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         check_known(params)
         order = params["axis_order"]
-        return [Step(self, {"axis_order": sorted(range(len(order)), key=order.__getitem__)})]
+        return [(self, {"axis_order": sorted(range(len(order)), key=order.__getitem__)})]
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:

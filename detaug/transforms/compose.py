@@ -9,11 +9,11 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
 from detaug.transforms.building.checks import probability
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
-from detaug.transforms.building.stages import Stage, Step
+from detaug.transforms.building.stages import Stage
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -50,8 +50,8 @@ class _Composition(Transform):
             shapes = part.transform.output_shapes(shapes, part.params)
         return dict(shapes)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        steps: list[Step] = []
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
+        steps: Steps = []
         for part in self.applied(params):
             steps = [*part.transform.undo(part.params, shapes), *steps]
             shapes = None if shapes is None else part.transform.output_shapes(shapes, part.params)

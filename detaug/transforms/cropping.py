@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
 from detaug.transforms.building.gate import checked, each_axis, takes, whole_number
-from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
 
@@ -99,7 +98,7 @@ class _Crop(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.crop_size)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         space = original_space(shapes, type(self).__name__)
         params = checked(self, params, lambda: shapes or {})
         return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
@@ -154,11 +153,11 @@ class RandomCrop(_Crop):
         }
 
 
-def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]) -> Step:
+def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]) -> tuple[Transform, Params]:
     """What puts a crop of `size` around `center` back into an empty array of the shape that it was taken from."""
     starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
     back = [n // 2 - start for n, start in zip(space, starts, strict=True)]
-    return Step(RandomCrop(space), {"center": back}, tuple(size))
+    return RandomCrop(space), {"center": back}
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:

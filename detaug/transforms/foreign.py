@@ -10,9 +10,8 @@ import torch
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform
 from detaug.transforms.building.gate import KEY, takes
-from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 _KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
@@ -54,7 +53,7 @@ class ForeignTransform(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return dict(shapes) if self.shapes_after is None else {**shapes, **self.shapes_after(dict(shapes))}
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         raise ValueError(f"whether {self._name} moves voxels is not known: it cannot be undone")
 
     @takes(key=KEY)

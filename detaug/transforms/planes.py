@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform
 from detaug.transforms.building.gate import integer, needed_if, takes
-from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import Workspace
 
 # where the number of channels is kept while the planes are channels
@@ -56,8 +55,8 @@ class Convert3DTo2D(Transform):
                 changed[count] = shapes[key][0]
         return {**shapes, **changed}
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        return [Step(Convert2DTo3D(), None)]
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
+        return [(Convert2DTo3D(), {})]
 
 
 class Convert2DTo3D(Transform):
@@ -79,7 +78,8 @@ class Convert2DTo3D(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         for key, count in _COUNTS.items():
             if key in workspace:
-                _reshape(workspace, key, _volume_shape(key, workspace[key].shape, params.get(count)))
+                channels = params.get(count, workspace.get(count))
+                _reshape(workspace, key, _volume_shape(key, workspace[key].shape, channels))
             if workspace.get(count) is not None:
                 workspace.remove(count)
 
@@ -87,11 +87,11 @@ class Convert2DTo3D(Transform):
         result = {key: shape for key, shape in shapes.items() if key not in _COUNTS.values()}
         for key, count in _COUNTS.items():
             if shapes.get(key) is not None:
-                result[key] = _volume_shape(key, shapes[key], params.get(count))
+                result[key] = _volume_shape(key, shapes[key], params.get(count, shapes.get(count)))
         return result
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        return [Step(Convert3DTo2D(), None)]
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
+        return [(Convert3DTo2D(), {})]
 
 
 def _check_volume(key: str, shape: tuple[int, ...]) -> None:

@@ -12,11 +12,10 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
-from detaug.transforms.building.base import Params, Shapes, Transform, check_known
+from detaug.transforms.building.base import Params, Shapes, Steps, Transform, check_known
 from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, checked, each_axis, fields, number, optional, takes
-from detaug.transforms.building.stages import Step
 from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
 from detaug.transforms.geometry import elastic
@@ -257,7 +256,7 @@ class SpatialTransform(Transform):
             center_deformation=self.center_deformation, align_corners=self.align_corners,
         )  # fmt: skip
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         check_known(params)
         if params["elastic"] is not None:
             raise ValueError(
@@ -273,7 +272,7 @@ class SpatialTransform(Transform):
         undone = SpatialTransform(
             space, 0, False, mode_seg=self.mode_seg, mode_image=self.mode_image, seg_tiebreak=self.seg_tiebreak
         )
-        return [Step(undone, {"affine": affine, "elastic": None, "center_location_in_pixels": back}, self.patch_size)]
+        return [(undone, {"affine": affine, "elastic": None, "center_location_in_pixels": back})]
 
     def _read_needed(self, workspace: Workspace, patch: PatchMap) -> tuple[list[int], list[int]] | None:
         """Of volumes that are not read yet, the part that the patch looks at: its first voxel and extents. None where every

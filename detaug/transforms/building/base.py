@@ -10,6 +10,7 @@ the first one is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -26,11 +27,12 @@ from detaug.transforms.building.calls import (
     roles_of,
 )
 from detaug.transforms.building.gate import KEY, checked
-from detaug.transforms.building.stages import DEFERRED, Inverse, Stage, Step, apply_observed, arguments_of, described
+from detaug.transforms.building.stages import DEFERRED, Stage, apply_observed, arguments_of, described
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 
 Params = dict[str, Any]
 Shapes = Mapping[str, Any]
+Steps = list[tuple["Transform", Params]]
 
 
 class Transform:
@@ -145,7 +147,7 @@ class Transform:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
         return [Stage((), self, params)]
 
-    def inverse(self, params: Params, shapes: Shapes | None = None) -> Inverse:
+    def inverse(self, params: Params, shapes: Shapes | None = None) -> Callable[..., dict[str, Any]]:
         """What takes predictions for the transformed sample back into the frame of the original one.
 
         Crops, mirrored, turned and exchanged axes, rotation, scaling and planes are undone, the last one first; what changes
@@ -161,15 +163,19 @@ class Transform:
             shapes: of the original sample, as for `sample`. Crops and `SpatialTransform` need them.
 
         Returns:
-            A function of arrays by key: ``image`` (any number of channels), ``segmentation``, ``keypoints``, ``bbox``.
+            A function of arrays by key: ``image`` (any number of channels), ``segmentation``, ``keypoints``, ``bbox``. It
+            raises a ValueError where they have another spatial shape than the transformed sample had.
 
         Raises:
             ValueError: an elastic deformation, params that are drawn from the image, no shapes where they are needed.
         """
-        return Inverse(self.undo(params, shapes), self.keys)
+        steps = self.undo(params, shapes)
+        made = {} if shapes is None else self.output_shapes(shapes, params)
+        spaces = [made[key][1:] for key in VOXEL_KEYS if isinstance(made.get(key), tuple)]
+        return partial(_undone, steps, self.keys, spaces[0] if spaces else None)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> list[Step]:
-        """What undoes this transform's geometry, in order; nothing where it has none."""
+    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
+        """What undoes this transform's geometry, in order: transforms with their params; nothing where it has none."""
         return []
 
     def spatial_dims(self) -> int | None:
@@ -206,6 +212,24 @@ def _applied(
         return workspace.result()
 
     return by_role(arrays, roles, transformed)
+
+
+def _undone(
+    steps: Steps, keys: Mapping[str, str | None], space: tuple[int, ...] | None, /, **arrays: Any
+) -> dict[str, Any]:
+    roles = roles_of(arrays, keys)
+    for name, role in roles.items():
+        found = tuple(getattr(arrays[name], "shape", ()))[1:]
+        if role in VOXEL_KEYS and found and found != (space or found):
+            raise ValueError(f"{name} has the spatial shape {found}; the sample that is to be undone had {space}")
+
+    def undone(sample: dict[str, Any]) -> dict[str, Any]:
+        workspace = Workspace(sample)
+        for transform, params in steps:
+            transform.apply_in(workspace, params)
+        return workspace.result()
+
+    return by_role(arrays, roles, undone)
 
 
 def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> None:

@@ -1,4 +1,4 @@
-"""A pipeline's stages: looked on one after another, told to people, undone."""
+"""A pipeline's stages: looked on one after another, told to people."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-
-from detaug.transforms.building.calls import by_role, roles_of
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from detaug.transforms.building.base import Params, Transform
+    from detaug.transforms.building.base import Transform
+    from detaug.transforms.building.workspace import Workspace
 
 
 #: The only param of those that are drawn from the image, when it is there: the key of the Generator.
@@ -104,56 +100,3 @@ def _short(value: Any) -> str:
         inside = ", ".join(_short(each) for each in value[:_LONGEST]) + more
         return f"[{inside}]" if isinstance(value, list) else f"({inside})"
     return repr(value)
-
-
-_NOTHING_IS_DRAWN = np.random.Generator(np.random.PCG64DXSM(0))
-
-
-class Step(NamedTuple):
-    """A transform that undoes another one: what is applied, with which params (None: those that follow from the shapes
-    alone), and the spatial shape of what it is applied to (None: any)."""
-
-    transform: Transform
-    params: Params | None
-    space: tuple[int, ...] | None = None
-
-
-class Inverse:
-    """What `Transform.inverse` returns: takes predictions made in the frame of the transformed sample, as images (of any number
-    of channels) or labels, into the frame of the original one."""
-
-    def __init__(self, steps: Sequence[Step], keys: Mapping[str, str | None]) -> None:
-        self._steps = list(steps)
-        self._keys = keys
-
-    def __call__(self, **arrays: Any) -> dict[str, Any]:
-        """The same keys, in the original frame.
-
-        Args:
-            arrays: as a transform takes them (see `detaug.transforms.Transform`): ``image`` (C, X, Y[, Z]) and so on.
-
-        Raises:
-            ValueError: arrays of another spatial shape than the transformed sample had.
-        """
-
-        def undone(sample: dict[str, Any]) -> dict[str, Any]:
-            workspace = Workspace(sample)
-            for step in self._steps:
-                shapes = workspace.shapes()
-                _check_space(shapes, step.space)
-                params = step.transform.sample(_NOTHING_IS_DRAWN, shapes) if step.params is None else step.params
-                step.transform.apply_in(workspace, params)
-            return workspace.result()
-
-        return by_role(arrays, roles_of(arrays, self._keys), undone)
-
-    def __repr__(self) -> str:
-        return f"Inverse({', '.join(type(step.transform).__name__ for step in self._steps)})"
-
-
-def _check_space(shapes: Mapping[str, Any], space: tuple[int, ...] | None) -> None:
-    for key in VOXEL_KEYS:
-        if space is not None and shapes.get(key) is not None and tuple(shapes[key][1:]) != space:
-            raise ValueError(
-                f"{key} has the spatial shape {tuple(shapes[key][1:])}; the sample that is to be undone had {space} here"
-            )
