@@ -6,8 +6,7 @@ All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,24 +20,11 @@ from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 
 
-@dataclass(frozen=True)
-class AxisMap:
+class AxisMap(NamedTuple):
     """Axis a of the result is axis ``order[a]`` of the source, read from its end if ``flipped[a]``."""
 
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
-
-    def shape(self, source: Sequence[int]) -> tuple[int, ...]:
-        """The spatial shape of the result."""
-        return tuple(source[axis] for axis in self.order)
-
-    def points(self, points: np.ndarray, source: Sequence[int]) -> np.ndarray:
-        """Where (N, dims) points of an array of that spatial shape go."""
-        columns = [
-            (source[axis] - 1) - points[:, axis] if flipped else points[:, axis]
-            for axis, flipped in zip(self.order, self.flipped, strict=True)
-        ]
-        return np.stack(columns, axis=1)
 
 
 class _AxisTransform(Transform):
@@ -52,14 +38,19 @@ class _AxisTransform(Transform):
         wanted = self.axis_map(params, len(source))
         if wanted.order == tuple(range(len(source))) and not any(wanted.flipped):
             return
-        move_points(workspace, len(source), lambda points: wanted.points(points, source))
+
+        def moved(points: np.ndarray) -> np.ndarray:
+            pairs = zip(*wanted, strict=True)
+            return np.stack([source[n] - 1 - points[:, n] if back else points[:, n] for n, back in pairs], axis=1)
+
+        move_points(workspace, len(source), moved)
         for key in VOXEL_KEYS:
             if key in workspace:
                 _rearrange(workspace, key, wanted)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         source = spatial_shape(shapes)
-        return in_space(shapes, self.axis_map(params, len(source)).shape(source))
+        return in_space(shapes, [source[axis] for axis in self.axis_map(params, len(source)).order])
 
     kernels = (flip_in_place,)
 

@@ -113,21 +113,16 @@ class Workspace:
         array: np.ndarray = self[key]
         kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
-            own = np.empty(array.shape, kind)
-            own[...] = array
-            self.put(key, own)
-            return own
+            array = array.astype(kind, order="C")
+            self.put(key, array)
         return array
 
     def writable(self, key: str) -> np.ndarray:
         """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
-        array = self.contiguous(key)
-        if key not in self._owned:
-            own = np.empty_like(array)
-            own[...] = array
-            self.put(key, own)
-            return own
-        return array
+        source, destination = self.source_and_destination(key)
+        if destination is not source:
+            destination[...] = source
+        return destination
 
     def source_and_destination(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """What to read and where to write all of it, for one pass that needs no copy first.

@@ -40,8 +40,13 @@ def map_points(points: np.ndarray, matrix: Sequence[Sequence[float]], offset: Se
 
 
 def map_rows(key: str, rows: np.ndarray, dims: int, function: PointMap) -> np.ndarray:
-    """``keypoints`` or ``bbox`` under a function that takes and gives (N, dims) float64 arrays. Raises as `checked_points`."""
-    checked_points(key, rows, dims)
+    """``keypoints`` (N, dims) or ``bbox`` (N, 2 dims) under a function that takes and gives (N, dims) float64 arrays. ValueError,
+    TypeError: rows of another shape or kind."""
+    columns = dims if key == "keypoints" else 2 * dims
+    if rows.ndim != 2 or rows.shape[1] != columns:
+        raise ValueError(f"{key} of a {dims}-D sample must have shape (N, {columns}), got {rows.shape}")
+    if rows.dtype.kind not in "fiu":
+        raise TypeError(f"{key} must be numbers, got {rows.dtype}")
     finite = np.isfinite(rows).all(axis=1)
     result = rows.astype(rows.dtype if rows.dtype.kind == "f" else np.float32)
     if finite.any():
@@ -60,20 +65,6 @@ def move_points(workspace: Workspace, dims: int, function: PointMap) -> None:
     for key in ("keypoints", "bbox"):
         if key in workspace:
             workspace.put(key, map_rows(key, workspace[key], dims, function))
-
-
-def checked_points(key: str, rows: np.ndarray, dims: int) -> None:
-    """See that these are keypoints or boxes of a sample with that many spatial dimensions.
-
-    Raises:
-        TypeError: neither floating point nor integers.
-        ValueError: not (N, dims) for ``keypoints``, (N, 2 dims) for ``bbox``.
-    """
-    columns = dims if key == "keypoints" else 2 * dims
-    if rows.ndim != 2 or rows.shape[1] != columns:
-        raise ValueError(f"{key} of a {dims}-D sample must have shape (N, {columns}), got {rows.shape}")
-    if rows.dtype.kind not in "fiu":
-        raise TypeError(f"{key} must be numbers, got {rows.dtype}")
 
 
 def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
