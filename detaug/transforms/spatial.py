@@ -16,7 +16,7 @@ from detaug.transforms.building.base import Params, Shapes, Steps, Transform, ch
 from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, checked, each_axis, fields, number, optional, takes
-from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
 from detaug.transforms.geometry import elastic
 from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
@@ -239,15 +239,19 @@ class SpatialTransform(Transform):
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
             return
         patch = self._patch_map(space, params, center)
-        if "keypoints" in workspace or "bbox" in workspace:
-            move_points(workspace, len(space), patch.points_to_patch)
-        window = self._read_needed(workspace, patch)
+        move_points(workspace, len(space), patch.points_to_patch)
         for key in (key for key in VOXEL_KEYS if key in workspace):
+            border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
+            volume, window = workspace.lazy(key), None
+            if volume is not None:
+                starts, stops = patch.region(border)
+                workspace.put(key, volume.read(starts, stops))
+                window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":
-                made = patch.labels(array, self.mode_seg, self.border_mode_seg, label, self.seg_tiebreak, window)
+                made = patch.labels(array, self.mode_seg, border, label, self.seg_tiebreak, window)
             else:
-                made = patch.image(array, self.mode_image, self.padding_mode_image, value, window)
+                made = patch.image(array, self.mode_image, border, value, window)
             workspace.put(key, made)
 
     def _patch_map(self, space: Sequence[int], params: Params, center: Sequence[float]) -> PatchMap:
@@ -273,19 +277,6 @@ class SpatialTransform(Transform):
             space, 0, False, mode_seg=self.mode_seg, mode_image=self.mode_image, seg_tiebreak=self.seg_tiebreak
         )
         return [(undone, {"affine": affine, "elastic": None, "center_location_in_pixels": back})]
-
-    def _read_needed(self, workspace: Workspace, patch: PatchMap) -> tuple[list[int], list[int]] | None:
-        """Of volumes that are not read yet, the part that the patch looks at: its first voxel and extents. None where every
-        array is here already, or some are."""
-        present = [key for key in VOXEL_KEYS if key in workspace]
-        volumes = {key: volume for key in present if (volume := workspace.lazy(key)) is not None}
-        if not volumes or len(volumes) < len(present):
-            return None
-        borders = {**dict.fromkeys(IMAGE_KEYS, self.padding_mode_image), "segmentation": self.border_mode_seg}
-        starts, stops = patch.region([borders[key] for key in volumes])
-        for key, volume in volumes.items():
-            workspace.put(key, volume.read(starts, stops))
-        return starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.patch_size)

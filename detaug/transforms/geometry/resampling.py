@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,10 +91,10 @@ class PatchMap:
         """What `image` and `labels` call."""
         return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
-    def region(self, borders: Iterable[str]) -> tuple[list[int], list[int]]:
-        """The box of the source outside of which no voxel is read with these border modes: its first voxel and its last
+    def region(self, border: str) -> tuple[list[int], list[int]]:
+        """The box of the source outside of which no voxel is read with this border mode: its first voxel and its last
         (excluded)."""
-        if "reflection" in borders:
+        if border == "reflection":
             return [0] * len(self._space), list(self._space)
         starts, stops = [], []
         for n, row, offset in zip(self._space, self._matrix, self._offset, strict=True):

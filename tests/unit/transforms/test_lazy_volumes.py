@@ -133,7 +133,7 @@ def test_every_neighbour_of_every_point_of_a_patch_is_in_the_box_that_is_read(be
         matrix = rotation_and_scaling(list(rng.uniform(-3, 3, 3)), list(rng.uniform(0.3, 2.5, 3)))
         elastic = {"key": 5, "sigmas": [2.0] * 3, "magnitudes": [3.0, 1.0, 0.0]} if bent else None
         center = [float(c) for c in rng.uniform(-5, 35, 3)]  # also far outside
-        starts, stops = PatchMap((24, 30, 26), (9, 12, 10), matrix, elastic, center).region(["border"])
+        starts, stops = PatchMap((24, 30, 26), (9, 12, 10), matrix, elastic, center).region("border")
         grid = np.stack(np.meshgrid(*map(np.arange, (9, 12, 10)), indexing="ij"), -1).reshape(-1, 3).astype(float)
         middle = [(n - 1) / 2 for n in (9, 12, 10)]
         points = (grid - middle) @ np.array(matrix).T + center - 0.5
