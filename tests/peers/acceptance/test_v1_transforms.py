@@ -23,10 +23,8 @@ from batchgenerators.transforms.noise_transforms import (
 from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform, TransposeAxesTransform
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
-from detaug import LocalProcesses
 from tests.processes.purity.ways import making, run_all_ways
-from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import prints
 from tests.support.loaders import dawdle
 
 
@@ -75,15 +73,3 @@ def test_the_pipeline_gives_the_same_batches_in_all_ways(stateless: bool | None)
     assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)
     assert batches[0]["data"].shape == (2, 1, 12, 12, 12)
     assert len(set(prints(batches))) == len(batches)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_new_interpreters_and_pinned_memory_without_a_gpu_give_the_same_batches(make: Maker, method: str) -> None:
-    options: dict[str, Any] = {"seed": 55, "num_streams": 4}
-    expected = prints(take(make(Volumes(), pipeline(), 0, **options), 10))
-    executor = LocalProcesses(start_method=method)
-    batches = take(make(Volumes(), pipeline(), 2, pin_memory=True, executor=executor, **options), 10)
-    assert prints(batches) == expected
-    if torch.cuda.is_available():
-        assert all(batch["data"].is_pinned() for batch in batches)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug import SeedTree
 from detaug import transforms as t
 from detaug.transforms import Transform
 from tests.support.transforms.generators import rng
@@ -48,15 +47,6 @@ def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(space
             pipeline(**sample(*space), rng=rng())
     with pytest.raises(ValueError, match=r"AnnouncedInVain gave image of shape"):
         AnnouncedInVain()(**sample(*space), rng=rng())
-
-
-@pytest.mark.parametrize("space", [(20, 20), (9, 10, 13)])
-def test_crops_behind_a_transform_that_announces_its_shape_hold_no_padding(space: tuple[int, ...]) -> None:
-    pipeline = t.Compose([HalvedAsAnnounced(), t.RandomCrop((5,) * len(space))])
-    for seed in range(50):
-        made = pipeline(**sample(*space), rng=SeedTree(seed).generator(0, 0))
-        assert made["image"].all()
-        assert made["segmentation"].all()
 
 
 def test_the_line_that_the_error_gives_mends_it() -> None:

@@ -34,35 +34,6 @@ def test_footprints_are_those_of_scikit_image():
             assert found.sum() == expected.sum()
 
 
-def by_definition(name, mask, footprint):
-    """A voxel is dilated when the footprint, laid upon it, covers one that is set."""
-    if name == "closing":
-        return by_definition("erosion", by_definition("dilation", mask, footprint), footprint)
-    if name == "opening":
-        return by_definition("dilation", by_definition("erosion", mask, footprint), footprint)
-    if name == "erosion":
-        return ~by_definition("dilation", ~mask, footprint)
-    margin = [(n // 2, n // 2) for n in footprint.shape]
-    padded = np.pad(mask, margin)
-    result = np.zeros_like(mask)
-    for offset in np.argwhere(footprint):
-        result |= padded[tuple(slice(o, o + n) for o, n in zip(offset, mask.shape, strict=True))]
-    return result
-
-
-@pytest.mark.parametrize("operator", OPERATORS)
-def test_operators_do_what_their_definition_says(operator):
-    rng = np.random.default_rng(1)
-    for seed in range(25):
-        dims = int(rng.integers(2, 4))
-        shape = rng.integers(1, 9, dims) if seed % 3 else (3, 130, 4)[-dims:]
-        image = one_hot((1, *shape), seed, rng.choice([0.05, 0.5, 0.95]))
-        radius = float(rng.uniform(0.8, 3.5))
-        params = {"apply_to_channels": [0], "operators": [operator], "strel_size": [radius]}
-        result = ApplyRandomBinaryOperator(0).apply({"image": image}, params)["image"]
-        np.testing.assert_array_equal(result[0], by_definition(operator, image[0] != 0, footprint_of(radius, dims)))
-
-
 def test_results_are_those_of_batchgeneratorsv2():
     module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.random_binary_operator")
     rng = np.random.default_rng(2)

@@ -46,7 +46,6 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "brightness": (t.MultiplicativeBrightness((0.5, 2), False), under("multipliers"), 0.5, 2),
     "brightness of all channels": (t.BrightnessAdditive(0.2, 0.5, True), lambda p: p["shift"][:1], 0.2, 0.5),
     "contrast": (t.Contrast((0.5, 2), True, False), under("multipliers"), 0.5, 2),
-    "gamma": (t.Gamma((0.5, 2), 0, False, 1, 1), under("gamma"), 0.5, 2),
     "noise": (t.GaussianNoise((0.1, 0.5)), under("sigmas"), 0.1, 0.5),
     "Rician noise": (t.RicianNoise((0.1, 0.5)), lambda p: [p["variance"]], 0.1, 0.5),
     "blur": (t.GaussianBlur((0.5, 1)), of_all_axes("sigmas"), 0.5, 1),
@@ -60,7 +59,6 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "cut k-space": (t.GibbsNoise((0.2, 0.7)), lambda p: p["alphas"][:1], 0.2, 0.7),
     "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
     "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
-    "windows' width": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["scale"], 2, 9),
     "windows' strength": (
         t.BrightnessGradientAdditive(5, max_strength=(1, 4)),
         lambda p: [p["kernels"][0]["strength"]],
@@ -93,10 +91,6 @@ def channels(params: dict[str, Any]) -> list[bool]:
 
 
 GATES: dict[str, tuple[t.Transform, Taken, float]] = {
-    "brightness": (t.MultiplicativeBrightness((0.5, 2), False, 0.3), channels, 0.3),
-    "added brightness": (t.BrightnessAdditive(0, 1, False, 0.3), channels, 0.3),
-    "contrast": (t.Contrast((0.5, 2), True, False, 0.3), channels, 0.3),
-    "gamma": (t.Gamma((0.5, 2), 0, False, 0.3, 1), channels, 0.3),
     "gamma of two channels": (t.Gamma((0.5, 2), 0, False, 0.3, 1), lambda p: [all(channels(p)[:2])], 0.09),
     "inverted gamma": (t.Gamma((0.5, 2), 0.2, False, 1, 0.7), under("invert_image"), 0.2),
     "retained statistics": (t.Gamma((0.5, 2), 0.2, False, 1, 0.7), under("retain_stats"), 0.7),
@@ -111,7 +105,6 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     "inversion of all": (t.InvertImage(0.4, 0.3, 0.5), lambda p: [all(channels(p))], 0.4 * (0.3 + 0.7 / 8)),
     "outliers": (t.CutOffOutliers(p_per_channel=0.6), lambda p: [each is not None for each in p["percentiles"]], 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
-    "bias": (t.BiasField(p_per_channel=0.3), channels, 0.3),
     "gradient": (
         t.BrightnessGradientAdditive(5, p_per_channel=0.4),
         lambda p: [k is not None for k in p["kernels"]],
@@ -143,10 +136,19 @@ def turn(params: dict[str, Any]) -> list[Any]:
     return [(params["num_rot_per_combination"][0], *params["axis_combinations"][0])]
 
 
+def size_of_first(params: dict[str, Any]) -> list[int]:
+    lower, upper = params["rectangles"][0][0]
+    return [high - low for low, high in zip(lower, upper, strict=True)]
+
+
+RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
 CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
     "orders of axes": (t.TransposeAxes((0, 1, 2)), lambda p: [tuple(p["axis_order"])], 6),
+    "sizes of rectangles": (RECTANGLES, lambda p: size_of_first(p)[:1], 4),
+    "numbers of rectangles": (RECTANGLES, lambda p: [len(p["rectangles"][0])], 4),
+    "places of rectangles": (t.BlankRectangle(17, 0, 1), lambda p: [p["rectangles"][0][0][0][2]], 4),
     "sizes, the upper end not included": (t.MedianFilter((2, 8)), under("filter_sizes"), 6),
     "operators": (t.ApplyRandomBinaryOperator([0, 1, 2]), under("operators"), 4),
     "orders of channels": (t.ApplyRandomBinaryOperator([0, 1, 2]), lambda p: [tuple(p["apply_to_channels"])], 6),
@@ -174,16 +176,11 @@ def test_numbers_of_turns_are_rounded_and_a_larger_crop_is_in_the_middle() -> No
 
 TOGETHER: dict[str, Callable[[bool], tuple[t.Transform, str]]] = {
     "bias": lambda one: (t.BiasField(synchronize_channels=one), "coefficients"),
-    "curves": lambda one: (t.HistogramShift(synchronize_channels=one), "control_points"),
-    "cut k-space": lambda one: (t.GibbsNoise(synchronize_channels=one), "alphas"),
     "ghosts": lambda one: (t.Ghosting(synchronize_channels=one), "ghosts"),
     "motion": lambda one: (t.Motion(synchronize_channels=one), "motions"),
-    "slices": lambda one: (t.Anisotropy(synchronize_channels=one), "downsampling"),
     "spikes": lambda one: (t.Spikes(synchronize_channels=one), "spikes"),
     "windows": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "kernels"),
     "brightness": lambda one: (t.MultiplicativeBrightness((0.5, 2), one), "multipliers"),
-    "added brightness": lambda one: (t.BrightnessAdditive(0, 1, one), "shift"),
-    "contrast": lambda one: (t.Contrast((0.5, 2), True, one), "multipliers"),
     "gamma": lambda one: (t.Gamma((0.5, 2), 0, one, 1, 1), "gamma"),
     "noise": lambda one: (t.GaussianNoise((0.1, 0.5), synchronize_channels=one), "sigmas"),
     "low resolution": lambda one: (t.SimulateLowResolution((0.5, 1), one, True, None), "scales"),

@@ -118,10 +118,7 @@ def compare(name: str, patch: tuple[int, ...], enlarged: tuple[int, ...], seeds:
         assert all(share <= ALLOWED for share in found.values()), (name, seed, params, found)
 
 
-NAMES = ("nnUNetTrainer", "nnUNetTrainerDA5", "nnUNetTrainerDA5ord0", "nnUNetTrainer_DASegOrd0")
-
-
-@pytest.mark.parametrize("name", NAMES[1:3])
+@pytest.mark.parametrize("name", ["nnUNetTrainerDA5", "nnUNetTrainerDA5ord0"])
 @pytest.mark.parametrize(("patch", "enlarged"), [((40, 36, 32), (79, 71, 63)), ((128, 96), (183, 137))])
 def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
     name: str, patch: tuple[int, ...], enlarged: tuple[int, ...]
