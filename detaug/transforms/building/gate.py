@@ -108,10 +108,7 @@ def checked(
         _check_fields(checks, Given(transform, params, shapes), params, alone)
         return params
     except Refused as refused:
-        text = f"{type(transform).__name__}: params{refused.path} {refused}"
-        if refused.kind is KeyError:
-            text = f"params{refused.path} of {type(transform).__name__} {refused}"
-        raise refused.kind(text) from None
+        raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
 
 
 def as_plain(value: Any) -> Any:
@@ -129,22 +126,23 @@ def as_plain(value: Any) -> Any:
 def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: bool = True) -> None:
     if not isinstance(value, dict):
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
-    found, name = 0, ""
-    try:
-        for name, check in checks.items():
-            if name in value:
-                found += 1
-                check(given, value[name])
-            elif not hasattr(check, "needed") or check.needed(given):
-                raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
-    except Refused as refused:
+    for name, check in checks.items():
         if name in value:
-            refused.path = f"[{name!r}]{refused.path}"
-        raise
-    if alone and found < len(value):
-        surplus = [name for name in value if name not in checks]
+            _check_at(name, check, given, value[name])
+        elif not hasattr(check, "needed") or check.needed(given):
+            raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
+    surplus = [repr(name) for name in value if alone and name not in checks]
+    if surplus:
         known = ", ".join(map(repr, checks)) or "nothing"
-        raise Refused(ValueError, f"must have {known} only, got {', '.join(map(repr, surplus))} as well")
+        raise Refused(ValueError, f"must have {known} only, got {', '.join(surplus)} as well")
+
+
+def _check_at(place: str | int, check: Check, given: Given, value: Any) -> None:
+    try:
+        check(given, value)
+    except Refused as refused:
+        refused.path = f"[{place!r}]{refused.path}"
+        raise
 
 
 def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
@@ -242,13 +240,8 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
         if len(value) < least:
             raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
-        place = 0
-        try:
-            for place in range(len(value)):
-                check(given, value[place])
-        except Refused as refused:
-            refused.path = f"[{place}]{refused.path}"
-            raise
+        for place, each in enumerate(value):
+            _check_at(place, check, given, each)
 
     return check_all
 

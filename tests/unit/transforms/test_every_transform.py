@@ -142,10 +142,11 @@ def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> No
 
 
 @each_transform
-def test_float64_images_come_back_as_float64(make: Any, dims: int) -> None:
+def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable(make: Any, dims: int) -> None:
     given = sample(1, SHAPES[dims])
     expected = make(dims)(**given, rng=rng())
     made = make(dims)(**{**given, "image": given["image"].astype(np.float64)}, rng=rng())
+    assert all(level.flags.writeable for value in made.values() for level in levels(value) if hasattr(level, "flags"))
     if "image" in made:
         assert made["image"].dtype == np.float64
         assert np.array_equal(made["image"].astype(np.float32), expected["image"])
@@ -177,8 +178,7 @@ def test_kernels_that_are_called_are_those_that_warm_up_compiles(make: Any, dims
 
 
 @pytest.mark.parametrize("wrong", ["integers", "two axes", "five axes", "an empty axis", "a list"])
-@pytest.mark.parametrize("name", ["GaussianNoise", "Gamma", "GaussianBlur", "SpatialTransform", "Mirror", "MaskImage"])
-def test_images_that_cannot_be_right_are_refused(name: str, wrong: str) -> None:
+def test_images_that_cannot_be_right_are_refused(wrong: str) -> None:
     image: Any = {
         "integers": np.zeros((1, 8, 8, 8), np.int16),
         "two axes": np.zeros((8, 8), np.float32),
@@ -187,7 +187,7 @@ def test_images_that_cannot_be_right_are_refused(name: str, wrong: str) -> None:
         "a list": [[[0.0]]],
     }[wrong]
     with pytest.raises((TypeError, ValueError), match="image"):
-        EVERY[name](3)(image=image, rng=rng())
+        t.Mirror((0,))(image=image, rng=rng())
 
 
 def contiguous(made: dict[str, Any]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
         (t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: 1e300), {}, r"params\['affine'\]\[0\]\[0\]"),
         (SPATIAL, {"center_location_in_pixels": [1e300, 4, 4]}, r"\[0\] must be a number from -1e\+09 to 1e\+09, got 1e\+300"),
         (SPATIAL, {"affine": [[1, 0], [0, 1]]}, r"params\['affine'\] must be a list of 3, got .* with 2"),
-        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, r"params\['elastic'\] of SpatialTransform have no 'magnitudes'"),
+        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, r"params\['elastic'\] have no 'magnitudes'"),
         (t.Ghosting(), {"ghosts": [{**GHOSTS, "axis": -1}] * 2}, r"\[0\]\['axis'\] must be a spatial axis from 0 to 2, got -1"),
         (t.Mirror((0,)), {"axes": [0, 3]}, r"params\['axes'\]\[1\] must be a spatial axis from 0 to 2, got 3"),
         (t.Mirror((0,)), {"axes": [1, 1]}, "must not have an element twice"),
