@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_010,
     "sources": 1_345,
     "training": 1_970,
-    "transforms": 6_435,
+    "transforms": 6_430,
     "transport": 1_135,
     "verification": 1_520,
     "watching": 315,
