@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks.engine.settings import Settings
 from benchmarks.nnunet.dataset import FOUR_CHANNELS, ONE_CHANNEL, DatasetKind, Preprocessed
-from detaug.nnunet.trainers.substitutes import batches_kept
 
 FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
 SEED = 20261121
@@ -22,7 +21,7 @@ P_ROTATION = P_SCALING = 0.2
 
 def as_trained(system: str, settings: Settings) -> Settings:
     """The settings with which nnU-Net's trainer, or ours, starts its augmenter where nnU-Net's has `settings`."""
-    return replace(settings, num_cached=batches_kept(settings.num_cached)) if system == DETAUG else settings
+    return replace(settings, num_cached=settings.num_cached * 3 // 2) if system == DETAUG else settings
 
 
 @dataclass(frozen=True)

@@ -110,8 +110,6 @@ class DeterministicAugmenter(Generic[Batch]):
             not given.
     """
 
-    #: Batches behind ``batches_per_epoch`` are the same epoch's.
-    _goes_beyond = False
     #: Further entries of the ledger's header.
     _ledger_facts: Mapping[str, Any] = MappingProxyType({})
 
@@ -198,7 +196,6 @@ class DeterministicAugmenter(Generic[Batch]):
             self.rank,
             self.world_size,
             self.tail,
-            self._goes_beyond,
         )
         self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
         tree = SeedTree(old_style if old_style is not None else seed)
@@ -352,7 +349,7 @@ class DeterministicAugmenter(Generic[Batch]):
             try:
                 noted = engine.next()
             except StopIteration:
-                self._saw_the_end(ledger)
+                ledger.epoch_ended()
                 raise
             try:
                 waited = time.perf_counter() - asked
@@ -364,9 +361,6 @@ class DeterministicAugmenter(Generic[Batch]):
                 engine.put_back(noted)
                 raise
             return noted[0]
-
-    def _saw_the_end(self, ledger: LedgerWriter) -> None:
-        ledger.epoch_ended()
 
     def next(self) -> Batch:
         """As ``next(augmenter)``: batchgenerators has it under this name as well."""

@@ -12,8 +12,7 @@ from detaug.sources import Source
 
 @dataclass(frozen=True)
 class EpochLengths:
-    """The length of an augmenter's epochs, and the schedule that follows from it; fields as the augmenter has them. `go_beyond`:
-    batches behind `batches_per_epoch` may be asked for; they are the epoch's next steps."""
+    """The length of an augmenter's epochs, and the schedule that follows from it; fields as the augmenter has them."""
 
     source: Source
     batches_per_epoch: int | None
@@ -21,7 +20,6 @@ class EpochLengths:
     rank: int
     world_size: int
     tail: str
-    go_beyond: bool = False
 
     @property
     def total(self) -> int | None:
@@ -31,8 +29,6 @@ class EpochLengths:
 
     def known_steps(self, limit: int | None = None) -> int | None:
         """An epoch's steps over all ranks, where they are known; `limit` is one that the caller knows of."""
-        if self.go_beyond:
-            return self.source.num_steps
         # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
         follows = self.batches_per_epoch if self.source.turns_per_epoch(0, 1) is not None else None
         return min((number for number in (self.source.num_steps, follows, limit) if number is not None), default=None)

@@ -24,8 +24,8 @@ from detaug.nnunet.compatibility import (
     variables,
 )
 from detaug.nnunet.run_record import RunRecord
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.verification.settings import Settings, checked, link_predictions
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
@@ -144,7 +144,7 @@ def _loaders(
     for each in loaders.values():
         if not isinstance(each, DeterministicAugmenter):
             raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
-        if isinstance(each, UnendingEpochs):
+        if isinstance(each, LateAugmenter):
             each.settle()
     return loaders, made
 

@@ -16,8 +16,6 @@ import numpy as np
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
-from detaug.nnunet.compatibility import find_trainer, is_nnunets_own
-from detaug.nnunet.proof import not_own
 from detaug.nnunet.transforms import (
     Arguments,
     default_pipeline,
@@ -60,16 +58,12 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.checks import radians, random_scalar
 
 
-def as_builder(build: Callable[..., Compose]) -> Callable[..., Compose]:
+def as_builder(build: Callable[[Arguments], Compose]) -> Callable[..., Compose]:
     """A builder that takes the arguments of `training_transforms`, from one that takes them as `Arguments`."""
 
     @functools.wraps(build)
     def builder(*positional: Any, **named: Any) -> Compose:
-        try:
-            given = Arguments(*positional, **named)
-        except TypeError as error:
-            raise TypeError(str(error).replace(f"{Arguments.__name__}.__new__", build.__name__)) from None
-        return build(given)
+        return build(Arguments(*positional, **named))
 
     builder.__signature__ = inspect.signature(training_transforms)  # type: ignore[attr-defined]
     return either_spelling(builder)
@@ -114,21 +108,6 @@ def _da5(mode_image: str, mode_seg: str) -> Callable[..., Compose]:
 da5_transforms = _da5("bilinear", "bilinear")
 
 
-def changing(build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]) -> Callable[..., Compose]:
-    """A builder's pipeline with some arguments as a trainer has them, whatever is given."""
-    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(**change(given)))))
-
-
-#: How the names of nnU-Net's trainers end that decide on arguments (in
-#: `configure_rotation_dummyDA_mirroring_and_inital_patch_size`) -> on which.
-_DECIDED: dict[str, Callable[[Arguments], dict[str, Any]]] = {
-    "NoMirroring": lambda _: {"mirror_axes": None},
-    # in 2-D along the first axis
-    "_onlyMirror01": lambda given: {"mirror_axes": tuple(range(len(given.patch_size) - 1))},
-    "_noDummy2DDA": lambda _: {"do_dummy_2d": False},
-}
-
-
 @as_builder
 def no_da_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerNoDA``: what validation does, in training too."""
@@ -139,55 +118,17 @@ def no_da_transforms(given: Arguments) -> Compose:
     return Compose(labels.transforms, dim=len(given.patch_size))
 
 
-class _Builders(dict[str, Callable[..., Compose]]):
-    """The trainers of nnU-Net that augment in a way of their own; any other trainer of the installed nnU-Net is looked up
-    there, and resolved by the classes from which it inherits."""
-
-    def __missing__(self, name: str) -> Callable[..., Compose]:
-        try:
-            trainer = find_trainer(name)
-        except ImportError:
-            trainer = None
-        build = self.inherited_by(trainer) if trainer is not None else None
-        if trainer is None or build is None:
-            raise KeyError(
-                f"nnU-Net has no trainer {name}, or is not installed; without it there are {', '.join(sorted(self))}"
-            )
-        settings = "configure_rotation_dummyDA_mirroring_and_inital_patch_size"
-        configured = next(base.__name__ for base in trainer.__mro__ if settings in vars(base))
-        change = next((each for ending, each in _DECIDED.items() if configured.endswith(ending)), None)
-        return build if change is None else changing(build, change)
-
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self.get(name) is not None
-
-    def get(self, name: str, default: Any = None) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            return default
-
-    def inherited_by(self, trainer: type) -> Callable[..., Compose] | None:
-        """What stands for a trainer's `get_training_transforms`, where that is nnU-Net's own; else None."""
-        owner = next((base for base in trainer.__mro__ if "get_training_transforms" in vars(base)), None)
-        if owner is None or not is_nnunets_own(owner) or not_own(vars(owner)["get_training_transforms"]) is not None:
-            return None
-        return dict.get(self, owner.__name__)
-
-
-#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`. Other trainers of
-#: nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found by name where nnU-Net is installed.
-TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = _Builders(
-    {
-        "nnUNetTrainer": training_transforms,
-        "nnUNetTrainerDA5": da5_transforms,
-        "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
-        "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
-        "nnUNetTrainerNoDA": no_da_transforms,
-        "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(seg_ord0_transforms, _DECIDED["_onlyMirror01"]),
-    }
-)
+#: Of each trainer of nnU-Net that augments in a way of its own: what builds its pipeline, from the arguments of
+#: `training_transforms`. The others inherit one of these.
+TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
+    "nnUNetTrainer": training_transforms,
+    "nnUNetTrainerDA5": da5_transforms,
+    "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
+    "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
+    "nnUNetTrainerNoDA": no_da_transforms,
+    "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
+    "nnUNetTrainer_onlyMirror01_DASegOrd0": seg_ord0_transforms,
+}
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:

@@ -5,7 +5,7 @@ What is known (the facts) and what follows from it (which steps are wanted) are 
   to the user. Each fact changes by one operation of C code, so an interrupt between two bytecodes leaves either the old
   or the new one.
 - The steps that are wanted are computed anew from the facts, in one walk over the window, whenever a fact that they follow
-  from has changed: the position, a stream's end, or the limit.
+  from has changed: the position, or a stream's end.
 
 Invariants:
 - Only the `window` steps that come next are wanted. Everything else that arrives is dropped: any batch can be made
@@ -58,7 +58,8 @@ class Schedule:
         self.ended: Position | None = None  # where the last epoch was over that was taken to its end
         self.taken: Position | None = None  # where the batch was that was taken last
         self._settled: Position | None = None
-        self.end_after(limit)
+        self.limit = limit
+        self._share = None if limit is None else plan.share_of(limit)
         self.max_skips = max_skips
         self.probing = probing and plan.world_size > 1
         self.position = self.start_of(0)
@@ -200,12 +201,6 @@ class Schedule:
     def after(self, position: Position) -> Position:
         """The position behind a step that was handed out."""
         return Position(position.epoch, position.step + self.plan.world_size, position.taken + 1, position.before)
-
-    def end_after(self, limit: int | None) -> None:
-        """From now on an epoch has so many batches over all ranks; None: it has no end but the loader's."""
-        self._settled = None
-        self.limit = limit
-        self._share = None if limit is None else self.plan.share_of(limit)
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -25,16 +25,10 @@ from detaug.nnunet.compatibility import switched_on
 HASH_VARIABLE = "DETAUG_HASH_DATA"
 #: With what a fingerprint of such data begins.
 HASHED = "sha256:"
-#: What the places of classes of recently used cases may take in a process, in bytes.
-PLACES_MEMORY = 128 * 2**20
 #: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
 #: Of a file's beginning and of its end, so many bytes tell its content from another.
 _EDGE = 64 * 1024
-
-
-K = TypeVar("K", bound=Hashable)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -44,7 +38,7 @@ class Case:
     Attributes:
         image, segmentation: ``blosc2.NDArray``s (C, X, Y, Z) and (1, X, Y, Z).
         previous_stage: (X, Y, Z) labels of a cascade's first stage, or None.
-        class_locations: class or region -> (N, 4) unsigned integers; None where the properties have none.
+        class_locations: class or region -> (N, 4) integers; None where the properties have none.
     """
 
     image: Any
@@ -85,10 +79,11 @@ class CaseFolder:
             )
 
     def open(self, identifier: str) -> Case:
-        """A case's arrays, opened for reading, and the places of its classes, which are read once as long as memory lasts."""
+        """A case's arrays, opened for reading, and the places of its classes."""
         image, segmentation, properties, *previous = map(str, self.files(identifier))
-        before = compressed_files.get(previous[0]) if previous else None
-        return Case(compressed_files.get(image), compressed_files.get(segmentation), before, _places.get(properties))
+        with open(properties, "rb") as stream, reading(properties):
+            places = pickle.load(stream).get("class_locations")
+        return Case(opened(image), opened(segmentation), opened(previous[0]) if previous else None, places)
 
     def files(self, identifier: str) -> list[Path]:
         """All files of a case that a training reads."""
@@ -100,6 +95,7 @@ class CaseFolder:
     def check(self) -> None:
         """Look at every case once, that its files are there and whole; a ValueError names every faulty case and what is wrong."""
         faults = []
+        opened.cache_clear()  # files may be others than they were
         for identifier in self.identifiers:
             try:
                 self._check_case(identifier)
@@ -111,31 +107,12 @@ class CaseFolder:
                 "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
-    def check_images(self) -> None:
-        """That every case in the folder has its image; else a ValueError names those that have properties and no image.
-
-        nnU-Net knows cases by their images, and would split without these.
-        """
-        images = {path.stem for path in self.folder.glob("*.b2nd")}
-        halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - images)
-        if halves:
-            raise ValueError(
-                f"{len(halves)} cases in {self.folder} have no image (.b2nd): {_some(halves)}. Preprocess them "
-                "again (nnUNetv2_preprocess), or remove what is left of them"
-            )
-
     def _check_case(self, identifier: str) -> None:
-        absent = [file for file in self.files(identifier) if not file.is_file()]
-        if absent:
-            advice = ""
-            if all(file.parent == self.previous_stage for file in absent):
-                advice = (
-                    " (predictions of the previous stage: train that stage first, in all folds, with the same trainer)"
-                )
-            raise FileNotFoundError(f"missing {_some([str(file) for file in absent])}{advice}")
         for file in self.files(identifier):
-            _places.forget(str(file))
-            compressed_files.forget(str(file))
+            if not file.is_file():
+                stage = "train that stage first, in all folds, with the same trainer"
+                advice = f" (predicted by the previous stage: {stage})" if file.parent == self.previous_stage else ""
+                raise FileNotFoundError(f"missing {file}{advice}")
         case = self.open(identifier)
         for array in (case.image, case.segmentation, case.previous_stage):
             if array is None:
@@ -173,35 +150,6 @@ class CaseFolder:
         return state.hexdigest()
 
 
-class RecentlyUsed(Generic[K, T]):
-    """What was loaded, the least recently used of it forgotten when all of it weighs more than `limit`.
-
-    It is kept per process and not per loader: what is remembered never changes a batch. `load` gives (value, weight) of a key.
-    """
-
-    def __init__(self, load: Callable[[K], tuple[T, int]], limit: int) -> None:
-        self._load, self._limit = load, limit
-        self._known: OrderedDict[K, tuple[T, int]] = OrderedDict()
-        self._weight = 0
-
-    def get(self, key: K) -> T:
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key][0]
-        value, weight = self._load(key)
-        self._known[key] = (value, weight)
-        self._weight += weight
-        while self._weight > self._limit and len(self._known) > 1:
-            _, (_, freed) = self._known.popitem(last=False)
-            self._weight -= freed
-        return value
-
-    def forget(self, key: K) -> None:
-        """Load it again on the next use."""
-        _, weight = self._known.pop(key, (None, 0))
-        self._weight -= weight
-
-
 class UnreadableCase(OSError):
     """A file of a preprocessed case cannot be read; the message names both."""
 
@@ -221,39 +169,16 @@ def reading(file: str | Path) -> Iterator[None]:
         ) from error
 
 
-def _load(file: str) -> tuple[Any, int]:
+@lru_cache(OPEN_FILES)
+def opened(file: str) -> Any:
+    """A compressed array, a ``blosc2.NDArray``: which are open in a process changes no batch."""
     import blosc2
 
     if not os.path.isfile(file):
         raise FileNotFoundError(f"there is no {file}")
     mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
     with reading(file):
-        return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped), 1
-
-
-#: By their paths.
-compressed_files: RecentlyUsed[str, Any] = RecentlyUsed(_load, OPEN_FILES)
-
-
-def _load_places(file: str) -> tuple[dict[Any, np.ndarray] | None, int]:
-    with open(file, "rb") as stream, reading(file):
-        locations = pickle.load(stream).get("class_locations")
-    if locations is None:
-        return None, 0
-    # in cases of nnU-Net 2.5 labels are NumPy's: compared with a tuple, they give an array
-    compact = {key.item() if isinstance(key, np.generic) else key: _compact(each) for key, each in locations.items()}
-    return compact, sum(places.nbytes for places in compact.values())
-
-
-_places = RecentlyUsed(_load_places, PLACES_MEMORY)
-
-
-def _compact(places: Any) -> np.ndarray:
-    """Voxel indices in as few bytes as hold them."""
-    array = np.asarray(places)
-    if array.size == 0:
-        return np.empty((0, 4), np.uint16)
-    return array.astype(np.min_scalar_type(int(array.max())))
+        return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped)
 
 
 def listed_cases(folder: Path) -> list[str]:

@@ -54,7 +54,7 @@ class DetAugLoading(DeterministicTraining):
         if why is None:
             return patch_source_of(loader)
         self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {why}")
-        return super()._replaced(loader, name)
+        return loader
 
 
 class ExtendedAugmentation(DetAugLoading):

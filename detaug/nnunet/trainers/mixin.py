@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
+    replaced,
     switched_on,
 )
 from detaug.nnunet.loading import PatchSource
@@ -44,6 +46,7 @@ from detaug.nnunet.run_record import (
     plain,
     schedule_settings,
 )
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     canonical,
@@ -53,15 +56,11 @@ from detaug.nnunet.trainers.output_folder import (
 )
 from detaug.nnunet.trainers.substitutes import (
     AugmenterRequest,
-    NamesCases,
-    batches_kept,
     buckets_stay,
-    loads_everything,
     requests_instead_of_augmenters,
     saves_through,
 )
 from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, named, opening_line
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.generators import seed_global_generators
@@ -201,19 +200,17 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         )
 
     def _replaced(self, loader: Any, name: str) -> Any:
-        """What makes the batches of nnU-Net's loader for "train" or "val": that loader, which says at what case it fails."""
-        if hasattr(loader, "generate_train_batch") and hasattr(loader, "indices"):
-            loader.generate_train_batch = NamesCases(loader)
+        """What makes the batches of nnU-Net's loader for "train" or "val"."""
         return loader
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
         if not isinstance(request, AugmenterRequest):
             return request
-        augmenter = UnendingEpochs(
+        augmenter = LateAugmenter(
             request.data_loader,
             request.transform,
             request.num_processes,
-            batches_kept(request.num_cached),
+            request.num_cached * 3 // 2,  # nnU-Net keeps so many in each of two queues; costly batches come in bursts
             pin_memory=request.pin_memory,
             seed=self.run_seed,
             name=name,
@@ -231,7 +228,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def _prepare_cases(self, like: str | None = None) -> None:
         """Check and fingerprint the cases of this fold; in the way of an earlier fingerprint, where there is one."""
-        CaseFolder(self.preprocessed_dataset_folder).check_images()
         train, val = self.do_split()
         folder = CaseFolder(
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
@@ -259,7 +255,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()
         for loader in (self.dataloader_train, self.dataloader_val):
-            if isinstance(loader, UnendingEpochs):
+            if isinstance(loader, LateAugmenter):
                 loader.settle()
         if self._continued is not None:
             self._check_continues(self._continued)
@@ -350,7 +346,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
-        with loads_everything():
+        # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
+        with replaced(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
 
     def _record(self) -> RunRecord:

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -37,24 +36,6 @@ def saves_through(write: Callable[[Any, Any], None]) -> Iterator[None]:
 
 
 @contextmanager
-def loads_everything() -> Iterator[None]:
-    """Inside, this thread's `torch.load` takes any pickle unless it is told otherwise.
-
-    nnU-Net's checkpoints hold NumPy's scalars. Its own `load_checkpoint` asks for ``weights_only=False``;
-    ``nnUNetTrainer_warmup`` and those that inherit from it have forgotten to, and cannot be continued.
-    """
-    original, thread = torch.load, threading.get_ident()
-
-    def load(*arguments: Any, **options: Any) -> Any:
-        if threading.get_ident() == thread:
-            options.setdefault("weights_only", False)
-        return original(*arguments, **options)
-
-    with replaced(torch, "load", load):
-        yield
-
-
-@contextmanager
 def buckets_stay() -> Iterator[None]:
     """Inside, `DistributedDataParallel` is made with ``find_unused_parameters=True`` where the caller does not say.
 
@@ -72,15 +53,6 @@ def buckets_stay() -> Iterator[None]:
 
     with replaced(DistributedDataParallel, "__init__", made):
         yield
-
-
-def batches_kept(num_cached: int) -> int:
-    """How many batches to keep ready where nnU-Net asks for `num_cached`.
-
-    Its augmenter keeps as many in each of two queues. Half as many again are enough for a training not to wait when several
-    costly batches (rotated and scaled ones cost five times as much as others) follow one another.
-    """
-    return num_cached + num_cached // 2
 
 
 @dataclass
@@ -124,22 +96,3 @@ def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
     finally:
         for namespace, name, augmenter in before:
             namespace[name] = augmenter
-
-
-class NamesCases:
-    """`generate_train_batch` of a loader whose `indices` name cases, as nnU-Net's; its errors say at which case they came."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader, self._make = loader, loader.generate_train_batch
-
-    def __call__(self) -> Any:
-        try:
-            return self._make()
-        except Exception as error:
-            names = set(map(str, self._loader.indices))
-            for frame, _ in walk_tb(error.__traceback__):
-                found = [each for each in frame.f_locals.values() if isinstance(each, str) and each in names]
-                if found and frame.f_locals.get("self") is self._loader:
-                    error.add_note(f"while a patch of case {found[-1]} was made")
-                    break
-            raise

@@ -19,7 +19,7 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, trainers_found_through
 from detaug.nnunet.proof import difference_in_reading
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment
@@ -127,7 +127,7 @@ class Recording(Trainer):  # type: ignore[misc]
         """Logs batches that are not reproducible instead of raising: the trainings are compared to their end."""
         loaders: tuple[Any, Any] = super().get_dataloaders()
         for loader in loaders:
-            if isinstance(loader, UnendingEpochs):
+            if isinstance(loader, LateAugmenter):
                 loader.settle()
             if isinstance(loader, DeterministicAugmenter):
                 loader.check = replace(loader.check, on_mismatch="warn")

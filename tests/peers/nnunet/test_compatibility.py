@@ -10,7 +10,7 @@ import pytest
 from detaug.nnunet import compatibility
 from detaug.nnunet.compatibility import find_trainer, trainer_class
 from detaug.nnunet.trainers import DetAugLoading
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.verification.recording import Recording
 
 ROOT = Path(compatibility.__file__).parents[1]
@@ -63,7 +63,7 @@ def test_trainers_are_found_by_name() -> None:
     assert find_trainer("nnUNetTrainer_250epochs").__name__ == "nnUNetTrainer_250epochs"
     assert find_trainer("nnUNetTrainerOfNobody") is None
     assert compatibility.is_nnunets_own(find_trainer("nnUNetTrainerDA5"))
-    assert not compatibility.is_nnunets_own(UnendingEpochs)
+    assert not compatibility.is_nnunets_own(LateAugmenter)
 
 
 def test_a_trainer_that_is_not_there_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

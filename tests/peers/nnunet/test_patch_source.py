@@ -15,8 +15,8 @@ from nnunetv2.utilities.label_handling.label_handling import LabelManager
 
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import training_transforms
-from detaug.nnunet.loading import PatchSource, case_files
-from detaug.nnunet.loading.case_files import CaseFolder, UnreadableCase, compressed_files
+from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.loading.case_files import CaseFolder, UnreadableCase, opened
 
 LABELS = LabelManager({"background": 0, "one": 1, "two": 2}, None)
 FINAL, PATCH = (12, 14, 16), (17, 20, 23)
@@ -136,12 +136,10 @@ def test_a_flipped_byte_is_named_with_case_and_file_or_the_whole_hash_differs(
     size, named = file.stat().st_size, 0
     for at in [20, 30, *range(size // 10, size, size // 30)]:
         before = flipped(file, at)
-        compressed_files.forget(str(file))
-        case_files._places.forget(str(file))
+        opened.cache_clear()
         try:
             source = PatchSource(tmp_path, 1, SHAPES["large"], FINAL, LABELS)
-            opened = source.cases.open("large")
-            for volume in source.patch(opened, (0, 0, 0)).values():
+            for volume in source.patch(source.cases.open("large"), (0, 0, 0)).values():
                 volume.read_all()
         except UnreadableCase as error:
             named += f"case large: {file} cannot be read" in str(error)

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter
-from detaug.nnunet.trainers.unending_epochs import UnendingEpochs
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from tests.support.ledgers.runs import Draws
 
 
@@ -40,7 +40,7 @@ def within_a_trainers_loaders(augmenter: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("started", [False, True])
-@pytest.mark.parametrize("kind", [DeterministicAugmenter, UnendingEpochs])
+@pytest.mark.parametrize("kind", [DeterministicAugmenter, LateAugmenter])
 def test_every_copy_is_refused_with_what_to_save(
     kind: type[DeterministicAugmenter], started: bool, take: Callable[[Any], Any]
 ) -> None:

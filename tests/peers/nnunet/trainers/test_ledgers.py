@@ -80,24 +80,6 @@ def test_no_ledger_is_kept_unless_asked_for(nnunet_environment: Path, monkeypatc
         new_trainer(nnunet_environment, ShortDetAug).on_train_start()
 
 
-def test_a_training_that_takes_more_batches_than_it_says_has_one_line_for_each_epoch(
-    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DETAUG_LEDGER", "1")
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.on_train_start()
-    for epoch in range(2):
-        made.current_epoch = epoch
-        made.on_train_epoch_start()
-        for _ in range(3):
-            next(made.dataloader_train)
-    made._close_loaders()
-    assert kinds(Path(made.output_folder) / "ledger_train.jsonl") == [
-        "header",
-        *["batch", "batch", "batch", "epoch"] * 2,
-    ]
-
-
 def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_environment: Path) -> None:
     before = lines(trained / "ledger_train.jsonl")
     made = new_trainer(nnunet_environment, ShortDetAug)

@@ -234,27 +234,19 @@ def test_processes_and_history_change_no_batch(
     assert found[0][-2:] == [found[0][7], found[0][3]]
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_a_trainer_gets_as_many_batches_as_it_asks_for(
-    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, processes: str
-) -> None:
-    """As from nnU-Net's own augmenters. Short's epochs have two batches."""
-    monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follows(nnunet_environment: Path) -> None:
+    """Short's epochs have two batches."""
     train, val = loaders(new_trainer(nnunet_environment, ShortDetAug))
     with train, val:
         for epoch in (0, 1):
             train.set_epoch(epoch)
-            taken = [fingerprint(next(train)) for _ in range(5)]
-            assert (train.epoch, train.step) == (epoch, 5)
-            assert taken == [fingerprint(train.replay(epoch, step)) for step in range(5)]
-        state = train.state_dict()
-        following = fingerprint(next(train))
-    resumed, other = loaders(new_trainer(nnunet_environment, ShortDetAug))
-    with resumed, other:
-        resumed.settle()
-        resumed.load_state_dict(state)
-        resumed.set_epoch(1)
-        assert fingerprint(next(resumed)) == following
+            taken = [fingerprint(next(train)) for _ in range(2)]
+            assert (train.epoch, train.step) == (epoch, 2)
+            assert taken == [fingerprint(train.replay(epoch, step)) for step in range(2)]
+        with pytest.raises(
+            RuntimeError, match="takes more than the 2 train batches of an epoch that it says: set num_"
+        ):
+            next(train)
 
 
 def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:

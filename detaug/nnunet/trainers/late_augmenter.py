@@ -1,0 +1,70 @@
+"""`LateAugmenter`: batches for nnU-Net's trainers, from what their loaders are when the first batch is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detaug.engine.augmenter import DeterministicAugmenter
+
+
+class LateAugmenter(DeterministicAugmenter):
+    """An augmenter of a loader that may be changed, and replaced, until the first batch is made.
+
+    Args:
+        replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
+            when the first batch is: until then attributes of the loader (`generator`) may be set.
+        facts: further entries of the ledger's header.
+
+    Attributes:
+        given: the loader that was replaced; None: none was.
+    """
+
+    given: Any = None
+
+    def __init__(
+        self,
+        data_loader: Any,
+        *arguments: Any,
+        replaced: Callable[[Any], Any] | None = None,
+        facts: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(data_loader, *arguments, **options)
+        self._ledger_facts = facts or {}
+        self._replaced, self._as_given = replaced, (arguments, options)
+
+    def settle(self) -> None:
+        """Decide what makes the batches, if that is not decided yet, and take the loader's attributes as they are now."""
+        if self._replaced is None:
+            return
+        given, epoch, (arguments, options) = self.generator, self.epoch, self._as_given
+        loader = self._replaced(given)
+        self._replaced = None
+        if loader is not given:
+            self.given = given
+        super().__init__(loader, *arguments, **options)
+        self.set_epoch(epoch)
+
+    def _start_once(self) -> None:
+        self.settle()
+        super()._start_once()
+
+    def replay(self, epoch: int, step: int) -> Any:
+        """See `DeterministicAugmenter.replay`."""
+        self.settle()
+        return super().replay(epoch, step)
+
+    def __next__(self) -> Any:
+        """The batch that is due.
+
+        Raises:
+            RuntimeError: the epoch has no more. nnU-Net's trainers take as many as they say when their loaders are made.
+        """
+        try:
+            return super().__next__()
+        except StopIteration:
+            raise RuntimeError(
+                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that it says: set "
+                "num_iterations_per_epoch and num_val_iterations_per_epoch before get_dataloaders, to all that are taken"
+            ) from None
