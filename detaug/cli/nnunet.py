@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import tempfile
-from argparse import ArgumentParser
 from pathlib import Path
 from traceback import print_exc, walk_tb
 from typing import TYPE_CHECKING, Any
@@ -56,19 +55,12 @@ def train(arguments: tuple[str, ...]) -> None:
     """
     from detaug.errors import BatchError, UnusableError
     from detaug.nnunet.compatibility import train_command
-    from detaug.nnunet.verification.settings import planned
 
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for name in ("dataset", "configuration", "fold"):
-        parser.add_argument(name, nargs="?")
-    parser.add_argument("-p", default="nnUNetPlans")
-    asked, _ = parser.parse_known_args(arguments)
-    helped = {"-h", "--help"} & set(arguments)
-    if helped:
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise CannotRun("nnU-Net is not installed: pip install 'detaug[nnunet]'")
+    if {"-h", "--help"} & set(arguments):
         click.echo(_DEFAULT)
     try:
-        if asked.fold is not None and not helped:
-            planned(asked.dataset, asked.configuration, asked.p)
         train_command(arguments)
     except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
         raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None

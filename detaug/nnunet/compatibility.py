@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from detaug.errors import UnusableError
@@ -159,6 +158,13 @@ def trainers_found_through(chosen: Callable[[type], type]) -> Iterator[None]:
         yield
 
 
+def dataset_name(name_or_number: str) -> str:
+    """The name ``DatasetXXX_Name`` of a data set; a RuntimeError or ValueError of nnU-Net's where there is none."""
+    from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
+
+    return str(maybe_convert_to_dataset_name(name_or_number))
+
+
 def planning() -> Any:
     """What ``nnUNetv2_plan_and_preprocess`` is made of."""
     from nnunetv2.experiment_planning import plan_and_preprocess_api
@@ -212,31 +218,16 @@ def is_checkpoint(value: Any) -> bool:
     return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
 
 
-def best_average(trainer: Any, kept: Any, averages: Sequence[Any]) -> Any:
-    """The best moving average that belongs into a checkpoint which the trainer writes now.
+def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
+    """The best moving average of a trainer that has loaded a checkpoint with these averages after each epoch.
 
-    nnU-Net's `on_epoch_end` writes ``checkpoint_latest`` before it looks whether the epoch was the best, so that the best that it
-    writes (`kept`) may be stale. That value is replaced by the one that nnU-Net sets next, which follows from the averages after
-    each epoch. Any other value stays: a trainer that judges by something else (its validation loss) keeps its best there, too.
+    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best: a best that it would replace next is
+    replaced. A trainer that judges by something else (its validation loss) keeps its own.
     """
-    if len(averages) == 0 or not _ends_an_epoch(trainer):
-        return kept
-    best = None
-    for average in averages[:-1]:
-        best = average if best is None or average > best else best
-    nnunets_own = kept is best if kept is None or best is None else kept == best or (kept != kept and best != best)
-    return averages[-1] if nnunets_own and (best is None or averages[-1] > best) else kept
-
-
-def _ends_an_epoch(trainer: Any) -> bool:
-    """Whether nnU-Net's own `on_epoch_end` is what is running; a trainer may have replaced it."""
-    code = trainer_class().on_epoch_end.__code__
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code is code and frame.f_locals.get("self") is trainer:
-            return True
-        frame = frame.f_back
-    return False
+    kept, before = getattr(trainer, BEST_AVERAGE), max(averages[:-1], default=None)
+    decides = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))
+    is_stale = len(averages) > 0 and kept == before and (kept is not None or is_nnunets_own(decides))
+    return max(averages) if is_stale else kept
 
 
 def plot_nothing(trainer: Any) -> None:

@@ -14,17 +14,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from types import (
-    BuiltinFunctionType,
-    ClassMethodDescriptorType,
-    CodeType,
-    FunctionType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-    WrapperDescriptorType,
-)
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -40,14 +30,8 @@ _INSTALLED = {*_FOLLOWED, "blosc2", "numpy", "torch", "threadpoolctl"}
 _LIBRARIES = {*_INSTALLED, *sys.stdlib_module_names}
 _STANDARD = sysconfig.get_path("stdlib")
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType)
-#: Python's own classes' methods, and classes.
-_BUILT_IN = (type, WrapperDescriptorType, MethodDescriptorType, ClassMethodDescriptorType, BuiltinFunctionType)
-#: What a class may have of its own: attributes are looked at on the object, and the others say nothing of a batch.
-_DECIDE_NOTHING = {
-    *("__init__", "__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__slotnames__"),
-    *("_abc_impl", "__abstractmethods__", "__subclasshook__", "__init_subclass__", "__orig_bases__", "__parameters__"),
-    *("__firstlineno__", "__static_attributes__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
-}
+#: The special methods that decide on a batch; what `__init__` sets is looked at on the object.
+_SPECIAL = {"__call__", "__getattr__", "__getattribute__", "__getitem__", "__iter__", "__len__", "__new__", "__next__"}
 #: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
 _HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
 #: Attributes of a loader that hold one of its own methods.
@@ -138,7 +122,8 @@ def unlike(value: Any, stock: type) -> str | None:
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
     attributes = vars(value)
     computed = {name for name, each in inspect.getmembers_static(kind) if isinstance(each, property)}
-    for name in sorted({*dir(stock), *computed, *_HOOKS, "__getattr__"} - _DECIDE_NOTHING):
+    named = {name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"}
+    for name in sorted({*named, *computed, *_HOOKS, *_SPECIAL}):
         method = inspect.getattr_static(kind, name, None)
         if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
             if name in _HOOKS or (why := not_own(method)) is not None:
@@ -146,7 +131,7 @@ def unlike(value: Any, stock: type) -> str | None:
             if name in attributes:
                 return f"{name} of its {kind.__qualname__} is set on the object"
         elif method is not inspect.getattr_static(stock, name, None) or (
-            callable(method) and not isinstance(method, _BUILT_IN)
+            callable(method) and type(method).__module__ != "builtins"
         ):
             return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
     for name in _CHOSEN:

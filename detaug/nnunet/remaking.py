@@ -13,11 +13,13 @@ from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
-from detaug.errors import StateMismatch, UnusableError
+from detaug.errors import UnusableError
 from detaug.ledger.header import Record, portable
 from detaug.ledger.reading import read_header
 from detaug.nnunet.compatibility import (
+    ARGUMENTS,
     EXTERNAL_VARIABLE,
+    TRAINER_NAME,
     check_nnunet_version,
     external_trainer,
     trainer_folders,
@@ -75,18 +77,13 @@ def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
     try:
         stored = read_checkpoint(found)
         record = RunRecord.from_checkpoint(stored)
-        given = stored["init_args"]
-        arguments = tuple(given[each] for each in ("plans", "configuration", "fold", "dataset_json"))
-        trainer = str(stored["trainer_name"])
-    except StateMismatch as error:
-        raise CannotRemake(f"{found}: {error}") from error
     except ValueError as error:
         raise CannotRemake(str(error)) from error
-    except Exception as error:
-        raise CannotRemake(f"{found} is no checkpoint of nnU-Net's: {type(error).__name__}: {error}") from error
     if record is None:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
-    loaders, made = _loaders(trainer, arguments, record.seed, record.data)
+    given = stored[ARGUMENTS]
+    arguments = tuple(given[each] for each in ("plans", "configuration", "fold", "dataset_json"))
+    loaders, made = _loaders(str(stored[TRAINER_NAME]), arguments, record.seed, record.data)
     ledger = ledger_in(folder, name)
     kept = ledger.is_file()
     header = read_header(ledger) if kept else {"declared": portable(inspected(loaders[name]).declared)}
@@ -99,17 +96,13 @@ def _remaker(
 ) -> Remaker:
     if name not in loaders:
         raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
+    made = Remaker(loaders[name], header)
     if header.get("data") != cases:
-        try:
-            Remaker(loaders[name], header)
-        except CannotRemake as error:
-            other = "the training had another configuration, trainer or plans than is asked for"
-            raise CannotRemake(f"{other}: {error}") from None
         raise CannotRemake(
             "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
-            "preprocessed again"
+            "preprocessed again, or it was another fold"
         )
-    return Remaker(loaders[name], header)
+    return made
 
 
 def _loaders(

@@ -23,7 +23,6 @@ from detaug.nnunet.compatibility import (
     WEIGHTS,
     NoTrainer,
     external_trainer,
-    is_checkpoint,
     is_nnunets_own,
 )
 from detaug.nnunet.run_record import KEY, differences, shown
@@ -54,13 +53,6 @@ def _folds_of(model: Path) -> list[Path]:
             "with a checkpoint, as nnU-Net makes for a model"
         )
     return folds
-
-
-def _load(file: Path) -> Mapping[str, Any]:
-    checkpoint: Mapping[str, Any] = read_checkpoint(file)
-    if not is_checkpoint(checkpoint):
-        raise NoResults(f"{str(file)!r} is no checkpoint of nnU-Net's")
-    return checkpoint
 
 
 def export(model: Path, into: Path | None, progress: Progress) -> Path:
@@ -96,7 +88,7 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
             progress.update(f"{file.parent.name}/{file.name}", number, len(files))
             copied = made / file.parent.name / file.name
             copied.parent.mkdir(exist_ok=True)
-            write_checkpoint({**_load(file), TRAINER_NAME: stock}, copied)
+            write_checkpoint({**read_checkpoint(file), TRAINER_NAME: stock}, copied)
         progress.done = len(files)
         made.rename(target)
     finally:
@@ -159,7 +151,7 @@ def compare(one: Path, other: Path) -> Comparison:
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
         raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
-    mine, theirs = (_load(each[common]) for each in found)
+    mine, theirs = (read_checkpoint(each[common]) for each in found)
     told = [
         _difference("settings", f"{part}.{entry}" if entry else part, *values)
         for part, entry, *values in differences(_settings(mine), _settings(theirs))
@@ -182,8 +174,7 @@ def compare(one: Path, other: Path) -> Comparison:
 
 
 def _difference(kind: str, name: str, one: Any, other: Any, epoch: int | None = None) -> dict[str, Any]:
-    texts = [shown(" ".join(str(each).split())) for each in (one, other)]
-    return {"kind": kind, "name": name, "one": texts[0], "other": texts[1], "epoch": epoch}
+    return {"kind": kind, "name": name, "one": shown(one), "other": shown(other), "epoch": epoch}
 
 
 def _fold(folder: Path) -> Path:

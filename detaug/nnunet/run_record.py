@@ -175,8 +175,8 @@ def _readable(part: str, value: Any) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value for the reader; of a long one its beginning."""
-    text = "nothing" if value is None else str(value)
+    """A value for the reader, on one line; of a long one its beginning."""
+    text = "nothing" if value is None else " ".join(str(value).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 

@@ -43,7 +43,6 @@ class DetAugLoading(DeterministicTraining):
     or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch.
     """
 
-    _usual_loading = "detaug"
     get_training_transforms = _Pipeline("get_training_transforms", TRAINING_TRANSFORMS)
     get_validation_transforms = _Pipeline("get_validation_transforms", {"nnUNetTrainer": validation_transforms})
 

@@ -105,8 +105,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     deterministic_mode: Mode = True
 
-    #: Whose loader makes the batches where nothing of the trainer's stands against it.
-    _usual_loading = "nnU-Net"
     _run_seed: Seed | None = None
     _cases: str = ""
     _split: Mapping[str, list[str]] = MappingProxyType({})
@@ -122,8 +120,13 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         """A TypeError where a trainer of nnU-Net's stands before the mixin, whose hooks would then never run."""
         super().__init_subclass__(**options)
         bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
-        if any(is_nnunets_own(base) for base in bases):
-            raise TypeError(_right_order(cls))
+        late = next((base.__name__ for base in bases if is_nnunets_own(base)), None)
+        if late is not None:
+            mixin = next(base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining))
+            raise TypeError(
+                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never runs and nothing is seeded: "
+                f"class {cls.__name__}({mixin}, ...)"
+            )
 
     # --- seed -------------------------------------------------------------------------------------------------------
 
@@ -349,6 +352,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
         with replaced(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
+        setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
 
     def _record(self) -> RunRecord:
         plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
@@ -377,8 +381,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     def _loading(self) -> str:
         """Whose loader makes the training's batches: the one that was made, whatever was asked for."""
         loader = self.dataloader_train
-        if loader is None:
-            return self._usual_loading
         source = loader.generator if isinstance(loader, DeterministicAugmenter) else loader
         if isinstance(source, PatchSource):
             return "detaug"
@@ -391,7 +393,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             checkpoint = {
                 **checkpoint,
                 LOGGED: {**logged, **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged}},
-                BEST_AVERAGE: best_average(self, checkpoint.get(BEST_AVERAGE), logged.get(AVERAGES, [])),
                 KEY: self._record().as_dict(),
             }
             if self._unsaved is not None:
@@ -411,22 +412,8 @@ def _digest_of_weights(network: Any) -> str:
     return found.hexdigest()
 
 
-def _right_order(trainer: type) -> str:
-    """What to write, where the mixin comes too late among a trainer's bases."""
-    mixins = [base for base in trainer.__bases__ if issubclass(base, DeterministicTraining)]
-    right = [*mixins, *(base for base in trainer.__bases__ if base not in mixins)]
-    return (
-        f"{mixins[0].__name__} must come before nnU-Net's trainers, or it never runs and nothing is seeded. Write\n"
-        f"    class {trainer.__name__}({', '.join(base.__name__ for base in right)}):"
-    )
-
-
 def cpu_threads() -> int:
-    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process.
-
-    Torch's convolutions, and what nnU-Net's networks have besides, give the same bytes at the same number of threads, also where
-    more threads than cores wait for one another (``python -m benchmarks.cpu_threads``).
-    """
+    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process."""
     text = os.environ.get(CPU_THREADS_VARIABLE)
     if text is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -443,8 +430,5 @@ def _executor(name: str) -> Executor | None:
         return None
     from detaug.ray.executor import RayExecutor
 
-    try:
-        executor = RayExecutor.from_url(url)
-    except ValueError as error:
-        raise ValueError(f"{EXECUTOR_VARIABLE}: {error}") from None
+    executor = RayExecutor.from_url(url)
     return executor if name == "train" else replace(executor, num_actors=(executor.num_actors + 1) // 2)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.nnunet.compatibility import is_checkpoint
 from detaug.reports.atomic_files import whole_file
 
 
@@ -56,17 +57,20 @@ def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
 CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 
-def read_checkpoint(file: Path) -> Any:
+def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint on the CPU; where it is none or cut short, a ValueError that names one beside it that can be read."""
     try:
         # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
-        return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
-        others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
-        found = next((each.name for each in others if zipfile.is_zipfile(each)), None)  # a zip's directory is its end
-        hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
-        raise ValueError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}") from error
+        stored = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
+        why = "it holds something else"
+    except Exception as error:  # whatever damaged bytes lead to
+        stored, why = None, f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
+    if isinstance(stored, dict) and is_checkpoint(stored):
+        return stored
+    others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
+    found = next((each.name for each in others if zipfile.is_zipfile(each)), None)  # a zip's directory is its end
+    hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
+    raise ValueError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
 
 
 def ledger_in(folder: Path, name: str) -> Path:

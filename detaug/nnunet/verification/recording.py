@@ -178,14 +178,8 @@ class Recording(Trainer):  # type: ignore[misc]
     def _weights(self) -> Iterator[tuple[str, Any]]:
         """Parameters and buffers, and what the optimiser keeps."""
         network: Any = getattr(self.network, "_orig_mod", self.network)  # as it is before it is compiled
-        parameters = dict(network.named_parameters())
-        yield from parameters.items()
-        yield from network.named_buffers()
-        for name, parameter in parameters.items():
-            for key, value in self.optimizer.state.get(parameter, {}).items():
-                yield f"{key} of {name}", value
-        for i, group in enumerate(self.optimizer.param_groups):
-            yield from ((f"{key} of parameter group {i}", value) for key, value in group.items() if key != "params")
+        yield from network.state_dict().items()
+        yield from flat(self.optimizer.state_dict(), "optimizer")
         if self.grad_scaler is not None:
             yield "gradient scale", self.grad_scaler.state_dict()
 

