@@ -13,23 +13,23 @@ from pathlib import Path
 import numpy as np
 
 from detaug import fingerprint
-from detaug.demo.run import OURS, STOCK, Settings, augmenter_of
+from detaug.demo.run import OURS, STOCK, augmenter_of
 from detaug.pictures.charts import figure_of
 
-SETTINGS, PROCESSES, SHOWN = Settings(patch=64), 2, 10
+PATCH, PROCESSES, SHOWN = 64, 2, 10
 RED, BLUE = "#D55E00", "#0072B2"  # of Okabe and Ito's palette, which the colour-blind can tell apart
 
 
 def _run(name: str, kill: bool) -> list[tuple[str, np.ndarray]]:
     """(fingerprint, a plane of the first sample) of each batch, as they arrive."""
     shown = []
-    with augmenter_of(name, PROCESSES, SETTINGS) as augmenter:
+    with augmenter_of(name, PROCESSES, PATCH) as augmenter:
         for number in range(SHOWN):
             batch = next(augmenter)
             pid = batch.pop("pid")
             if kill and number == 3:
                 os.kill(pid, signal.SIGKILL)
-            shown.append((fingerprint(batch), np.array(batch["data"][0, 0, SETTINGS.patch // 2])))
+            shown.append((fingerprint(batch), np.array(batch["data"][0, 0, PATCH // 2])))
     return shown
 
 

@@ -164,10 +164,10 @@ def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     in two workers, with a worker killed in mid-run, and stopped halfway and resumed with three workers. The exit status
     is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
-    from detaug.demo.run import Settings, run_all
+    from detaug.demo.run import run_all
     from detaug.reports.progress import progress
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
-        result = run_all(Settings(batches, patch, seed), shown)
+        result = run_all(batches, patch, seed, shown)
     conclude(json_target, [result], result.as_json(), result.status)

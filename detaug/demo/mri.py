@@ -70,9 +70,6 @@ def _nilearn_datasets() -> Any:
             warnings.simplefilter("ignore")
             from nilearn import datasets
     except ModuleNotFoundError as error:
-        # Only nilearn itself: a package that nilearn misses is another fault with another cure.
-        if error.name is None or error.name.partition(".")[0] not in ("nilearn", "nibabel"):
-            raise
         raise NotInstalled(
             f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
             name=error.name,

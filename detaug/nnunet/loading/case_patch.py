@@ -48,23 +48,11 @@ class CasePatch(LazyVolume):
         lows = [min(max(0, a), n) for a, n in zip(first, space, strict=True)]
         highs = [max(low, min(n, b)) for low, b, n in zip(lows, last, space, strict=True)]
         if all(low < high for low, high in zip(lows, highs, strict=True)):
+            box = tuple(map(slice, lows, highs))
             within = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True))
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
                 with reading(stored.schunk.urlpath):
-                    _copy_box(stored, lows, highs, whole[(slice(channel, channel + count), *within)])
+                    whole[(slice(channel, channel + count), *within)] = stored[(..., *box)]
                 channel += count
         return array
-
-
-def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
-    """A box of what is stored into an array (C, *extents): slicing in Python's way takes twice as long for a plane."""
-    bare = len(stored.shape) == 3
-    bounds = (tuple(lows), tuple(highs)) if bare else ((0, *lows), (stored.shape[0], *highs))
-    target = array[0] if bare else array
-    if target.dtype == stored.dtype and target.flags.c_contiguous:
-        stored.get_slice_numpy(target, bounds)
-    else:
-        part = np.empty(target.shape, stored.dtype)
-        stored.get_slice_numpy(part, bounds)
-        target[...] = part

@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.nnunet.compatibility import AUGMENTERS, MAKES_LOADERS
+
+
+@dataclass
+class AugmenterRequest:
+    """An augmenter as nnU-Net asks for it. Drawing from it gives nothing, so that no batch is discarded."""
+
+    data_loader: Any
+    transform: Any = None
+    num_processes: int = 0
+    num_cached: int = 2
+    seeds: Any = None
+    pin_memory: bool = False
+    wait_time: float = 0.02
+
+    @property
+    def generator(self) -> Any:
+        """The loader, by the name that batchgenerators' augmenters have for it."""
+        return self.data_loader
+
+    def __next__(self) -> None:
+        return None
+
+
+@contextmanager
+def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
+    """Inside, every definition of `get_dataloaders` among a trainer's bases gets `AugmenterRequest` objects.
+
+    The method names its augmenter classes by the globals of its module, draws a batch from each augmenter and discards it.
+    Trainers override it. So the trainer's own method runs with these globals replaced: all arguments are nnU-Net's own.
+    """
+    methods = [vars(base).get(MAKES_LOADERS) for base in trainer.__mro__]
+    found = [getattr(getattr(each, "__wrapped__", each), "__globals__", {}) for each in methods]
+    before = [(each, name, each[name]) for each in found for name in AUGMENTERS if name in each]
+    for namespace, name, _ in before:
+        namespace[name] = AugmenterRequest
+    try:
+        yield
+    finally:
+        for namespace, name, augmenter in before:
+            namespace[name] = augmenter
 
 
 class LateAugmenter(DeterministicAugmenter):

@@ -9,13 +9,14 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, partialmethod
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
 from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
@@ -46,19 +47,12 @@ from detaug.nnunet.run_record import (
     plain,
     schedule_settings,
 )
-from detaug.nnunet.trainers.late_augmenter import LateAugmenter
+from detaug.nnunet.trainers.late_augmenter import AugmenterRequest, LateAugmenter, requests_instead_of_augmenters
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
-    canonical,
     ledger_in,
     read_checkpoint,
     write_checkpoint,
-)
-from detaug.nnunet.trainers.substitutes import (
-    AugmenterRequest,
-    buckets_stay,
-    requests_instead_of_augmenters,
-    saves_through,
 )
 from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, named, opening_line
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
@@ -158,7 +152,10 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             check_nnunet_version()
             self._set_switches()
             self._seed_globals("initialization")
-        with buckets_stay():
+        # else DDP rebuilds its buckets after a process's first step; from three ranks on a gradient's place in its bucket decides
+        # in which order ranks are summed, so that the first step of a resumed training would round in another way
+        keeps_buckets = partialmethod(DistributedDataParallel.__init__, find_unused_parameters=True)
+        with replaced(DistributedDataParallel, "__init__", keeps_buckets):
             super().initialize()
         self._swap_layers("network", self.network)
         # before a checkpoint is loaded, and with it the optimiser's settings
@@ -333,7 +330,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
     def save_checkpoint(self, filename: str) -> None:
-        with saves_through(self._write):
+        # what is in a checkpoint is decided by this method and what a subclass adds to it; the writing alone is ours
+        with replaced(torch, "save", self._write):
             super().save_checkpoint(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
@@ -386,7 +384,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             return "detaug"
         return "nnU-Net" if is_nnunets_own(type(source)) else named(source)
 
-    def _write(self, checkpoint: Any, file: Any) -> None:
+    def _write(self, checkpoint: Any, file: Any, *_: Any, **__: Any) -> None:
         """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
         if is_checkpoint(checkpoint):
             logged = checkpoint[LOGGED]
@@ -397,10 +395,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             }
             if self._unsaved is not None:
                 self._unsaved.checkpoint_is_written(self)
-        if isinstance(file, (str, os.PathLike)):
-            write_checkpoint(checkpoint, file)
-        else:
-            torch.save(canonical(checkpoint), file)
+        write_checkpoint(checkpoint, file)
 
 
 def _digest_of_weights(network: Any) -> str:

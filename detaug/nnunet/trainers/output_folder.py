@@ -21,6 +21,9 @@ import torch
 from detaug.nnunet.compatibility import is_checkpoint
 from detaug.reports.atomic_files import whole_file
 
+#: torch's own, also while another stands in its place.
+_save = torch.save
+
 
 def canonical(value: Any) -> Any:
     """`value` rebuilt, so that equal values are pickled to equal bytes.
@@ -47,10 +50,13 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def write_checkpoint(checkpoint: Any, file: str | os.PathLike[str]) -> None:
+def write_checkpoint(checkpoint: Any, file: Any) -> None:
     """`torch.save`, with bytes that follow from the values, and never half a file: an OSError leaves what was there before."""
+    if not isinstance(file, (str, os.PathLike)):
+        _save(canonical(checkpoint), file)
+        return
     with whole_file(Path(file)) as stream:
-        torch.save(canonical(checkpoint), stream)
+        _save(canonical(checkpoint), stream)
 
 
 #: nnU-Net's checkpoints in the order in which its ``--c`` takes the first that is there.

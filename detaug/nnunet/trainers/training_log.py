@@ -20,11 +20,8 @@ class _Handler(logging.Handler):
         self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
-            self._write(f"detaug: {level}{self.format(record)}")
-        except Exception:
-            self.handleError(record)
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+        self._write(f"detaug: {level}{self.format(record)}")
 
 
 @contextmanager

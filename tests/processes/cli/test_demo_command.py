@@ -49,12 +49,12 @@ def test_demo_shows_that_every_run_of_ours_gives_the_same_batches(tmp_path: Path
 
     written = json.loads(file.read_text())
     assert written["deterministic"] is True
-    ours = [row for row in written["runs"] if row["plan"]["augmenter"] == "DeterministicAugmenter"]
-    assert [row["plan"]["processes"] for row in ours] == [0, 2, 2, 2]
+    ours = [row for row in written["runs"] if row["augmenter"] == "DeterministicAugmenter"]
+    assert [row["processes"] for row in ours] == [0, 2, 2, 2]
     assert len({row["fingerprint"] for row in ours}) == 1
     killed, resumed = ours[2:]
-    assert killed["plan"]["kill"]
+    assert killed["kill"]
     assert killed["pids"] >= 2
     assert killed["notices"], "the death of a worker is said"
-    assert resumed["plan"]["resume"]
+    assert resumed["resume"]
     assert resumed["pids"] >= 2, "made by workers of two augmenters"

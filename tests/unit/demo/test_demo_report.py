@@ -11,23 +11,18 @@ from detaug.cli import main
 from detaug.demo import run
 
 
-def made_up(augmenter: str, fingerprints: Sequence[str]) -> list[run.Run]:
-    """Runs of which the first is the reference."""
-    verdicts = ["reference", *("equal" if each == fingerprints[0] else "different" for each in fingerprints[1:])]
-    plan = run.Plan(augmenter, 2, augmenter)
-    return [
-        run.Run(plan.what, verdict, plan=plan, fingerprint=print_)
-        for verdict, print_ in zip(verdicts, fingerprints, strict=True)
-    ]
-
-
-def result_of(rows: list[run.Run]) -> run.Runs:
-    return run.Runs(tuple(rows), run.Settings())
+def made_up(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:
+    """Runs with these fingerprints; the first of each augmenter is the reference."""
+    rows = []
+    for augmenter, prints in ((run.STOCK, stock), (run.OURS, ours)):
+        verdicts = ["reference", *("equal" if each == prints[0] else "different" for each in prints[1:])]
+        rows += [run.Run(augmenter, verdict, augmenter=augmenter) for verdict in verdicts]
+    return run.Runs(tuple(rows))
 
 
 def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nilearn")
-    runs = result_of(made_up(run.STOCK, ["aa", "ab"]) + made_up(run.OURS, ["ba", "ba", "bb"]))
+    runs = made_up(["aa", "ab"], ["ba", "ba", "bb"])
     monkeypatch.setattr(run, "run_all", lambda *_: runs)
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
@@ -37,6 +32,6 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(("second", "said"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")])
 def test_stock_runs_are_told_as_they_are_and_do_not_count(second: str, said: str) -> None:
-    found = result_of(made_up(run.STOCK, ["aa", second]) + made_up(run.OURS, ["ba", "ba"]))
+    found = made_up(["aa", second], ["ba", "ba"])
     assert said in str(found)
     assert found.ok

@@ -20,7 +20,6 @@ import torch.distributed
 
 from detaug import fingerprint
 from detaug.nnunet import DeterministicTraining
-from detaug.nnunet.trainers.substitutes import buckets_stay
 from tests.peers.nnunet.trainers.command_line import REPOSITORY, checkpoints
 from tests.peers.nnunet.trainers.in_process import new_trainer
 from tests.peers.nnunet.trainers.ranks import RankDetAug, RankDeterministic
@@ -130,20 +129,3 @@ def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
     straight, killed = killed_and_continued(nnunet_environment, tmp_path, trainer, world_size)
     assert set(straight) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert straight == killed
-
-
-def test_ddp_keeps_its_buckets_unless_the_trainer_says_otherwise() -> None:
-    store = torch.distributed.HashStore()
-    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
-    ddp = torch.nn.parallel.DistributedDataParallel
-    try:
-        before = ddp.__init__
-        with buckets_stay():
-            found = [
-                ddp(torch.nn.Linear(1, 1), **options).find_unused_parameters
-                for options in ({}, {"find_unused_parameters": False})
-            ]
-        assert found == [True, False]
-        assert ddp.__init__ is before
-    finally:
-        torch.distributed.destroy_process_group()
