@@ -57,21 +57,17 @@ def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
         for name in _SHARED
         if record.get(name) != header.get(name)
     ]
-    if header["name"] not in _LOADERS:
-        return [*different, f"{checkpoint.name} is of nnU-Net, which has no loader {header['name']!r}"]
     try:
         batches = int(record["iterations"][_LOADERS[header["name"]]])
         if digest(record["pipeline"][header["name"]]) != header["pipeline"]:
             different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
     except (LookupError, TypeError, ValueError):
-        return [
-            *different,
-            f"the record of its training in {checkpoint.name} is damaged, or of another version of detaug",
-        ]
-    lacking = [epoch for epoch in range(epochs) if ledger.by_epoch.get(epoch, 0) < batches]
-    if lacking:
+        why = f"the record in {checkpoint.name} has no loader {header['name']!r}, is damaged, or of another version of detaug"
+        return [*different, why]
+    lacking = next((epoch for epoch in range(epochs) if ledger.by_epoch.get(epoch, 0) < batches), None)
+    if lacking is not None:
         different.append(
             f"{checkpoint.name} was saved after {epochs} epochs of {batches} batches, of which the ledger lacks some in "
-            f"epoch {lacking[0]}" + (f" and {len(lacking) - 1} others" if lacking[1:] else "")
+            f"epoch {lacking}"
         )
     return different

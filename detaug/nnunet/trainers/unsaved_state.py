@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.fingerprints import dense, fingerprint
+from detaug.purity.references import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
 _SAVED = {"network", "optimizer", "grad_scaler", "lr_scheduler", "logger", "dataloader_train", "dataloader_val"}
-_CODE = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType, logging.Logger, logging.Handler)
+_TENSORS = (torch.Tensor, np.ndarray)
+_NOT_LOOKED_INTO = (*_TENSORS, FunctionType, BuiltinFunctionType, MethodType, logging.Logger, logging.Handler)
 #: So many objects are looked at.
 _MOST = 100_000
 
@@ -50,16 +53,15 @@ class UnsavedState:
         if not self._changed:
             return
         files = [file for file in folder.iterdir() if file.suffix in (".pth", ".pt")]
-        saved = {_digest(each) for file in files for _, each in _found("", _content(file))}
+        saved = {_digest(each) for file in files for _, each in _tensors({"": _content(file)})}
         lacking = [name for name, each in self._changed.items() if each not in saved]
         self._changed = {}
         if lacking:
-            attributes = dict.fromkeys(name.partition(".")[0] for name in lacking)
             logger.warning(
                 "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in all, the first %s): a "
                 "training that is continued with --c goes on without their values. Save and load them in save_checkpoint "
                 "and load_checkpoint",
-                ", ".join(attributes),
+                ", ".join(dict.fromkeys(re.split(r"\W", name)[0] for name in lacking)),
                 len(lacking),
                 lacking[0],
             )
@@ -78,31 +80,22 @@ def _content(file: Path) -> Any:
 
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
     """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is referred to."""
-    known = {id(each) for each in (*trainer.network.parameters(), *trainer.network.buffers())}
-    held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}
     saved = [getattr(trainer, name, None) for name in _SAVED]
-    return ((name, each) for name, each in _found("", held, saved) if id(each) not in known)
+    saved += [*trainer.network.parameters(), *trainer.network.buffers()]
+    held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}
+    return _tensors(held, {id(each) for each in saved})
 
 
-def _found(path: str, value: Any, seen: list[Any] | None = None) -> Iterator[tuple[str, Any]]:
-    """All tensors and arrays of numbers that can be reached from a value, in depth."""
-    left, known = [(path, value)], {id(each) for each in seen or ()}
-    while left and len(known) < _MOST:
-        path, value = left.pop()
-        if id(value) in known or isinstance(value, (str, bytes, int, float, complex, *_CODE)):
-            continue
-        known.add(id(value))
-        if isinstance(value, (torch.Tensor, np.ndarray)):
-            if isinstance(value, torch.Tensor) or not value.dtype.hasobject:
-                yield path, value
-            continue
-        if isinstance(value, Mapping):
-            inner = list(value.items())
-        elif isinstance(value, (list, tuple, set, frozenset)):
-            inner = list(enumerate(value))
-        else:
-            inner = list(getattr(value, "__dict__", {}).items())
-        left += [(f"{path}.{name}" if path else str(name), each) for name, each in reversed(inner)]
+def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[tuple[str, Any]]:
+    """All tensors and arrays of numbers that can be reached, but for these."""
+
+    def into(value: Any) -> bool:
+        return id(value) not in known and not isinstance(value, _NOT_LOOKED_INTO)
+
+    for path, value in walk(roots, _MOST, into):
+        numbers = isinstance(value, _TENSORS) and not (isinstance(value, np.ndarray) and value.dtype.hasobject)
+        if numbers and id(value) not in known:
+            yield path, value
 
 
 def _tell_added_gradients(network: torch.nn.Module) -> None:

@@ -41,7 +41,7 @@ def names_of(pids: list[int]) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trainer", [TRAINERS[0], pytest.param(TRAINERS[1], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trainer", TRAINERS)
 def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, tmp_path: Path, trainer: str) -> None:
     straight = Run(nnunet_root, tmp_path / "straight", trainer=trainer)
     printed = straight.train("--npz", processes=2)
@@ -98,34 +98,30 @@ def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 @pytest.mark.parametrize(
-    ("kind", "configuration"),
-    [("plain", "2d"), ("flat", "3d_fullres"), ("regions", "3d_fullres"), ("ignore", "3d_fullres"), ("ignore", "2d")],
+    ("kind", "configuration", "plans"),
+    [
+        ("plain", "2d", "nnUNetPlans"),
+        ("plain", "3d_fullres", RESIDUAL_ENCODER),
+        ("flat", "3d_fullres", "nnUNetPlans"),
+        ("regions", "3d_fullres", "nnUNetPlans"),
+        ("ignore", "3d_fullres", "nnUNetPlans"),
+        ("ignore", "2d", "nnUNetPlans"),
+    ],
 )
 def test_every_kind_of_data_set_trains_to_the_same_bytes(
-    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, trainer: str
+    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, plans: str, trainer: str
 ) -> None:
     root = nnunet_kind(kind)
     runs = [
-        Run(root, tmp_path / name, kind, trainer, configuration, {"SHORT_EPOCHS": "3"})
+        Run(root, tmp_path / name, kind, trainer, configuration, {"SHORT_EPOCHS": "3"}, plans)
         for name in ("straight", "killed")
     ]
     runs[0].train(processes=2)
     assert (runs[0].folder / "validation" / "summary.json").exists()
+    if plans == RESIDUAL_ENCODER:
+        assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
     runs[1].train_until_killed(2, processes=1)
     runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
-    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
-
-
-@pytest.mark.slow
-def test_a_residual_encoder_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
-    runs = [
-        Run(nnunet_root, tmp_path / name, environment={"SHORT_EPOCHS": "3"}, plans=RESIDUAL_ENCODER)
-        for name in ("straight", "killed")
-    ]
-    runs[0].train(processes=2)
-    runs[1].train_until_killed(2, processes=1)
-    runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
-    assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
     assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
 
 

@@ -77,12 +77,6 @@ class Changed:
         return train, val
 
 
-class SetsGenerateTrainBatch(Changed):
-    def change(self, loader: Any) -> None:
-        make = loader.generate_train_batch
-        loader.generate_train_batch = lambda: {**(batch := make()), "data": batch["data"] + 1000}
-
-
 class ReadsFromSomethingElse(Changed):
     def change(self, loader: Any) -> None:
         class Cases:
@@ -97,12 +91,6 @@ class ReadsFromSomethingElse(Changed):
 
 def patch_loader_of_the_trainers_module(monkeypatch: pytest.MonkeyPatch) -> type:
     monkeypatch.setattr(trainer_module, "nnUNetDataLoader", Renamed)
-    return NoTransforms
-
-
-def patch_load_case(monkeypatch: pytest.MonkeyPatch) -> type:
-    original = nnUNetDatasetBlosc2.load_case
-    monkeypatch.setattr(nnUNetDatasetBlosc2, "load_case", lambda self, name: brighter(original(self, name)))
     return NoTransforms
 
 
@@ -186,15 +174,10 @@ WAYS: dict[str, tuple[Callable[[pytest.MonkeyPatch], type], str]] = {
         patch_loader_of_the_trainers_module,
         "nnUNetDataLoader.generate_train_batch is defined in ",
     ),
-    "generate_train_batch set": (
-        lambda _: type("Sets", (SetsGenerateTrainBatch, NoTransforms), {}),
-        "generate_train_batch of its nnUNetDataLoader is set on",
-    ),
     "another data set": (
         lambda _: type("Reads", (ReadsFromSomethingElse, NoTransforms), {}),
         f"{__name__}.ReadsFromSomethingElse.change.<locals>.Cases is not nnU-Net's nnUNetDatasetBlosc2",
     ),
-    "load_case patched": (patch_load_case, "nnUNetDatasetBlosc2.load_case is defined in "),
     "load_case replaced by an object": (patch_by_a_descriptor, "nnUNetDatasetBlosc2.load_case is another than nnUNet"),
     "blosc2.open patched": (patch_what_opens, "nnUNetDatasetBlosc2.load_case calls blosc2.open, which is defined in "),
     "__getitem__ of arrays patched": (
@@ -289,7 +272,7 @@ def test_attributes_that_are_set_on_the_loader_before_the_first_batch_count(
         made.initialize()
         train, _ = made.get_dataloaders()
         try:
-            return train, [train.replay(0, step) for step in range(number)]
+            return train, [train.replay(*divmod(step, 2)) for step in range(number)]
         finally:
             made._close_loaders()
 

@@ -108,11 +108,3 @@ def test_a_data_set_that_is_not_whole_is_told(
     monkeypatch.setenv("nnUNet_preprocessed", str(copy))
     (copy / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres" / "brain_002.pkl").unlink()
     assert "brain_002" in refused()
-
-
-@pytest.mark.slow  # `verify` finds trainers by the same search: test_nnunet_verify_wrong_use.py
-def test_a_trainer_that_is_not_there_is_told(nnunet_root: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, **variables(nnunet_root, tmp_path)}
-    arguments = [DETAUG, *command(trainer="nnUNetTrainerOfNobody")]
-    done = subprocess.run(arguments, env=environment, cwd=tmp_path, capture_output=True, text=True)
-    assert "there is no trainer 'nnUNetTrainerOfNobody'" in told(done)

@@ -21,10 +21,7 @@ pytestmark = pytest.mark.timeout(7200)
 
 FAULTY = Path(__file__).parent / "faulty"
 REPOSITORY = Path(__file__).parents[4]
-TEACHERS = (
-    "the trainer's teacher._modules.encoder._modules.stages._modules.0._modules.0._modules.convs._modules.0._modules."
-)
-TEACHERS += "conv._parameters.weight"
+TEACHERS = "teacher._modules['decoder']._modules['transpconvs']._modules['0']._parameters['weight']"
 LAYER = "encoder.stages.1.0.convs.0"
 
 #: Trainer -> what is said of it: kind, name, epoch, phase, step.
@@ -33,7 +30,7 @@ FAULTS = {
     "UnseededWeights": ("initial weights", f"{LAYER}.conv.weight", 0, "", None),
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "optimizer.state.0.momentum_buffer", 1, "", None),
-    "ForgetsTeacher": ("resume", TEACHERS, 1, "", None),
+    "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS}", 1, "", None),
     "ForgetsCount": ("resume", "outcome.loss", 1, "training", 0),
     "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth", None, "", None),
 }
