@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.nnunet.compatibility import variables
+from detaug.nnunet.compatibility import planning, variables
+from detaug.nnunet.verification.settings import load_plans as load_plans
 from detaug.reports.atomic_files import write_text
 
 #: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
@@ -63,8 +63,6 @@ def plan_and_preprocess(dataset_id: int = 1, configurations: Sequence[str] = ("3
 
     To be called inside `nnunet_folders`, and, as nnU-Net spawns processes, from under ``if __name__ == "__main__"``.
     """
-    from detaug.nnunet.compatibility import planning
-
     nnunet = planning()
     with redirect_stdout(io.StringIO()):
         nnunet.extract_fingerprints([dataset_id], num_processes=1, verbose=False, show_progress_bar=False)
@@ -72,10 +70,3 @@ def plan_and_preprocess(dataset_id: int = 1, configurations: Sequence[str] = ("3
         nnunet.preprocess(
             [dataset_id], plans, tuple(configurations), [1] * len(configurations), show_progress_bar=False
         )
-
-
-def load_plans(dataset_name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a trainer, which changes them."""
-    folder = Path(os.environ["nnUNet_preprocessed"]) / dataset_name
-    plans, dataset = (json.loads((folder / name).read_text()) for name in ("nnUNetPlans.json", "dataset.json"))
-    return {**plans, "continue_training": False}, dataset

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from detaug.nnunet.compatibility import (
 from detaug.nnunet.run_record import RunRecord
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
-from detaug.nnunet.verification.settings import Settings, checked, link_predictions
+from detaug.nnunet.verification.settings import Settings, checked, link_predictions, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
 
@@ -42,22 +41,15 @@ def remaker_of_training(
         settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
     except ValueError as error:
         raise CannotRemake(str(error)) from error
-    loaders, made = _loaders(trainer, _arguments(settings), header["seed"], str(header.get("data")))
+    loaders, made = _loaders_of(settings, header["seed"], str(header.get("data")))
     return _remaker(loaders, made._cases, header["name"], header)
-
-
-def _arguments(settings: Settings) -> tuple[Any, ...]:
-    """Plans, configuration, fold and dataset.json, as a trainer takes them."""
-    dataset = Path(os.environ["nnUNet_preprocessed"], settings.dataset)
-    plans, described = (json.loads((dataset / f"{name}.json").read_text()) for name in (settings.plans, "dataset"))
-    return plans, settings.configuration, settings.fold, described
 
 
 def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
     millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or `CannotVerify`, `CannotRemake`."""
     settings = checked(settings)
-    loaders, made = _loaders(settings.trainer, _arguments(settings), settings.seed, "")
+    loaders, made = _loaders_of(settings, settings.seed, "")
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
     return loaders["train"], tuple(made.configuration_manager.spacing), title
 
@@ -103,6 +95,11 @@ def _remaker(
             "preprocessed again, or it was another fold"
         )
     return made
+
+
+def _loaders_of(settings: Settings, seed: Seed, data: str) -> tuple[dict[str, DeterministicAugmenter], Any]:
+    plans, described = load_plans(settings.dataset, settings.plans)
+    return _loaders(settings.trainer, (plans, settings.configuration, settings.fold, described), seed, data)
 
 
 def _loaders(

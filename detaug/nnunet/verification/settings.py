@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import dataset_name
@@ -59,7 +59,7 @@ def checked(settings: Settings) -> Settings:
         raise CannotVerify(f"nnUNet_preprocessed={preprocessed!r} in the environment is no folder")
     try:
         dataset = dataset_name(settings.dataset)
-        configurations = json.loads(Path(preprocessed, dataset, f"{plans}.json").read_text())["configurations"]
+        configurations = load_plans(dataset, plans)[0]["configurations"]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise CannotVerify(
             f"there is no preprocessed data set {settings.dataset!r} with {plans}: run nnUNetv2_plan_and_preprocess ({error})"
@@ -68,6 +68,13 @@ def checked(settings: Settings) -> Settings:
         there = ", ".join(configurations)
         raise CannotVerify(f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}")
     return replace(settings, dataset=dataset, device=_checked_device(settings.device))
+
+
+def load_plans(dataset: str, name: str = "nnUNetPlans") -> tuple[dict[str, Any], dict[str, Any]]:
+    """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a trainer, which changes them."""
+    folder = Path(os.environ["nnUNet_preprocessed"], dataset)
+    plans, described = (json.loads((folder / f"{each}.json").read_text()) for each in (name, "dataset"))
+    return {**plans, "continue_training": False}, described
 
 
 def _checked_device(device: str) -> str:
