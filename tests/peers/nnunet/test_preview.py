@@ -48,13 +48,7 @@ def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(environment
     done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-o", "2d.png", "--samples", "2"])
     assert done.exit_code == 0, done.output
     assert Image.open("2d.png").size[0] > 600
-    for arguments, message in (
-        (
-            ("1", "2d", "-tr", "nnUNetTrainer"),
-            "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible",
-        ),
-    ):
-        done = CliRunner().invoke(main, ["preview", "--nnunet", *arguments])
-        assert done.exit_code == 2, done.output
-        assert message in done.output
+    done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-tr", "nnUNetTrainer"])
+    assert done.exit_code == 2, done.output
+    assert "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible" in done.output
     assert sorted(environment.iterdir()) == [environment / "2d.png"]

@@ -56,6 +56,13 @@ def new_trainer(
     return trainer(plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device)
 
 
+def initialized(root: Path, trainer: type, **options: Any) -> Any:
+    """The same, with its network."""
+    made = new_trainer(root, trainer, **options)
+    made.initialize()
+    return made
+
+
 def every_trainer() -> dict[str, type[nnUNetTrainer]]:
     """All trainers that nnU-Net comes with and that can be imported here, by name."""
     found = {}

@@ -10,7 +10,7 @@ import pytest
 
 from detaug import BatchError
 from detaug.nnunet.compatibility import UnsupportedNNUNet
-from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, initialized, new_trainer
 
 
 class Trained(AssertionError):
@@ -81,7 +81,7 @@ def test_another_version_of_nnunet(nnunet_environment: Path, tmp_path: Path, mon
     with pytest.raises(UnsupportedNNUNet, match=r"nnunetv2 3.1 is installed.* support 2.8.x"):
         made.run_training()
     monkeypatch.setenv("DETAUG_ANY_NNUNET", "1")
-    new_trainer(nnunet_environment, ShortDetAug).initialize()
+    initialized(nnunet_environment, ShortDetAug)
 
 
 def test_a_seed_that_is_none(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from detaug import StateMismatch
 from detaug.nnunet import DeterministicTraining
 from detaug.nnunet.trainers import trainer_named
 from detaug.nnunet.trainers.output_folder import canonical, write_checkpoint
-from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, new_trainer
+from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, initialized, new_trainer
 
 LOGGED = {
     "mean_fg_dice": [np.float64(0.25), np.float64(0.5)],
@@ -33,8 +33,7 @@ LOGGED = {
 
 def trained(root: Path, trainer: type, times: tuple[float, ...] = (1e9, 2e9), epochs: int = 2) -> Any:
     """A trainer as at the end of its second epoch, or of its first."""
-    made = new_trainer(root, trainer)
-    made.initialize()
+    made = initialized(root, trainer)
     made.current_epoch = epochs - 1
     logged = {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
     made.logger.load_checkpoint({name: values[:epochs] for name, values in logged.items()})
@@ -131,16 +130,6 @@ def test_canonical_values_are_the_same_values() -> None:
     assert made["numbers"][:6] == value["numbers"][:6]
     assert made["numbers"][6].dtype == np.dtype(">i2")
     assert made["list"] == value["list"]
-
-
-def test_a_checkpoint_is_whole_or_not_there(tmp_path: Path) -> None:
-    file = tmp_path / "checkpoint.pth"
-    write_checkpoint({"a": 1}, file)
-    before = file.read_bytes()
-    with pytest.raises(Exception, match="pickle"):
-        write_checkpoint({"a": lambda: None}, file)
-    assert file.read_bytes() == before
-    assert os.listdir(tmp_path) == ["checkpoint.pth"]
 
 
 def test_what_a_subclass_adds_and_saves_is_kept(nnunet_environment: Path) -> None:
@@ -280,13 +269,9 @@ def test_another_training_is_not_continued(nnunet_environment: Path, monkeypatch
     with pytest.raises(StateMismatch, match=r"seed: 1 in the checkpoint, 2 now \(unset DETAUG_SEED"):
         continued(nnunet_environment, file)
     monkeypatch.setenv("DETAUG_SEED", "1")
-    changed = {"seed_scheme": 0, "numerics": 7, "data": "other", "world_size": 2, "loading": "nnU-Net", "plans": 3,
-               "iterations": {"training": 3, "validation": 1}, "versions": {"nnunetv2": "2.6.4"}}  # fmt: skip
-    shutil.copy(file, file.with_suffix(".kept"))
-    for name, value in changed.items():
-        with pytest.raises(StateMismatch, match=rf"(?s)\n  {name}: .* in the checkpoint, .* now.*DETAUG_ALLOW={name} "):
-            continued(nnunet_environment, with_record(file, **{name: value}))
-        shutil.copy(file.with_suffix(".kept"), file)
+    told = r"(?s)\n  plans: 3 in the checkpoint, .* now.*DETAUG_ALLOW=plans "
+    with pytest.raises(StateMismatch, match=told):
+        continued(nnunet_environment, with_record(file, plans=3))
     with pytest.raises(StateMismatch, match="continue with the version of detaug that wrote it"):
         continued(nnunet_environment, with_record(file, unknown=1))
 

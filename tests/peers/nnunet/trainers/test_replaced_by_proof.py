@@ -21,7 +21,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, PatchSource
 from detaug.nnunet.proof import difference_in_reading
-from tests.peers.nnunet.trainers.in_process import Short, new_trainer
+from tests.peers.nnunet.trainers.in_process import Short, initialized
 
 
 class NoTransforms(Short):
@@ -196,8 +196,7 @@ def test_what_a_user_does_to_images_reaches_the_training(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     make, why = WAYS[way]
-    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, make(monkeypatch)), {}))
-    made.initialize()
+    made = initialized(nnunet_environment, type("Mine", (DetAugLoading, make(monkeypatch)), {}))
     train, _ = made.get_dataloaders()
     try:
         assert next(train)["data"].max() > 900
@@ -228,8 +227,7 @@ def test_what_can_change_a_batch_keeps_nnunets_loader(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     make, why = QUIET[way]
-    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, make(monkeypatch)), {}))
-    made.initialize()
+    made = initialized(nnunet_environment, type("Mine", (DetAugLoading, make(monkeypatch)), {}))
     train, _ = made.get_dataloaders()
     train.settle()
     assert why in Path(made.log_file).read_text()
@@ -268,8 +266,7 @@ def test_attributes_that_are_set_on_the_loader_before_the_first_batch_count(
 ) -> None:
     def batches(changed: type, number: int) -> tuple[Any, list[Any]]:
         bases = (DetAugLoading, changed) if order == "behind the mixin" else (changed, DetAugLoading)
-        made = new_trainer(nnunet_environment, type("Mine", (*bases, NoTransforms), {}))
-        made.initialize()
+        made = initialized(nnunet_environment, type("Mine", (*bases, NoTransforms), {}))
         train, _ = made.get_dataloaders()
         try:
             return train, [train.replay(*divmod(step, 2)) for step in range(number)]
@@ -303,8 +300,7 @@ def test_subclasses_that_change_nothing_of_a_batch_are_replaced(nnunet_environme
         def change(self, loader: Any) -> None:
             loader.__class__ = Named
 
-    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, Unchanged, NoTransforms), {}))
-    made.initialize()
+    made = initialized(nnunet_environment, type("Mine", (DetAugLoading, Unchanged, NoTransforms), {}))
     train, val = made.get_dataloaders()
     for each in (train, val):
         each.settle()
@@ -328,8 +324,7 @@ def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
 def test_a_batch_is_read_as_nnunets_loader_reads_it_and_a_difference_is_told(
     nnunet_environment: Path, configuration: str
 ) -> None:
-    made = new_trainer(nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration)
-    made.initialize()
+    made = initialized(nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration)
     train, _ = made.get_dataloaders()
     train.settle()
     for seed in range(3):

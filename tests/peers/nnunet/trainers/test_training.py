@@ -24,7 +24,14 @@ from torch import nn
 import detaug.nnunet
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.nnunet import DetAugLoading, DeterministicTraining, PatchSource, trainers, training_transforms
-from tests.peers.nnunet.trainers.in_process import Short, ShortDetAug, ShortDeterministic, every_trainer, new_trainer
+from tests.peers.nnunet.trainers.in_process import (
+    Short,
+    ShortDetAug,
+    ShortDeterministic,
+    every_trainer,
+    initialized,
+    new_trainer,
+)
 
 BOTH = pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
 
@@ -46,22 +53,19 @@ def test_the_seed_decides_the_first_weights(nnunet_environment: Path, monkeypatc
         ("1", Short),
     ):
         monkeypatch.setenv("DETAUG_SEED", seed)
-        made = new_trainer(nnunet_environment, trainer)
-        made.initialize()
+        made = initialized(nnunet_environment, trainer)
         found.append(weights(made))
     assert found[0] == found[1]
     assert len(set(found[1:])) == 4, "nnU-Net's are others every time"
 
 
 def test_no_layer_is_left_that_cannot_repeat_itself(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.initialize()
+    made = initialized(nnunet_environment, ShortDetAug)
     kinds = {type(module) for part in (made.network, made.loss) for module in part.modules()}
     assert not kinds & {nn.CrossEntropyLoss, nn.NLLLoss, nn.AvgPool3d, nn.AvgPool2d}
     losses = [module for module in made.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
     assert losses, "nnU-Net's cross-entropy is still one"
-    stock = new_trainer(nnunet_environment, Short)
-    stock.initialize()
+    stock = initialized(nnunet_environment, Short)
     stock_losses = [type(module) for module in stock.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
     assert type(losses[0]) is not stock_losses[0]
 
@@ -75,8 +79,7 @@ def test_networks_are_compiled_as_nnunet_decides_unless_torch_must_time_kernels(
         for trainer in (Short, ShortDetAug, ShortDeterministic):
             assert new_trainer(nnunet_environment, trainer, device=device)._do_i_compile() is (wanted == "true")
     monkeypatch.setenv("nnUNet_compile", "true")
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.initialize()
+    initialized(nnunet_environment, ShortDetAug)
     assert torch._inductor.config.deterministic
     monkeypatch.delattr(torch._inductor.config, "deterministic")  # as in torch 2.8
     assert not new_trainer(nnunet_environment, ShortDetAug, device=device)._do_i_compile()
@@ -118,8 +121,7 @@ def drawn() -> tuple[float, float, float]:
 
 
 def test_every_epoch_starts_from_its_own_random_state(nnunet_environment: Path) -> None:
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.initialize()
+    made = initialized(nnunet_environment, ShortDetAug)
     found: dict[tuple[int, int], Any] = {}
     for epoch, rank in ((0, 0), (1, 0), (0, 1)):
         for _ in range(2):
@@ -152,8 +154,7 @@ def test_switches_are_right_wherever_nnunet_computes(nnunet_environment: Path, m
         self.network(torch.zeros(1, 1, 28, 28, 28))
 
     monkeypatch.setattr(Short, "perform_actual_validation", predicts)
-    made = new_trainer(nnunet_environment, ShortDetAug)
-    made.initialize()
+    made = initialized(nnunet_environment, ShortDetAug)
     assert switches() == RIGHT
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
     made.on_train_epoch_start()
@@ -177,12 +178,11 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
                 monkeypatch.delenv("DETAUG_CPU_THREADS")
             else:
                 monkeypatch.setenv("DETAUG_CPU_THREADS", text)
-            made = new_trainer(nnunet_environment, ShortDetAug)
-            made.initialize()
+            made = initialized(nnunet_environment, ShortDetAug)
             assert torch.get_num_threads() == made._record().cpu_threads == threads
         monkeypatch.setenv("DETAUG_CPU_THREADS", "many")
         with pytest.raises(ValueError, match="DETAUG_CPU_THREADS='many'"):
-            new_trainer(nnunet_environment, ShortDetAug).initialize()
+            initialized(nnunet_environment, ShortDetAug)
     finally:
         torch.set_num_threads(before)
 
@@ -213,25 +213,6 @@ def test_training_and_validation_draw_from_different_branches(nnunet_environment
     assert fingerprint(train.replay(0, 0)) != fingerprint(val.replay(0, 0))
     with DeterministicAugmenter(val.generator, None, 0, seed=1, name="train") as one_branch:
         assert fingerprint(train.replay(0, 0)) == fingerprint(one_branch.replay(0, 0))
-
-
-@BOTH
-def test_processes_and_history_change_no_batch(
-    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, trainer: type
-) -> None:
-    """Among the stock transforms: the blur that is chosen by timing it."""
-    found = []
-    for processes in ("0", "2"):
-        monkeypatch.setenv("nnUNet_n_proc_DA", processes)
-        made = new_trainer(nnunet_environment, trainer)
-        made.num_iterations_per_epoch = 12
-        train, val = loaders(made)
-        with train, val:
-            assert train.num_processes == int(processes)
-            found.append([fingerprint(next(train)) for _ in range(12)])
-            found[-1] += [fingerprint(train.replay(0, step)) for step in (7, 3)]
-    assert found[0] == found[1]
-    assert found[0][-2:] == [found[0][7], found[0][3]]
 
 
 def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follows(nnunet_environment: Path) -> None:
