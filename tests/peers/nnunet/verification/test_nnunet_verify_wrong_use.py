@@ -87,19 +87,9 @@ def test_a_folder_with_something_in_it_is_not_written_to(preprocessed: Path) -> 
     assert "not an empty folder" in refused("7", "3d_fullres", "--keep", str(preprocessed))
 
 
-def test_a_result_that_cannot_be_written_is_refused_before_the_work(preprocessed: Path, tmp_path: Path) -> None:
-    assert "does not exist" in refused("7", "3d_fullres", "--json", str(tmp_path / "nowhere" / "result.json"))
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(preprocessed: Path) -> None:
     assert "PyTorch sees no GPU" in refused("7", "3d_fullres", "--device", "cuda")
-
-
-@pytest.mark.slow
-def test_plans_that_nnunet_cannot_use_end_in_its_own_words(preprocessed: Path) -> None:
-    line = refused("7", "3d_fullres", "--device", "cpu")
-    assert "the training failed: KeyError" in line
 
 
 def test_an_unknown_trainer_is_named(preprocessed: Path) -> None:
