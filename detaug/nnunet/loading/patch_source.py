@@ -22,8 +22,6 @@ from detaug.transforms.building.checks import probability
 
 IMAGE_PADDING, LABEL_PADDING = 0.0, -1
 
-_ROLES = {"image": "image", "segmentation": "segmentation"}
-
 
 class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
     """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them and with its arguments.
@@ -130,14 +128,11 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's name.
         """
         identifier, _, volumes = self.draw(rng, number)
-        arrays: dict[str, Any] = volumes
+        arrays: dict[str, Any]
         if isinstance(self.transforms, Transform):
-            if self.transforms.keys:
-                arrays = self.transforms(rng=rng, **arrays)
-            else:
-                arrays = self.transforms.of_sample(arrays, _ROLES, rng)  # whose roles need not be found out
+            arrays = self.transforms(rng=rng, **volumes)
         else:
-            arrays = {name: torch.from_numpy(volume.read_all()) for name, volume in arrays.items()}
+            arrays = {name: torch.from_numpy(volume.read_all()) for name, volume in volumes.items()}
             if self.transforms is not None:
                 arrays = self.transforms(**arrays)
         return {**arrays, "key": identifier}
