@@ -92,7 +92,7 @@ def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[
     def into(value: Any) -> bool:
         return id(value) not in known and not isinstance(value, _NOT_LOOKED_INTO)
 
-    for path, value in walk(roots, _MOST, into):
+    for path, value in walk(roots.items(), _MOST, into):
         numbers = isinstance(value, _TENSORS) and not (isinstance(value, np.ndarray) and value.dtype.hasobject)
         if numbers and id(value) not in known:
             yield path, value
