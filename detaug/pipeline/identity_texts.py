@@ -21,7 +21,9 @@ import xxhash
 
 from detaug.fingerprints import fingerprint
 from detaug.seeding.generators import GENERATORS
-from detaug.transport.tensors import INTEGER_OF_WIDTH
+
+#: bytes → dtype, for tensors of a dtype that NumPy lacks.
+_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 _Array = np.ndarray[Any, Any]
 _MRI = "detaug.transforms.mri."
@@ -174,7 +176,7 @@ def _of_tensor(value: torch.Tensor) -> str:
             try:
                 array = plain.numpy()
             except TypeError:  # a dtype that NumPy lacks
-                array = plain.view(INTEGER_OF_WIDTH[plain.element_size()]).numpy()
+                array = plain.view(_INTEGER_OF_WIDTH[plain.element_size()]).numpy()
             found = _contents(array)
         except (TypeError, RuntimeError, KeyError):  # a class without bytes of its own
             return text

@@ -1,8 +1,8 @@
 """One thread for every mathematics library: the workers are the parallelism, and sums depend on the thread count.
 
 Workers always have one thread (`keep_one_thread`, and `renew_one_thread` before each batch), the calling process while it
-makes a batch (`one_thread`). Libraries that are loaded later read the number from the environment, and get it again once
-they are loaded.
+makes a batch (`one_thread`). Libraries that are loaded later read the number from the environment, and in workers
+get it again once they are loaded.
 """
 
 from __future__ import annotations
@@ -30,20 +30,17 @@ def keep_one_thread() -> None:
     if "numba" in sys.modules:
         # first of all: it starts its thread pool, and tells OpenMP, which torch uses as well, to have that many threads
         sys.modules["numba"].set_num_threads(1)
-    torch.set_num_threads(1)
     for _, set_number in _libraries().values():
         set_number(1)
-    for pool in _pools().lib_controllers:
-        if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
-            pool.set_num_threads(1)
+    look_for_libraries()
 
 
 def look_for_libraries() -> None:
     """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
     torch.set_num_threads(1)
     for pool in _pools().lib_controllers:
-        if pool.get_num_threads() != 1:
-            pool.set_num_threads(1)  # starts OpenBLAS's threads, which it ends itself before a fork
+        if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
+            pool.set_num_threads(1)
 
 
 def renew_one_thread() -> None:
@@ -58,8 +55,8 @@ def renew_one_thread() -> None:
 def one_thread() -> Iterator[None]:
     """In the user's process: inside there is one thread, and afterwards as many as before.
 
-    A library that was loaded inside is given this machine's number afterwards. Numba's threads, which start with the first
-    kernel that needs them, are limited from the next block on.
+    A library that is loaded inside keeps one thread. Numba's threads, which start with the first kernel that needs them, are
+    limited from the next block on.
     """
     with contextlib.ExitStack() as stack:
         for name, value in _variables().items():
@@ -70,14 +67,8 @@ def one_thread() -> Iterator[None]:
         for number, set_number in _libraries().values():
             stack.callback(set_number, number())
             set_number(1)
-        pools = _pools()
-        stack.enter_context(pools.limit(limits=1))
-        known, modules = set(_libraries()), len(sys.modules)
-        try:
-            yield
-        finally:
-            if len(sys.modules) != modules:
-                _free_new_libraries(known, pools)
+        stack.enter_context(_pools().limit(limits=1))
+        yield
 
 
 def _variables() -> dict[str, str]:
@@ -101,17 +92,6 @@ def _pools() -> ThreadpoolController:
     if _controller is None or _controller[0] != len(sys.modules):
         _controller = (len(sys.modules), ThreadpoolController())
     return _controller[1]
-
-
-def _free_new_libraries(known: set[str], before: ThreadpoolController) -> None:
-    cores = os.cpu_count() or 1
-    for name, (_, set_number) in _libraries().items():
-        if name not in known:
-            set_number(cores)
-    paths = {pool.filepath for pool in before.lib_controllers}
-    for pool in ThreadpoolController().lib_controllers:
-        if pool.filepath not in paths:
-            pool.set_num_threads(cores)
 
 
 #: Of a library that threadpoolctl does not know: what gives its number of threads, and what sets it.

@@ -93,7 +93,6 @@ class BatchMaker:
         self._second: Producer | None = None
         self._written: Any = None  # a batch that Ray writes when `make` has returned: its objects may own the memory
         self._made = 0
-        job.settings.keep_filters()
 
     def report(self) -> NodeReport:
         """Where it runs."""

@@ -153,7 +153,6 @@ def main(channel: int, payload: int, epoch: int, step: int) -> None:
         frozen, job = read_payload(payload)
         job.settings.keep()
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
-        job.settings.keep_filters()
         job.settings.renew()
         again = answer(producer, MakeAgain(BatchKey(epoch, step), stepped=True), BaseException)
         Channel.from_descriptor(channel).send((again, time.process_time()))

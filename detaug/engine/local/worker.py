@@ -66,7 +66,6 @@ def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]]) -> None:
     except Exception as error:
         channel.send(messages.Broken(describe(error)))
         return
-    job.settings.keep_filters()
     with suppress(ChannelClosed):
         worker.run()
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import decimal
-import locale
 import os
-import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,10 +45,6 @@ def onednn() -> Any:
     return torch.backends.mkldnn.enabled
 
 
-def einsum() -> Any:
-    return str(torch.backends.opt_einsum.strategy)
-
-
 def gradients() -> Any:
     return (torch.zeros(1, requires_grad=True) * 2).requires_grad
 
@@ -67,30 +59,6 @@ def numpy_errors() -> Any:
         return float(np.float64(1.0) / np.float64(0.0))
     except FloatingPointError:
         return "raised"
-
-
-def numpy_buffer() -> Any:
-    return np.getbufsize()
-
-
-def decimals() -> Any:
-    return str(decimal.Decimal(1) / decimal.Decimal(3))
-
-
-def order_of_strings() -> Any:
-    return sorted(["a", "B", "c", "D"], key=locale.strxfrm), locale.localeconv()["decimal_point"]
-
-
-def recursion() -> Any:
-    return sys.getrecursionlimit()
-
-
-def warning_as_error() -> Any:
-    try:
-        warnings.warn("of the pipeline", RuntimeWarning, stacklevel=1)
-    except RuntimeWarning:
-        return "raised"
-    return "only said"
 
 
 def threads() -> Any:
