@@ -104,21 +104,14 @@ class Mapping:
             error = OSError(number, os.strerror(number))
             raise explained(error, f"cannot map {size} bytes of shared memory for a batch")
         self.address = address
-        if not inherited:
-            self.inherit(False)
+        if not inherited and hasattr(mmap, "MADV_DONTFORK"):
+            self.inherited = False  # first: another thread may fork before the call, and a child so does no harm
+            self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0
 
-    def inherit(self, yes: bool) -> None:
-        """Change whether forked processes have it from now on. Where the system has no such choice they always do."""
-        if not hasattr(mmap, "MADV_DONTFORK"):
-            return
-        # A fork may come between the call and its note, for the call lets other threads run: the note then says "not
-        # inherited", with which a child does no harm.
-        if yes:
+    def inherit(self) -> None:
+        """Processes that are forked from now on have it."""
+        if not self.inherited:
             self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
-        elif self.inherited:
-            self.inherited = False
-            if _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0:
-                self.inherited = True
 
     @property
     def __array_interface__(self) -> dict[str, Any]:

@@ -31,7 +31,6 @@ from detaug.memory.blocks import (
     ALIGNMENT,
     BlockView,
     Bytes,
-    Layout,
     Mapping,
     capacity_for,
     create,
@@ -91,7 +90,7 @@ class WorkerSlots:
         """The parent holds no array of these any more."""
         for number in numbers:
             if number in self._slots:
-                insort(self._free, (self._slots[number].size, next(self._returns), number))
+                self._set_free(number)
 
     def drop(self, numbers: Sequence[int]) -> None:
         """The parent has unmapped these; they are not needed."""
@@ -129,52 +128,43 @@ class WorkerSlots:
             What the parent is told of it, and the descriptor to be sent (and closed) if the slot is a new one.
         """
         filling, self._filling = self._filling, None
-        contents: list[Bytes | None] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
-        sizes = [len(packed.pickled), *(buffer.nbytes for buffer in packed.buffers)]
+        contents: list[Bytes] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         packed.buffers.clear()
-        there: list[int | None] = [None] * len(sizes)
+        there: list[int | None] = [None] * len(contents)
+        taken = 0
         if filling is not None:
-            there = [None if content is None else filling.offset_of(content) for content in contents]
+            there = [filling.offset_of(content) for content in contents]
+            taken = filling.used if any(offset is not None for offset in there) else 0
             # The loader's own arrays are known by what still holds them once the batch is gone, and its memory with it.
+            block = filling.mapping.bytes()
             contents = [
-                content.copy() if content is not None and offset is None else None
+                content.copy() if offset is None else block[offset : offset + content.nbytes]
                 for content, offset in zip(contents, there, strict=True)
             ]
             if whole is not None:
                 whole.clear()
-        layout = self._lay_out(sizes, there, filling)
+        sizes = [content.nbytes for content in contents]
+        layout = lay_out([taken, *(size for size, offset in zip(sizes, there, strict=True) if offset is None)])
         self._size = layout.size
         left = None
         if filling is not None and (self._is_held(filling) or layout.size > filling.mapping.size):
-            left, block = filling, filling.mapping.bytes()
-            contents = [
-                content if offset is None else block[offset : offset + size]
-                for content, offset, size in zip(contents, there, sizes, strict=True)
-            ]
-            there = [None] * len(sizes)
-            layout = self._lay_out(sizes, there, None)
-            filling = None
+            left, filling = filling, None
+            there = [None] * len(contents)
+            layout = lay_out([0, *sizes])
         if filling is None:
             filling = self._new_filling(layout.size)
-        block = filling.mapping.bytes()
-        free = iter(layout.offsets[1:])
-        offsets = [next(free) if offset is None else offset for offset in there]
-        for offset, size, content in zip(offsets, sizes, contents, strict=True):
-            if content is not None:
-                np.copyto(block[offset : offset + size], content)
+        block, free = filling.mapping.bytes(), iter(layout.offsets[1:])
+        parts = []
+        for content, offset, size in zip(contents, there, sizes, strict=True):
+            start = next(free) if offset is None else offset
+            parts.append((start, size))
+            if offset is None:
+                np.copyto(block[start : start + size], content)
         if left is not None:  # not before its contents are copied: it might have been the slot they go to
             self._end(left)
         replaced, self._given_up = tuple(self._given_up), []
-        parts = tuple(zip(offsets, sizes, strict=True))
-        written = SlotContents(filling.slot, filling.mapping.size, parts, replaced)
+        written = SlotContents(filling.slot, filling.mapping.size, tuple(parts), replaced)
         return written, self._unsent.pop(filling.slot, None)
-
-    @staticmethod
-    def _lay_out(sizes: Sequence[int], there: Sequence[int | None], filling: _Filling | None) -> Layout:
-        """What was taken, and what is copied."""
-        taken = 0 if filling is None or all(offset is None for offset in there) else filling.used
-        copied = (size for size, offset in zip(sizes, there, strict=True) if offset is None)
-        return lay_out([taken, *copied])
 
     def _is_held(self, filling: _Filling) -> bool:
         if not filling.is_held:
@@ -190,10 +180,10 @@ class WorkerSlots:
 
     def _end(self, filling: _Filling) -> None:
         """Its slot is free, or its holder's."""
-        if not filling.is_held:
-            insort(self._free, (filling.mapping.size, next(self._returns), filling.slot))
-            return
-        self._give_up(filling.slot)
+        (self._give_up if filling.is_held else self._set_free)(filling.slot)
+
+    def _set_free(self, slot: int) -> None:
+        insort(self._free, (self._slots[slot].size, next(self._returns), slot))
 
     def _give_up(self, slot: int) -> None:
         del self._slots[slot]
@@ -285,7 +275,8 @@ class ParentSlots:
         self._at_worker.discard(contents.slot)
         mapping = self._mappings[contents.slot]
         view = BlockView(mapping)
-        self._out[contents.slot] = _HandedOut(view, self._returned.append, contents.slot, mapping)
+        handed = self._out[contents.slot] = _HandedOut(view, self._returned.append)
+        handed.slot, handed.mapping = contents.slot, mapping
         block = view.bytes()
         del view
         (start, length), *rest = contents.parts
@@ -299,7 +290,7 @@ class ParentSlots:
     def hand_over(self, contents: SlotContents) -> Callable[[], None] | None:
         """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
         handed = self._out[contents.slot]
-        return None if handed() is None else functools.partial(handed.mapping.inherit, True)
+        return None if handed() is None else functools.partial(setattr, handed, "is_users", True)
 
     def map(self, contents: SlotContents, descriptor: int | None) -> None:
         """Take a slot over, if it is a new one.
@@ -331,9 +322,6 @@ class ParentSlots:
         free: list[int] = []
         while self._returned:
             handed = self._returned.popleft()
-            if not handed.forked:
-                # While `mark_forked` still sees it: the call lets other threads run, and one of them may fork.
-                handed.mapping.inherit(False)
             del self._out[handed.slot]
             if handed.forked:
                 self._mappings.pop(handed.slot, None)
@@ -362,32 +350,25 @@ class ParentSlots:
         return [(mapping.address, mapping.address + mapping.size) for mapping in mappings]
 
     def mark_forked(self) -> None:
-        """The process forks now: the child sees what is out with the user, which therefore must not change any more."""
+        """The process forks now: the child sees what the user holds, which therefore must not change any more."""
         for handed in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
-            if handed() is None:  # let go, though the coordinator has not come to it yet
-                handed.mapping.inherit(False)
-            elif handed.mapping.inherited:
+            if handed.is_users and handed() is not None:
                 handed.forked = True
+                handed.mapping.inherit()
 
 
 class _HandedOut(weakref.ref[BlockView]):
-    """The view of a slot that a batch keeps, seen from here without keeping it."""
+    """The view of a slot that a batch keeps, seen from here without keeping it.
 
-    __slots__ = ("forked", "mapping", "slot")
+    Attributes:
+        is_users: the user was given the batch.
+        forked: a process that was forked since then may see it.
+    """
 
     slot: int
     mapping: Mapping
-    forked: bool
-
-    def __new__(cls, view: BlockView, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> _HandedOut:
-        self = super().__new__(cls, view, at_its_end)
-        self.slot = slot
-        self.mapping = mapping
-        self.forked = False
-        return self
-
-    def __init__(self, view: BlockView, at_its_end: Callable[[Any], None], slot: int, mapping: Mapping) -> None:
-        super().__init__(view, at_its_end)  # type: ignore[call-arg]
+    is_users = False
+    forked = False
 
 
 def _copy(source: Bytes) -> Bytes:
@@ -422,6 +403,5 @@ def _mark_all_forked() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # Before, for a view may end, and its slot be used again, in another thread as soon as the child is there. And
-    # after, for another thread may have been given a batch between that and the fork.
-    os.register_at_fork(before=_mark_all_forked, after_in_parent=_mark_all_forked)
+    # Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
+    os.register_at_fork(before=_mark_all_forked)

@@ -7,9 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from detaug.memory.blocks import Mapping
 from detaug.memory.limits import LimitReached
-from detaug.transport.slots import ParentSlots, WorkerSlots, _mark_all_forked
+from detaug.transport.slots import ParentSlots, WorkerSlots
 from detaug.transport.transfer import pack
 
 
@@ -44,32 +43,3 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> No
         sys.setprofile(before)
     assert lines == []
     assert parent.take_returned() == ([contents.slot], [])
-
-
-def test_a_fork_while_slots_go_back_inherits_none_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker, parent = WorkerSlots(), ParentSlots(keep=9)
-    held, mappings = [], []
-    for number in range(5):
-        contents, descriptor = worker.write(pack({"data": np.arange(10_000) + number}))
-        parent.map(contents, descriptor)
-        held.append(parent.open(contents))
-        to_user = parent.hand_over(contents)
-        assert to_user is not None
-        to_user()
-        mappings.append(parent._mappings[contents.slot])
-    held.clear()
-    inherit, seen, forking = Mapping.inherit, [], False
-
-    def inherit_and_fork(mapping: Mapping, yes: bool) -> None:
-        # The system call lets other threads run: one of them forks.
-        nonlocal forking
-        inherit(mapping, yes)
-        if not forking:
-            forking = True
-            _mark_all_forked()
-            seen.append([each.inherited for each in mappings])
-            forking = False
-
-    monkeypatch.setattr(Mapping, "inherit", inherit_and_fork)
-    parent.take_returned()
-    assert seen[0] == [False] * 5

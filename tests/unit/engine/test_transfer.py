@@ -62,7 +62,6 @@ BATCHES = {
     "tensor bool": torch.ones(1000, dtype=torch.bool),
     "tensor complex": torch.ones(1000, dtype=torch.complex64).conj(),
     "expanded": torch.ones(1, 300).expand(20, 300),
-    "masked": np.ma.masked_greater(np.arange(5000.0), 7),
 }
 
 
