@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.memory.limits import LimitReached, explained
+from detaug.memory.limits import explained
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -36,21 +36,27 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 _munmap = _libc.munmap
 
 
-def create(size: int) -> int:
-    """A descriptor of `size` bytes of new shared memory that no name leads to.
+def create(size: int, reserved: int | None = None) -> int:
+    """A descriptor of `size` bytes of new shared memory that no name leads to. The first `reserved` of them, or all, are
+    allocated now, so that a lack of memory is an error here and no SIGBUS later.
 
     Raises:
         LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
     """
+    descriptor = None
     try:
         descriptor = _anonymous_file()
-    except OSError as error:
-        raise _explained(error, size) from error
-    try:
         os.ftruncate(descriptor, size)
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(descriptor, 0, size if reserved is None else reserved)
+            except OSError as error:
+                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+                    raise
     except OSError as error:
-        os.close(descriptor)
-        raise _explained(error, size) from error
+        if descriptor is not None:
+            os.close(descriptor)
+        raise explained(error, f"cannot get {size} bytes of shared memory for a batch") from error
     return descriptor
 
 
@@ -64,24 +70,6 @@ def _anonymous_file() -> int:
     descriptor, path = tempfile.mkstemp(prefix="detaug-")
     os.unlink(path)
     return descriptor
-
-
-def reserve(descriptor: int, size: int) -> None:
-    """Have the first `size` bytes allocated now, so that a lack of memory is an error here and no SIGBUS later.
-
-    Raises:
-        LimitReached: (an OSError) there is no room.
-    """
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(descriptor, 0, size)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                raise _explained(error, size) from error
-
-
-def _explained(error: OSError, size: int) -> LimitReached:
-    return explained(error, f"cannot get {size} bytes of shared memory for a batch")
 
 
 class Mapping:
@@ -160,6 +148,20 @@ def lay_out(sizes: Sequence[int]) -> Layout:
         offsets.append(start)
         end = start + size
     return Layout(tuple(offsets), end)
+
+
+def written(parts: Sequence[Bytes]) -> tuple[int, Layout]:
+    """The descriptor of a new block with copies of these, and where they lie."""
+    layout = lay_out([part.nbytes for part in parts])
+    descriptor = create(layout.size)
+    try:
+        block = Mapping(descriptor, layout.size).bytes()
+    except BaseException:
+        os.close(descriptor)
+        raise
+    for part, offset in zip(parts, layout.offsets, strict=True):
+        np.copyto(block[offset : offset + part.nbytes], part)
+    return descriptor, layout
 
 
 def round_up(number: int, multiple: int) -> int:

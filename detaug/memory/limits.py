@@ -12,7 +12,12 @@ from pathlib import Path
 import psutil
 
 _MIB = 2**20
-_LESS = "use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), or raise the limit"
+#: What is limited beside memory, by the system's error: the words, the limit, and what shows it.
+_LIMITS = {
+    errno.EMFILE: ("number of a process's open files", resource.RLIMIT_NOFILE, "-n"),
+    errno.EFBIG: ("bytes of a file, and of a block of shared memory,", resource.RLIMIT_FSIZE, "-f"),
+    errno.EAGAIN: ("number of a user's processes and threads", resource.RLIMIT_NPROC, "-u"),
+}
 
 
 class LimitReached(OSError):
@@ -26,24 +31,22 @@ def explained(error: OSError, what: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """One sentence about the limit behind `error`; empty if there is none, or if the error has it already."""
-    if isinstance(error, LimitReached):
-        return ""
-    if isinstance(error, MemoryError):
-        return _memory()
+    """What limit is behind `error`, and what to do; empty if there is none, or if the error says it already."""
+    number = error.errno if isinstance(error, OSError) and not isinstance(error, LimitReached) else None
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        return _processes()
-    if not isinstance(error, OSError):
+        number = errno.EAGAIN
+    if isinstance(error, OSError) and error.filename is not None and number == errno.ENOSPC:  # a disk is full
         return ""
-    advice = {
-        errno.EMFILE: _descriptors,
-        errno.ENOMEM: _memory,
-        errno.ENOSPC: _memory if error.filename is None else None,
-        errno.EFBIG: _file_size,
-        errno.EAGAIN: _processes,
-        errno.EROFS: _read_only,
-    }.get(error.errno or 0)
-    return advice() if advice is not None else ""
+    if isinstance(error, MemoryError) or number in (errno.ENOMEM, errno.ENOSPC):
+        return _memory()
+    if number not in _LIMITS:
+        return ""
+    what, limit, option = _LIMITS[number]
+    value = resource.getrlimit(limit)[0]
+    groups = [int(each) for each in of_control_groups("pids.max") if each.isdigit()] if number == errno.EAGAIN else []
+    of_group = f", in the control group to {min(groups)} (pids.max)" if groups else ""
+    here = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
+    return f"The {what} is {here} here (ulimit {option}){of_group}: raise the limit, or use fewer (num_processes)."
 
 
 class MemoryKills:
@@ -53,15 +56,15 @@ class MemoryKills:
         self._seen = self._count()
 
     @staticmethod
-    def _count() -> int | None:
-        return next((_number(line[9:]) for line in lines("/proc/vmstat") if line.startswith("oom_kill ")), None)
+    def _count() -> str:
+        return next((line for line in lines("/proc/vmstat") if line.startswith("oom_kill ")), "")
 
     def what_happened(self) -> str:
         """That it killed a process, and the memory there is; empty if it did not."""
         before, self._seen = self._seen, self._count()
-        if None in (before, self._seen) or before == self._seen:
+        if before == self._seen:
             return ""
-        return f"most probably killed by the system's out-of-memory killer. {_memory(mappings=False)}"
+        return f"most probably killed by the system's out-of-memory killer. {_memory()}"
 
 
 def private_memory() -> int:
@@ -73,7 +76,7 @@ def private_memory() -> int:
     return int(info.rss - getattr(info, "shared", 0))
 
 
-def _memory(mappings: bool = True) -> str:
+def _memory() -> str:
     known = [f"this process has {private_memory() // _MIB} MiB of private memory"]
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
@@ -83,10 +86,13 @@ def _memory(mappings: bool = True) -> str:
         known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
     with suppress(OSError):
         known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
-    most = _number_in("/proc/sys/vm/max_map_count")
-    if mappings and most is not None:
-        known.append(f"a process may have {most} mappings (vm.max_map_count), of which every held batch takes one")
-    return f"Memory: {', '.join(known)}. To get by with less, {_LESS}."
+    most = "".join(lines("/proc/sys/vm/max_map_count"))
+    if most and len(lines("/proc/self/maps")) > int(most) - 100:
+        known.append(f"it has all the {most} mappings that it may have (vm.max_map_count; every held batch takes one)")
+    return (
+        f"Memory: {', '.join(known)}. Use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), "
+        "or raise the limit."
+    )
 
 
 def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
@@ -108,45 +114,3 @@ def lines(file: str | Path) -> list[str]:
         return Path(file).read_text(errors="replace").splitlines()
     except OSError:
         return []
-
-
-def _number_in(file: str) -> int | None:
-    return next(map(_number, lines(file)), None)
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.strip().isdigit() else None
-
-
-def _descriptors() -> str:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        used = f"{psutil.Process().num_fds()} are open"
-    except (OSError, psutil.Error):  # counting takes one as well
-        used = "all are open"
-    most = "no limit" if hard == resource.RLIM_INFINITY else hard
-    return (
-        f"A process may have {soft} open files here (ulimit -n; at most {most}), and {used}: close files, or raise the "
-        f"limit, e.g. `ulimit -n {min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536}`."
-    )
-
-
-def _file_size() -> str:
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    value = "not limited" if limit == resource.RLIM_INFINITY else f"limited to {limit} bytes"
-    return f"The size of a file, and of a block of shared memory, is {value} here (ulimit -f): raise it."
-
-
-def _processes() -> str:
-    limit = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    value = "not limited" if limit == resource.RLIM_INFINITY else f"limited to {limit}"
-    granted = [int(each) for each in of_control_groups("pids.max") if each.isdigit()]
-    of_group = f", the control group's to {min(granted)} (pids.max)" if granted else ""
-    return (
-        f"The number of a user's processes and threads is {value} here (ulimit -u){of_group}: use fewer "
-        "(num_processes), or raise the limit."
-    )
-
-
-def _read_only() -> str:
-    return "The file system is read-only: choose another folder (TMPDIR for temporary files), or mount one writable."

@@ -199,14 +199,6 @@ def kill_orphans(workers: set[int]) -> None:
                 return
 
 
-def has_ended(pid: int) -> bool:
-    """Whether a child has, which is reaped then."""
-    try:
-        return os.waitpid(pid, os.WNOHANG)[0] == pid
-    except ChildProcessError:
-        return True
-
-
 def renew_standard_streams() -> None:
     """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are.
 

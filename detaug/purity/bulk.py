@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from detaug.memory.blocks import Mapping, create, lay_out, reserve
+from detaug.memory.blocks import Mapping, written
 
 Array = np.ndarray[Any, Any]
 
@@ -57,13 +57,8 @@ class BulkStore:
         sizes = [array.nbytes for array in arrays]
         if not arrays or sum(sizes) > MOST_BYTES:
             return
-        layout = lay_out(sizes)
-        descriptor = create(layout.size)
+        descriptor, layout = written([array.ravel("A").view(np.uint8) for array in arrays])
         weakref.finalize(self, _close, os.getpid(), descriptor)
-        reserve(descriptor, layout.size)
-        written = Mapping(descriptor, layout.size).bytes()
-        for array, offset in zip(arrays, layout.offsets, strict=True):
-            np.copyto(_like(array, written[offset : offset + array.nbytes]), array)
         self._offsets = layout.offsets
         self._block = descriptor, layout.size
 

@@ -6,7 +6,6 @@ while it sends holds nobody up. A descriptor comes with the first bytes of its m
 
 from __future__ import annotations
 
-import array
 import os
 import pickle
 import select
@@ -19,7 +18,6 @@ from typing import Any
 _HEAD = struct.Struct("<Q?")
 _AT_ONCE = 65_536  # bytes that are read
 _NOW = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
-_ROOM_FOR_DESCRIPTOR = socket.CMSG_SPACE(4)
 
 
 class ChannelClosed(Exception):
@@ -71,11 +69,7 @@ class Channel:
         data = pickle.dumps(message, protocol=5)
         data = _HEAD.pack(len(data), descriptor is not None) + data
         try:
-            if descriptor is None:
-                self._socket.sendall(data)
-                return
-            numbers = array.array("i", [descriptor])
-            sent = self._socket.sendmsg([data], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, numbers)])
+            sent = 0 if descriptor is None else socket.send_fds(self._socket, [data], [descriptor])
             self._socket.sendall(data[sent:])
         except OSError as error:
             raise ChannelClosed from error
@@ -94,34 +88,22 @@ class Channel:
         Raises:
             ChannelClosed: the other side is gone and nothing is left to read.
         """
-        found: list[tuple[Any, int | None]] = []
-        while len(found) < most:
-            if self._arrived:
-                found.append(self._arrived.popleft())
-                continue
+        while len(self._arrived) < most:
             try:
-                data, ancillary, flags, _ = self._socket.recvmsg(_AT_ONCE, _ROOM_FOR_DESCRIPTOR, _NOW)
+                data, descriptors, flags, _ = socket.recv_fds(self._socket, _AT_ONCE, 1, _NOW)
             except BlockingIOError:
                 break
             except OSError:
                 data = b""
             if not data:
-                if found:
+                if self._arrived:
                     break
                 raise ChannelClosed
-            self._take_descriptors(ancillary, bool(flags & socket.MSG_CTRUNC))
+            # The kernel gives those of one message at a time, so that they stay in order.
+            self._descriptors += descriptors or [None] * bool(flags & socket.MSG_CTRUNC)
             self._partial += data
             self._take_messages()
-        return found
-
-    def _take_descriptors(self, ancillary: list[tuple[int, int, bytes]], lost: bool) -> None:
-        """The kernel gives those of one message at a time, so that they stay in order."""
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                self._descriptors.extend(array.array("i", data))
-                lost = False
-        if lost:
-            self._descriptors.append(None)
+        return [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]
 
     def _take_messages(self) -> None:
         while len(self._partial) >= _HEAD.size:

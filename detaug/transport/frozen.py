@@ -22,7 +22,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from detaug.memory.blocks import Bytes, Mapping, create, lay_out, reserve
+from detaug.memory.blocks import Bytes, lay_out, written
 from detaug.purity.bulk import PrivateBlock
 from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
@@ -89,13 +89,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
     """A descriptor of a block that holds it all, and what is to be done with it."""
     head = pickle.dumps((frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5)
     parts = [np.frombuffer(_HEAD.pack(len(head)), np.uint8), np.frombuffer(head, np.uint8), *frozen.buffers]
-    layout = lay_out([part.nbytes for part in parts])
-    descriptor = create(layout.size)
-    reserve(descriptor, layout.size)
-    block = Mapping(descriptor, layout.size).bytes()
-    for part, offset in zip(parts, layout.offsets, strict=True):
-        np.copyto(block[offset : offset + part.nbytes], part)
-    return descriptor
+    return written(parts)[0]
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:

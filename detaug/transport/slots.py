@@ -35,7 +35,6 @@ from detaug.memory.blocks import (
     capacity_for,
     create,
     lay_out,
-    reserve,
     round_up,
 )
 from detaug.memory.limits import LimitReached, explained
@@ -205,9 +204,8 @@ class WorkerSlots:
         if self._free:
             self._give_up(self._free.pop(0)[2])
         capacity = capacity_for(size)
-        descriptor = create(capacity)
+        descriptor = create(capacity, reserved=size)
         try:
-            reserve(descriptor, size)
             mapping = Mapping(descriptor, capacity, inherited=False)
         except BaseException:
             os.close(descriptor)

@@ -24,7 +24,6 @@ from detaug.memory.limits import explained
 from detaug.processes.control import (
     adopt_orphans,
     die_with,
-    has_ended,
     kill,
     kill_orphans,
     leave_signals_to_the_parent,
@@ -33,6 +32,7 @@ from detaug.processes.control import (
     run_and_exit,
     send_signal,
     signals_held_back,
+    wait_for_end,
 )
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.transport.channel import Channel, ChannelClosed
@@ -133,8 +133,7 @@ class _Helper:
             kill(pid)
         deadline = time.monotonic() + 2.0
         for pid in self._workers:
-            while time.monotonic() < deadline and not has_ended(pid):
-                time.sleep(0.001)
+            wait_for_end(pid, deadline - time.monotonic(), None)
         kill_orphans(set(self._workers))
 
 

@@ -86,7 +86,7 @@ def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left:
     with descriptors_left(left):
         augmenter = make(RandomLoader(), None, 2, seed=1)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        with pytest.raises((LimitReached, RuntimeError), match=rf"{limit} open files here \(ulimit -n"):
+        with pytest.raises((LimitReached, RuntimeError), match=rf"limited to {limit} here \(ulimit -n"):
             next(augmenter)
         augmenter.close()
     # An earlier test's batches may have been collected meanwhile, and their memory closed.
