@@ -131,12 +131,8 @@ class RayEngine(PrefetchingEngine):
         task = actor.calls.pop(ticket, None)
         if task is None or actor.number not in self._pool.actors:
             return  # it died, and the task is open again already
-        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
-        what, why = failures.describe_batch(task.key, self._work.places), first_line(str(error))
-        if times > self._max_restarts:
-            self.fail(RuntimeError(f"{what} was lost {times} times in a row: {why}"))
-            return
-        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, why)
+        what = failures.describe_batch(task.key, self._work.places)
+        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, first_line(str(error)))
         self._lose([task])
 
     # --- batches

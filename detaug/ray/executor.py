@@ -6,7 +6,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from detaug.engine import arguments
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
@@ -37,11 +37,8 @@ class RayExecutor:
             machine; None: the one that this program is connected
             to, else the one that ``RAY_ADDRESS`` names or that runs on this machine, else a new one on this machine.
         num_cpus: of an actor. Batches are made by one thread.
-        resources: custom resources of an actor beside them, as for Ray's actors, e.g. ``{"augment": 1}``.
         memory: bytes of an actor, for Ray's placement; None: not considered.
         runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
-        scheduling_strategy: Ray's, for those beside this node's: "SPREAD", "DEFAULT", or one of
-            `ray.util.scheduling_strategies` (a placement group, nodes with a label).
         patience: seconds for which actors may wait for free CPUs before a warning says what is missing.
         max_restarts, stall_timeout, max_worker_memory: of an actor, as `LocalProcesses` has them for a worker.
 
@@ -54,10 +51,8 @@ class RayExecutor:
     num_actors: int
     address: str | None = None
     num_cpus: float = 1.0
-    resources: Mapping[str, float] = field(default_factory=dict)
     memory: int | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    scheduling_strategy: Any = "SPREAD"
     patience: float = 20.0
     max_restarts: int = DEFAULT_MAX_RESTARTS
     stall_timeout: float | None = None
@@ -80,24 +75,20 @@ class RayExecutor:
     @classmethod
     def from_url(cls, url: str) -> RayExecutor:
         """``ray://ADDRESS?num_actors=16&num_cpus=1``; the address is ``auto`` or ``host:port`` of the cluster's head, or
-        nothing: as None."""
-        example = "write it as ray://auto?num_actors=16 or ray://host:6379?num_actors=16&num_cpus=1"
+        nothing: as None.
+
+        Raises:
+            ValueError: the text says anything else, or no number of actors.
+        """
         parts = urlsplit(url)
-        given = parse_qs(parts.query, keep_blank_values=True)
-        known = {"num_actors": int, "num_cpus": float, "patience": float}
-        if parts.scheme != "ray" or parts.path not in ("", "/"):
-            raise ValueError(f"{url!r} names no executor: {example}")
-        if unknown := sorted(set(given) - set(known)):
-            raise ValueError(
-                f"{url!r} has {', '.join(unknown)}, which means nothing here ({', '.join(known)} do): {example}"
-            )
-        if "num_actors" not in given:
-            raise ValueError(f"{url!r} does not say how many actors there are to be: {example}")
+        given, known = dict(parse_qsl(parts.query)), {"num_actors": int, "num_cpus": float}
         try:
-            values: dict[str, Any] = {name: known[name](texts[-1]) for name, texts in given.items()}
+            if parts.scheme != "ray" or parts.path not in ("", "/") or not {"num_actors"} <= set(given) <= set(known):
+                raise ValueError("it needs num_actors, and may have num_cpus")
+            return cls(address=parts.netloc or None, **{name: known[name](text) for name, text in given.items()})
         except ValueError as error:
-            raise ValueError(f"{url!r}: {error}: {example}") from None
-        return cls(address=parts.netloc or None, **values)
+            example = "ray://auto?num_actors=16 or ray://host:6379?num_actors=16&num_cpus=1"
+            raise ValueError(f"{url!r} names no executor: {error}. Write it as {example}") from None
 
     def num_workers(self, num_processes: int) -> int:
         """See `detaug.engine.executor.Executor`."""
@@ -121,16 +112,11 @@ class RayExecutor:
 
         environment = worker_environment()
         variables = {name: environment[name] for name in _VARIABLES if name in environment}
-        given = dict(self.runtime_env)
-        strategy = self.scheduling_strategy
-        if node_id is not None:
-            strategy = NodeAffinitySchedulingStrategy(node_id, soft=False)
         return {
             "num_cpus": self.num_cpus,
-            "resources": {} if node_id is not None else dict(self.resources),
             **({} if self.memory is None else {"memory": self.memory}),
-            "runtime_env": {**given, "env_vars": {**variables, **given.get("env_vars", {})}},
-            "scheduling_strategy": strategy,
+            "runtime_env": {**self.runtime_env, "env_vars": {**variables, **self.runtime_env.get("env_vars", {})}},
+            "scheduling_strategy": "SPREAD" if node_id is None else NodeAffinitySchedulingStrategy(node_id, soft=False),
             # A dead one is replaced here, where it is known which batch it was making.
             "max_restarts": 0,
             "max_task_retries": 0,

@@ -249,15 +249,13 @@ class ActorPool:
     def _say_what_is_missing(self) -> None:
         number = sum(actor.report is None for actor in self.actors.values())
         free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-        all_cpus = ray.cluster_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-        if free >= self._settings.num_cpus and not self._settings.resources:
+        if free >= self._settings.num_cpus:
             return  # they are starting
         self._ask_again = float("inf")
         self._engine.say_once(
-            f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs"
-            f"{f' and {dict(self._settings.resources)}' if self._settings.resources else ''}, and of the cluster's "
-            f"{all_cpus:g} CPUs {free:g} are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; "
-            "the others go on, but streams of a loader that keeps state wait for their own actor"
+            f"{number} of {len(self.actors)} actors wait for a place: each wants {self._settings.num_cpus:g} CPUs, and {free:g} "
+            "of the cluster's are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams "
+            "of a loader that keeps state wait for their own actor"
         )
 
     def _look_for_a_stall(self, actor: Actor, now: float) -> None:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import os
 import random
-import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from typing import Any
 
 from detaug import DeterministicAugmenter
 
+_PATIENCE = 30  # seconds
+
 
 class Injector:
-    """Sends one signal each time it is told to, some moments later.
-
-    Args:
-        augmenter: whose processes are meant.
-        number: the signal.
-        seed: of the random moments and victims.
-        within: a signal comes at most so many seconds after it was ordered.
-    """
+    """Sends a signal each time it is told to, at most `within` seconds later. `seed` is that of the moments and victims."""
 
     def __init__(self, augmenter: DeterministicAugmenter, number: int, seed: int, within: float = 0.03) -> None:
         self.sent = 0
@@ -29,56 +22,28 @@ class Injector:
         self._number = number
         self._chance = random.Random(seed)
         self._within = within
-        self._ordered = threading.Semaphore(0)
-        self._sent = threading.Event()
-        self._sent.set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._timer = threading.Timer(0, lambda: None)
+        self._timer.start()
 
     def order(self) -> None:
         """A signal soon, once the one before has been sent."""
-        self._sent.wait(30)
-        self._sent.clear()
-        self._ordered.release()
+        self._timer.join(_PATIENCE)
+        self._timer = threading.Timer(self._chance.uniform(0.0, self._within), self._send)
+        self._timer.start()
 
     @property
     def at_rest(self) -> bool:
         """Whether all that was ordered has been sent."""
-        return self._sent.is_set()
+        return not self._timer.is_alive()
 
-    @contextmanager
-    def at_work(self) -> Iterator[Injector]:
-        """Inside, orders are carried out."""
-        self._thread.start()
-        try:
-            yield self
-        finally:
-            self._stop.set()
-            self._ordered.release()
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            self._ordered.acquire()
-            if self._stop.wait(self._chance.uniform(0.0, self._within)):
-                return
-            while not self._send() and not self._stop.wait(0.005):
-                pass
-            self._sent.set()
-
-    def _send(self) -> bool:
+    def _send(self) -> None:
         engine: Any = self._augmenter._engine
-        victims = engine.worker_pids()
-        if not victims:
-            return False
-        try:
-            os.kill(self._chance.choice(sorted(victims)), self._number)
-        except ProcessLookupError:
-            return False
-        self.sent += 1
-        return True
-
-
-def name_of(number: int) -> str:
-    """``"SIGKILL"``."""
-    return signal.Signals(number).name
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            try:
+                os.kill(self._chance.choice(sorted(engine.worker_pids())), self._number)
+            except (IndexError, ProcessLookupError):  # there is no worker at this moment
+                time.sleep(0.005)
+            else:
+                self.sent += 1
+                return

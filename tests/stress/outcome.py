@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rich.table import Table
-
 
 @dataclass
 class Outcome:
@@ -17,7 +15,6 @@ class Outcome:
         faults: how many were injected.
         batches: how many were compared with an undisturbed run.
         differences: how many of them were not the same.
-        seconds: how long it took.
         notes: what else was measured.
         failures: what should not be.
     """
@@ -26,7 +23,6 @@ class Outcome:
     faults: int = 0
     batches: int = 0
     differences: int = 0
-    seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -40,19 +36,8 @@ class Outcome:
         self.batches += len(found)
         self.differences += sum(a != b for a, b in zip(found, expected, strict=True))
 
-
-def table_of(outcomes: Sequence[Outcome]) -> Table:
-    """All rows for people."""
-    table = Table(title="detaug under stress")
-    for heading in ("what", "faults", "batches compared", "differences", "seconds", "notes", ""):
-        table.add_column(heading, justify="left" if heading in ("what", "notes") else "right")
-    for row in outcomes:
-        notes = "; ".join([*row.notes, *row.failures])
-        verdict = "[green]as it must be[/]" if row.passed else "[red]failed[/]"
-        table.add_row(
-            row.name, str(row.faults), str(row.batches), str(row.differences), f"{row.seconds:.0f}", notes, verdict
+    def __str__(self) -> str:
+        return (
+            f"{self.name}: {self.faults} faults, {self.batches} batches, {self.differences} differences. "
+            f"{'; '.join([*self.notes, *self.failures])}"
         )
-    totals = (str(sum(getattr(row, name) for row in outcomes)) for name in ("faults", "batches", "differences"))
-    table.add_section()
-    table.add_row("in all", *totals, f"{sum(row.seconds for row in outcomes):.0f}", "", "")
-    return table

@@ -82,17 +82,6 @@ class EndsItsProcess(Endless):
         return batch
 
 
-LEAKED: list[Any] = []
-
-
-class Leaking(Endless):
-    """Keeps 20 MB of every batch."""
-
-    def __next__(self) -> dict[str, Any]:
-        LEAKED.append(np.ones(20 * 2**20, np.uint8))
-        return super().__next__()
-
-
 def made(loader: Endless, num_processes: int, **options: Any) -> DeterministicAugmenter:
     """An augmenter of that loader, with what the suite has in common."""
     return DeterministicAugmenter(

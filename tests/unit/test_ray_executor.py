@@ -22,9 +22,9 @@ def test_a_url_says_it_all() -> None:
     [
         ("dask://auto?num_actors=3", "names no executor"),
         ("auto", "names no executor"),
-        ("ray://auto", "how many actors"),
+        ("ray://auto", "it needs num_actors"),
         ("ray://auto?num_actors=many", "invalid literal"),
-        ("ray://auto?num_actors=3&cpus=2", "cpus, which means nothing here"),
+        ("ray://auto?num_actors=3&cpus=2", "may have num_cpus"),
         ("ray://auto?num_actors=-3", "num_actors must be a non-negative integer"),
     ],
 )
