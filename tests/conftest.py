@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +18,6 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from detaug.engine.checking import hash_order
 from tests.support.augmenters import mark_rare_cases
-from tests.support.cheap_forks import freeze_objects, use_huge_pages
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
 _LONGEST = (
@@ -64,27 +63,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """All files have been imported; from here on most tests fork, but unit tests."""
+    """All files have been imported; from here on tests fork."""
     if session.config.option.collectonly:
         return
-    freeze_objects()
-    if any(forks(item) for item in session.items):
-        use_huge_pages()
+    # A collection of garbage in a fork would write to every inherited object, and so copy it.
+    gc.collect()
+    gc.freeze()
     # For every stage of a test pytest adds a handler to each logger that keeps records to itself, as torch's forty do.
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
             logger.propagate = True
-
-
-def forks(test: pytest.Item | pytest.FixtureRequest) -> bool:
-    """Whether processes may be started by it: everywhere but in the unit tests, whose conftest forbids it."""
-    return Path(__file__).parent / "unit" not in test.path.parents
-
-
-@pytest.fixture(scope="module", autouse=True)
-def what_other_files_left_in_huge_pages(request: pytest.FixtureRequest) -> None:
-    if forks(request):
-        use_huge_pages()
 
 
 @pytest.fixture(autouse=True)

@@ -83,24 +83,18 @@ def code_of(module: str, *arguments: object) -> str:
 def interpreter_command(code: str) -> list[str]:
     """The command line that runs `code` in an interpreter with this one's options."""
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    if sys.flags.isolated or sys.flags.ignore_environment:
-        # It has to read PYTHONPATH and PYTHONHASHSEED; the variables it is not to read are left out instead.
-        options = [option for option in options if option not in ("-I", "-E")]
-        options += ["-s"] if sys.flags.isolated and "-s" not in options else []
-    return [sys.executable, *options, "-c", code]
+    # It has to read PYTHONPATH and PYTHONHASHSEED.
+    return [sys.executable, *(option for option in options if option not in ("-I", "-E")), "-c", code]
 
 
 def worker_environment(hash_seed: int | None = None) -> dict[str, str]:
     """The environment of a fresh worker: one thread for every mathematics library, this process's import path, and a
     hash seed that is fixed (`hash_seed`, or this interpreter's own where it is known, or 0), so that sets of strings
     have one order in all workers and all runs."""
-    kept = dict(os.environ)
-    if sys.flags.isolated or sys.flags.ignore_environment:
-        kept = {name: value for name, value in kept.items() if not name.startswith("PYTHON")}
     if hash_seed is None:
         hash_seed = known_hash_seed()
     return {
-        **kept,
+        **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, "1"),
         "PYTHONPATH": os.pathsep.join(path or _folder() or os.devnull for path in sys.path),
         "PYTHONHASHSEED": str(_FIXED_HASH_SEED if hash_seed is None else hash_seed),

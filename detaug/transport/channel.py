@@ -6,6 +6,7 @@ while it sends holds nobody up. A descriptor comes with the first bytes of its m
 
 from __future__ import annotations
 
+import array
 import os
 import pickle
 import select
@@ -90,7 +91,8 @@ class Channel:
         """
         while len(self._arrived) < most:
             try:
-                data, descriptors, flags, _ = socket.recv_fds(self._socket, _AT_ONCE, 1, _NOW)
+                # Not by socket.recv_fds, which leaves the flags out.
+                data, ancillary, flags, _ = self._socket.recvmsg(_AT_ONCE, socket.CMSG_SPACE(4), _NOW)
             except BlockingIOError:
                 break
             except OSError:
@@ -99,8 +101,11 @@ class Channel:
                 if self._arrived:
                     break
                 raise ChannelClosed
-            # The kernel gives those of one message at a time, so that they stay in order.
-            self._descriptors += descriptors or [None] * bool(flags & socket.MSG_CTRUNC)
+            # The kernel gives the descriptor of one message at a time, so that they stay in order.
+            if ancillary:
+                self._descriptors += array.array("i", ancillary[0][2])
+            elif flags & socket.MSG_CTRUNC:
+                self._descriptors.append(None)
             self._partial += data
             self._take_messages()
         return [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]

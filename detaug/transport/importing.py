@@ -83,19 +83,23 @@ class _Unpickler(pickle.Unpickler):
 
         ``python -c "import train"`` with a loop in the module: that thread waits for this very batch.
         """
-        loaded = sys.modules.get(module)
-        if loaded is not None and _is_initializing(getattr(loaded, "__spec__", None)):
-            found: Any = loaded
-            try:
-                for part in name.split("."):
-                    found = getattr(found, part)
-                return found
-            except AttributeError:
-                raise pickle.UnpicklingError(
-                    f"{module}.{name} is needed before the module has come to its definition: the module makes batches "
-                    "while it is imported. Put what makes them into a function that the program calls"
-                ) from None
-        return super().find_class(module, name)
+        if not _is_initializing(getattr(sys.modules.get(module), "__spec__", None)):
+            return super().find_class(module, name)
+        found = named(module, name)
+        if found is None:
+            raise pickle.UnpicklingError(
+                f"{module}.{name} is needed before the module has come to its definition: the module makes batches "
+                "while it is imported. Put what makes them into a function that the program calls"
+            )
+        return found
+
+
+def named(module: str, qualname: str) -> Any:
+    """What stands under the name in a module that is there, None if nothing does."""
+    found: Any = sys.modules.get(module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def loads(pickled: Any, buffers: Iterable[Any] = ()) -> Any:

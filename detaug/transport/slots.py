@@ -15,11 +15,10 @@ from __future__ import annotations
 
 import errno
 import functools
-import itertools
 import logging
 import os
 import weakref
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -46,8 +45,6 @@ logger = logging.getLogger("detaug")
 #: keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
 _SMALL_PART = 16
-#: A loader that holds what it took from so many batches' slots in a row gets ordinary memory from then on.
-_MOST_HELD = 4
 
 
 class SlotContents(NamedTuple):
@@ -76,14 +73,13 @@ class WorkerSlots:
         self._log = log
         self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
-        self._free: list[tuple[int, int, int]] = []  # sorted (bytes, when it came back, number)
+        self._free: list[tuple[int, int]] = []  # sorted (bytes, number)
         self._made = 0
-        self._returns = itertools.count()
         self._unsent: dict[int, int] = {}  # descriptors of slots that the parent has not heard of
         self._given_up: list[int] = []  # which the parent has yet to hear
         self._filling: _Filling | None = None
         self._size = 0  # of the batch that was written last
-        self._held = 0  # batches in a row of which the loader kept what it had taken
+        self._offers = True  # memory of slots to the loader: until it has kept what it had taken for a batch
 
     def give_back(self, numbers: Sequence[int]) -> None:
         """The parent holds no array of these any more."""
@@ -101,7 +97,7 @@ class WorkerSlots:
         if os.getpid() != self._owner:
             return None  # a fork, which does not inherit slots
         if self._filling is None:
-            if self._held >= _MOST_HELD:
+            if not self._offers:
                 return None
             try:
                 self._filling = self._new_filling(max(size, self._size))
@@ -166,23 +162,20 @@ class WorkerSlots:
         return written, self._unsent.pop(filling.slot, None)
 
     def _is_held(self, filling: _Filling) -> bool:
-        if not filling.is_held:
-            self._held = 0
-            return False
-        self._held += 1
-        if self._held == _MOST_HELD:
+        if filling.is_held and self._offers:
+            self._offers = False
             self._log(
                 "the loader or a transform still holds arrays of detaug.current().empty() when their batch is done, so they "
                 "are copied; from here on empty() gives ordinary arrays"
             )
-        return True
+        return filling.is_held
 
     def _end(self, filling: _Filling) -> None:
         """Its slot is free, or its holder's."""
         (self._give_up if filling.is_held else self._set_free)(filling.slot)
 
     def _set_free(self, slot: int) -> None:
-        insort(self._free, (self._slots[slot].size, next(self._returns), slot))
+        insort(self._free, (self._slots[slot].size, slot))
 
     def _give_up(self, slot: int) -> None:
         del self._slots[slot]
@@ -196,13 +189,11 @@ class WorkerSlots:
         return _Filling(number, self._slots[number])
 
     def _slot_for(self, size: int) -> int:
-        place = bisect_left(self._free, (size,))
-        if place < len(self._free):
-            # The smallest that fits; of equals the one used last, whose pages are still in the cache.
-            place = bisect_right(self._free, (self._free[place][0] + 1,)) - 1
-            return self._free.pop(place)[2]
-        if self._free:
-            self._give_up(self._free.pop(0)[2])
+        if self._free:  # the smallest that fits; else the smallest of all makes room for a larger one
+            place = bisect_left(self._free, (size,))
+            if place < len(self._free):
+                return self._free.pop(place)[1]
+            self._give_up(self._free.pop(0)[1])
         capacity = capacity_for(size)
         descriptor = create(capacity, reserved=size)
         try:
@@ -317,22 +308,16 @@ class ParentSlots:
         """(slots the worker may fill again, slots it is to drop) since the last call."""
         again: list[int] = []
         drop, self._lost = self._lost, []
-        free: list[int] = []
         while self._returned:
             handed = self._returned.popleft()
-            del self._out[handed.slot]
-            if handed.forked:
-                self._mappings.pop(handed.slot, None)
-                drop.append(handed.slot)
+            slot = handed.slot
+            del self._out[slot]
+            if not handed.forked and len(self._at_worker) < self._keep:
+                self._at_worker.add(slot)
+                again.append(slot)
             else:
-                free.append(handed.slot)
-        for number in free:
-            if len(self._at_worker) < self._keep:
-                self._at_worker.add(number)
-                again.append(number)
-            else:
-                del self._mappings[number]
-                drop.append(number)
+                self._mappings.pop(slot, None)
+                drop.append(slot)
         return again, drop
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
 from detaug.transport.frozen import why_not_picklable
-from detaug.transport.importing import loads
+from detaug.transport.importing import loads, named
 from detaug.transport.tensors import reduce_bulk
 
 #: Buffers below this size (bytes) travel in the pickle.
@@ -111,10 +111,5 @@ def _importable(obj: Any) -> bool:
 
 
 def _named(module: str, qualname: str) -> Any:
-    """What stands under the name, None if nothing does."""
-    found: Any = sys.modules.get(module)
-    if found is None and module == "__mp_main__":
-        found = sys.modules.get("__main__")
-    for part in qualname.split("."):
-        found = getattr(found, part, None)
-    return found
+    """What stands under the name; the script's is ``__main__`` where multiprocessing has not renamed it."""
+    return named("__main__" if module == "__mp_main__" and module not in sys.modules else module, qualname)

@@ -47,19 +47,10 @@ def _sleep_in_a_thread() -> None:
 #: name → (the factory, what is said). Every command ends with 2 where one of these is called.
 UNUSABLE: dict[str, tuple[Any, str]] = {
     "raises": (lambda: _raising(RuntimeError("no data\nat /nowhere")), "raises RuntimeError: no data at /nowhere ("),
-    "cannot_import": (
-        lambda: __import__("nowhere_at_all"),
-        "raises ModuleNotFoundError: No module named 'nowhere_at_all'",
-    ),
     "unprintable": (lambda: _raising(Unprintable()), "Unprintable"),
-    "out_of_memory": (lambda: _raising(MemoryError("64 GiB")), "raises MemoryError: 64 GiB"),
-    "stops_iteration": (lambda: next(iter(())), "raises StopIteration"),
     "exits": (lambda: sys.exit(3), "ends the program: sys.exit(3)"),
-    "exits_with_words": (lambda: sys.exit("no licence"), "ends the program: sys.exit('no licence')"),
     "wants_arguments": (lambda folder: folder, "raises TypeError: "),
     "none": (lambda: None, "it returned NoneType"),
-    "three": (lambda: (1, 2, 3), "it returned tuple of 3"),
-    "a_class": (lambda: Loader, "it returned type"),
     "a_loader_alone": (Loader, "return (it, None)"),
 }
 

@@ -163,10 +163,9 @@ def serve(descriptor: int, *modules: str) -> None:
 
     for module in modules:
         importlib.import_module(module)
-    from tests.support.cheap_forks import make_forks_cheap
-
     detaug.DeterministicAugmenter  # noqa: B018  (imported when first asked for)
-    make_forks_cheap()
+    gc.collect()
+    gc.freeze()
     with socket.socket(fileno=descriptor) as control:
         program = _serve(control)
     if program is None:

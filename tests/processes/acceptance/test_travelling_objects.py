@@ -47,21 +47,6 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
     assert [batch["step"] for batch in batches] == list(range(6))
 
 
-def test_dataset_of_a_local_class_with_a_lambda_to_collate(make: Maker, start_method: str) -> None:
-    class LocalDataset:
-        def __len__(self) -> int:
-            return 6
-
-        def __getitem__(self, index: int) -> int:
-            return index
-
-    augmenter = make.from_dataset(
-        LocalDataset(), 2, shuffle=False, collate_fn=lambda items: sum(items), num_processes=1, seed=1,
-        executor=LocalProcesses(start_method=start_method),
-    )  # fmt: skip
-    assert list(augmenter) == [1, 5, 9]
-
-
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_loader_that_cannot_travel_is_refused_at_once_with_its_place(make: Maker, method: str) -> None:
     loader = RandomLoader()

@@ -1,4 +1,4 @@
-"""Ranks and seeds in real process groups (gloo, four ranks and two), and what is known without one.
+"""Ranks and seeds in a real process group (gloo), and what is known without one.
 
 Run as a program, this file is the process that starts the ranks: it has imported torch and used none of its threads, so
 that forking them is quick and safe.
@@ -21,6 +21,8 @@ import torch.distributed
 
 from detaug.seeding.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
 from detaug.training import isolate_rng, seed_everything
+
+RANKS = 3
 
 
 def draws():
@@ -55,27 +57,21 @@ def seeds_in_this_group(rank):
     found["given, apart"] = seed_everything(5, diff_rank_seed=True, workers=False), draws()
     found["another rank"] = message_of(lambda: seed_everything(5, rank=rank + 1))
     found["another rank, apart"] = message_of(lambda: seed_everything(5, rank=rank + 1, diff_rank_seed=True))
-    found["broadcast"] = broadcast_from_rank_0({"rank": rank, "text": "hello"})
+    found["broadcast"] = broadcast_from_rank_0({"rank": rank})
     return found
 
 
 def run_rank(rank, folder):
-    found = {}
-    for world_size in (4, 2):
-        if rank >= world_size:
-            break
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/meet{world_size}", rank=rank, world_size=world_size
-        )
-        found[world_size] = seeds_in_this_group(rank)
-        torch.distributed.barrier()
-        torch.distributed.destroy_process_group()
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
+    found = seeds_in_this_group(rank)
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
     Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
 
 
 def start_ranks(folder):
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=run_rank, args=(rank, folder)) for rank in range(4)]
+    processes = [context.Process(target=run_rank, args=(rank, folder)) for rank in range(RANKS)]
     for process in processes:
         process.start()
     for process in processes:
@@ -85,7 +81,7 @@ def start_ranks(folder):
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
-    """What each rank found, by world size."""
+    """What each rank found."""
     folder = tmp_path_factory.mktemp("ranks")
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")}
     root = str(Path(__file__).parents[3])
@@ -94,8 +90,7 @@ def ranks(tmp_path_factory):
         [sys.executable, __file__, str(folder)], env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
-    found = [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(4)]
-    return {4: [of_rank["4"] for of_rank in found], 2: [of_rank["2"] for of_rank in found[:2]]}
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
 
 
 @pytest.fixture(autouse=True)
@@ -107,50 +102,49 @@ def _clean(monkeypatch):
         yield
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
 class TestInAProcessGroup:
-    def test_the_group_says_which_rank_this_is(self, ranks, world_size):
-        assert [found["group"] for found in ranks[world_size]] == [[rank, world_size] for rank in range(world_size)]
-        assert [found["known"] for found in ranks[world_size]] == [[r, r, world_size] for r in range(world_size)]
+    def test_the_group_says_which_rank_this_is(self, ranks):
+        assert [found["group"] for found in ranks] == [[rank, RANKS] for rank in range(RANKS)]
+        assert [found["known"] for found in ranks] == [[r, r, RANKS] for r in range(RANKS)]
 
-    def test_a_drawn_seed_is_one_on_all_ranks(self, ranks, world_size):
-        first, *others = (found["drawn"] for found in ranks[world_size])
+    def test_a_drawn_seed_is_one_on_all_ranks(self, ranks):
+        first, *others = (found["drawn"] for found in ranks)
         assert all(other == first for other in others)
         assert first[2] == str(first[0])
 
-    def test_ranks_can_draw_apart_and_still_return_the_common_seed(self, ranks, world_size):
-        returned, numbers, exported = zip(*(found["drawn, apart"] for found in ranks[world_size]), strict=True)
+    def test_ranks_can_draw_apart_and_still_return_the_common_seed(self, ranks):
+        returned, numbers, exported = zip(*(found["drawn, apart"] for found in ranks), strict=True)
         assert len(set(returned)) == 1
         assert set(exported) == {str(returned[0])}
         for generator in zip(*numbers, strict=True):
-            assert len(set(generator)) == world_size
+            assert len(set(generator)) == RANKS
 
-    def test_rank_0s_variable_counts_on_all_ranks(self, ranks, world_size):
-        for rank, (seed, numbers, variable) in enumerate(found["from the environment"] for found in ranks[world_size]):
+    def test_rank_0s_variable_counts_on_all_ranks(self, ranks):
+        for rank, (seed, numbers, variable) in enumerate(found["from the environment"] for found in ranks):
             assert seed == 70
-            assert numbers == ranks[world_size][0]["from the environment"][1]
+            assert numbers == ranks[0]["from the environment"][1]
             assert variable == str(70 + rank), "workers=False leaves the environment alone"
 
-    def test_a_wrong_variable_on_rank_0_is_an_error_on_all_ranks_and_none_waits(self, ranks, world_size):
-        for found in ranks[world_size]:
+    def test_a_wrong_variable_on_rank_0_is_an_error_on_all_ranks_and_none_waits(self, ranks):
+        for found in ranks:
             assert found["wrong on rank 0"].startswith("ValueError: on rank 0: DETAUG_SEED='seven'")
 
-    def test_a_given_seed_draws_what_it_draws_without_a_group(self, ranks, world_size):
+    def test_a_given_seed_draws_what_it_draws_without_a_group(self, ranks):
         assert seed_everything(5) == 5
         alone = draws()
-        for rank, found in enumerate(ranks[world_size]):
+        for rank, found in enumerate(ranks):
             assert found["given"] == [5, alone]
             seed_everything(5, rank=rank, diff_rank_seed=True)
             assert found["given, apart"] == [5, draws()]
 
-    def test_a_rank_that_contradicts_the_group_is_refused(self, ranks, world_size):
-        for rank, found in enumerate(ranks[world_size]):
+    def test_a_rank_that_contradicts_the_group_is_refused(self, ranks):
+        for rank, found in enumerate(ranks):
             for case in ("another rank", "another rank, apart"):
                 assert found[case].startswith("ValueError: rank=")
-                assert f"rank {rank} of {world_size}" in found[case]
+                assert f"rank {rank} of {RANKS}" in found[case]
 
-    def test_any_object_of_rank_0_can_be_handed_round(self, ranks, world_size):
-        assert all(found["broadcast"] == {"rank": 0, "text": "hello"} for found in ranks[world_size])
+    def test_any_object_of_rank_0_can_be_handed_round(self, ranks):
+        assert all(found["broadcast"] == {"rank": 0} for found in ranks)
 
 
 def test_without_a_group_the_environment_of_torchrun_tells(monkeypatch):
