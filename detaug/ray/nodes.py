@@ -26,30 +26,31 @@ class NodeReport:
     Attributes:
         name: the node's host name and address, for messages.
         detaug: (version, seed scheme, numerics version).
-        processor: the architecture and the vector instructions that NumPy chooses its code by.
+        facts: of libraries their versions, and the processor: the architecture and the vector instructions that NumPy chooses
+            its code by.
     """
 
     node_id: str
     name: str
     pid: int
     detaug: tuple[str, int, int]
-    libraries: tuple[tuple[str, str], ...]
-    processor: str
+    facts: dict[str, str]
 
     @staticmethod
     def here() -> NodeReport:
         """That of this process, which is connected to the cluster."""
         address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
+        vectors = [name for name in _TELLING if name in (numpy_features() or ())]
         return NodeReport(
             ray.get_runtime_context().get_node_id(),
             f"{socket.gethostname()} ({address})",
             os.getpid(),
             (__version__, SEED_SCHEME, NUMERICS),
-            (
-                ("Python", platform.python_version()),
-                *((name, found) for name in _LIBRARIES if (found := version_of(name))),
-            ),
-            " ".join([platform.machine(), *(name for name in _TELLING if name in (numpy_features() or ()))]),
+            {
+                "Python": platform.python_version(),
+                **{name: found for name in _LIBRARIES if (found := version_of(name))},
+                "processor": " ".join([platform.machine(), *vectors]),
+            },
         )
 
 
@@ -63,24 +64,19 @@ def why_unusable(node: NodeReport, ours: NodeReport) -> str:
     return ""
 
 
-def remarks(node: NodeReport, ours: NodeReport) -> list[str]:
-    """What may change bytes on a node, in sentences."""
-    said = []
-    theirs = dict(node.libraries)
-    differing = [(name, theirs.get(name, "none"), here) for name, here in ours.libraries if theirs.get(name) != here]
-    if differing:
-        what = ", ".join(f"{name} {there} (here {here})" for name, there, here in differing)
-        said.append(
-            f"node {node.name} has other versions of libraries: {what}. detaug's own transforms give the same bytes; what "
-            "loaders and other libraries' transforms compute may differ"
-        )
-    if node.processor != ours.processor:
-        said.append(
-            f"node {node.name} has another type of processor ({node.processor}; here {ours.processor}). detaug's own "
-            "transforms give the same bytes on any; NumPy, SciPy and torch choose their code by the processor, so that what "
-            "loaders and other libraries' transforms compute may differ in the last bits"
-        )
-    return said
+def remark(node: NodeReport, ours: NodeReport) -> str:
+    """What may change bytes on a node; empty: nothing may."""
+    differing = [
+        f"{name} {node.facts.get(name, 'none')} (here {here})"
+        for name, here in ours.facts.items()
+        if node.facts.get(name) != here
+    ]
+    return (
+        f"node {node.name} differs: {', '.join(differing)}. detaug's own transforms give the same bytes; NumPy, SciPy and torch "
+        "choose their code by version and processor, so that what loaders and other libraries' transforms compute may differ"
+        if differing
+        else ""
+    )
 
 
 def advice_on(error: str) -> str:

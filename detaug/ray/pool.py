@@ -201,7 +201,7 @@ class ActorPool:
         if why := nodes.why_unusable(report, self._ours):
             self._engine.fail(RuntimeError(why))
             return
-        for said in nodes.remarks(report, self._ours):
+        if said := nodes.remark(report, self._ours):
             self._engine.say_once(said)
         actor.report = report
         self._start_failures = 0

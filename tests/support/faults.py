@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -45,8 +44,6 @@ def make_error(kind: str) -> BaseException:
         "assertion": lambda: AssertionError(),
         "memory": lambda: MemoryError("no room for case_017"),
         "file": lambda: FileNotFoundError(errno.ENOENT, "No such file or directory", "case_017.nii.gz"),
-        "unicode": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
-        "command": lambda: subprocess.CalledProcessError(3, ["dcm2niix", "case_017"]),
     }[kind]()
 
 
@@ -83,14 +80,6 @@ def once(flag: str) -> bool:
     return True
 
 
-def die(how: str) -> None:
-    if how == "exit":
-        os._exit(7)
-    os.kill(os.getpid(), getattr(signal, how))
-    while True:  # the signal is on its way
-        time.sleep(1)
-
-
 class LethalToPickle:
     """Kills, once, the process that pickles it."""
 
@@ -99,8 +88,9 @@ class LethalToPickle:
 
     def __reduce__(self) -> Any:
         if once(self.flag):
-            die("SIGKILL")
-        return (LethalToPickle, (self.flag,))
+            os.kill(os.getpid(), signal.SIGKILL)
+            threading.Event().wait()  # the signal is on its way
+        return LethalToPickle, (self.flag,)
 
 
 class DiesInPickling(RandomLoader):

@@ -6,32 +6,24 @@ import sys
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import DeterministicAugmenter, current, fingerprint
-
-
-class Noise(DataLoader):
-    def __init__(self) -> None:
-        super().__init__(None, 1, infinite=True)
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"data": current().generator.random((1, 1, 8, 8))}
+from detaug import DeterministicAugmenter, fingerprint
 
 
 class Fading:
-    def __init__(self) -> None:
-        self.factor = 1.0
+    factor = 1.0
 
     def set_epoch(self, epoch: int) -> None:
         self.factor /= 1 + epoch
 
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        return {"data": np.multiply(batch["data"], self.factor)}
+    def __call__(self, batch: Any) -> Any:
+        return batch * self.factor
 
 
 def prints() -> list[str]:
-    with DeterministicAugmenter(Noise(), Fading(), 0, seed=3, batches_per_epoch=4, check=1) as augmenter:
+    with DeterministicAugmenter(
+        lambda: iter(np.arange(8.0).reshape(4, 2)), Fading(), 0, seed=3, num_streams=1, check=1
+    ) as augmenter:
         return [fingerprint(batch) for _ in range(2) for batch in augmenter]
 
 

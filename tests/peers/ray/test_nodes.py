@@ -12,10 +12,10 @@ import pytest
 import ray
 
 from detaug.ray import RayExecutor
-from detaug.ray.nodes import NodeReport, advice_on, remarks, why_unusable
+from detaug.ray.nodes import NodeReport, advice_on, remark, why_unusable
 from tests.peers.ray.test_losses import Slow, in_cluster
 
-OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), (("numpy", "2.1"), ("torch", "2.6")), "x86_64 AVX2")
+OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"})
 
 
 def test_another_numerics_version_is_refused_with_the_nodes_name() -> None:
@@ -26,19 +26,18 @@ def test_another_numerics_version_is_refused_with_the_nodes_name() -> None:
 
 
 def test_other_libraries_and_processors_are_warned_of() -> None:
-    said = remarks(replace(OURS, name="gpu-2", libraries=(("numpy", "2.0"),), processor="aarch64 ASIMD"), OURS)
-    assert len(said) == 2
-    assert "numpy 2.0 (here 2.1), torch none (here 2.6)" in said[0]
-    assert "aarch64 ASIMD" in said[1]
-    assert all("gpu-2" in each for each in said)
-    assert remarks(replace(OURS, node_id="b"), OURS) == []
+    said = remark(replace(OURS, name="gpu-2", facts={"numpy": "2.0", "processor": "aarch64 ASIMD"}), OURS)
+    assert (
+        "gpu-2 differs: numpy 2.0 (here 2.1), torch none (here 2.6), processor aarch64 ASIMD (here x86_64 AVX2)" in said
+    )
+    assert remark(replace(OURS, node_id="b"), OURS) == ""
 
 
 @pytest.mark.usefixtures("cluster")
 def test_this_node_is_as_it_says() -> None:
     here = NodeReport.here()
     assert here.node_id
-    assert dict(here.libraries)["numpy"]
+    assert here.facts["numpy"]
     assert RayExecutor(1).options(here.node_id)["scheduling_strategy"].node_id == here.node_id
 
 

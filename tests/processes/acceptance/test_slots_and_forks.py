@@ -183,27 +183,6 @@ def test_small_part_of_a_batch_does_not_keep_its_slot(make: Maker) -> None:
     assert len(mapped_blocks()) <= MOST_OF_TWO_WORKERS, "the slots were used again"
 
 
-class Growing(Steps):
-    """1 MiB at first, and 32 MiB later."""
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        step = detaug.current().step
-        return {"data": np.full((32 if step >= 20 else 1) * MEGABYTE, step % 100, np.uint8), "pid": os.getpid()}
-
-
-def test_slots_of_batches_that_have_grown_are_used_again(make: Maker) -> None:
-    augmenter = make(Growing(), None, 2, 2, seed=1)
-    take(augmenter, 40)
-    for _ in range(10):
-        next(augmenter)  # the slots of those forty go back
-    blocks: set[str] = set()
-    for step in range(50, 90):
-        batch = next(augmenter)
-        assert batch["data"][-1] == step % 100
-        blocks |= mapped_blocks()
-    assert len(blocks) <= MOST_OF_TWO_WORKERS + 4, "one goes, and is made anew, now and then, and not for every batch"
-
-
 class Stuck(SlimDataLoaderBase):
     """Makes no batch before it is let go."""
 

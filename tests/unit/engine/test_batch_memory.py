@@ -214,3 +214,12 @@ def test_slots_are_filled_again_and_those_beyond_what_is_kept_are_dropped(pair: 
     assert (pair.made, pair.dropped) == (KEPT + 3, 3)
     hold_at_once(KEPT)
     assert pair.made == KEPT + 3
+
+
+def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
+    for _ in range(KEPT):
+        pair.send(lambda: {"data": np.arange(10_000)})
+    made = pair.made
+    for step in range(20):
+        assert (pair.send(lambda step=step: {"data": np.full(300_000, step)})["data"] == step).all()
+    assert pair.made == made + 2, "large slots take the place of small ones"
