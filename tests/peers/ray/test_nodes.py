@@ -13,7 +13,7 @@ import ray
 
 from detaug.ray import RayExecutor
 from detaug.ray.nodes import NodeReport, advice_on, remark, why_unusable
-from tests.peers.ray.test_losses import Slow, in_cluster
+from tests.peers.ray.test_losses import Slow, in_cluster, pids_of
 
 OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"})
 
@@ -39,6 +39,14 @@ def test_this_node_is_as_it_says() -> None:
     assert here.node_id
     assert here.facts["numpy"]
     assert RayExecutor(1).options(here.node_id)["scheduling_strategy"].node_id == here.node_id
+
+
+@pytest.mark.usefixtures("cluster")
+def test_actors_without_a_place_are_told_of_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    with in_cluster(Slow(), limits={"num_cpus": 5, "patience": 1.0}, batches_per_epoch=None) as augmenter:
+        while "of 2 actors wait for a place: each wants 5 CPUs" not in caplog.text:
+            next(augmenter)
+        assert len(pids_of(augmenter)) == 1
 
 
 def test_an_unreachable_cluster_is_named_at_once() -> None:
