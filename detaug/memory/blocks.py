@@ -73,12 +73,8 @@ def _anonymous_file() -> int:
 
 
 class Mapping:
-    """`size` bytes of a descriptor, mapped until this object is gone; the caller may close the descriptor at once.
-
-    Args:
-        private: writes stay in this process (copy on write).
-        inherited: whether a process that is forked has it too, and so keeps it from being given back to the system.
-    """
+    """`size` bytes of a descriptor, mapped until this object is gone; the caller may close the descriptor at once. `private`:
+    writes stay in this process. `inherited`: a process that is forked has it too, and keeps its memory."""
 
     def __init__(self, descriptor: int, size: int, private: bool = False, inherited: bool = True) -> None:
         self.size = size

@@ -28,21 +28,15 @@ _OURS = tuple(str(_PACKAGE / room) for room in ("pipeline", "engine", "sources")
 _MOST_FRAMES = 4
 
 
-class OwnWhereabouts:
-    """The worker's side: it answers from now on.
-
-    Attributes:
-        descriptor: of the block, to be sent to the parent; stays open here. None: there is no block.
-    """
-
-    def __init__(self) -> None:
-        self.descriptor: int | None = None
-        try:
-            self.descriptor = create(1)
-        except OSError:  # without descriptors to spare there are more urgent things
-            return
-        if ASKING is not None:
-            faulthandler.register(ASKING, file=self.descriptor, all_threads=False, chain=False)
+def answer_from_now_on() -> int | None:
+    """The worker's side: the block's descriptor, to be sent to the parent; None where there is none to spare."""
+    try:
+        descriptor = create(1)
+    except OSError:
+        return None
+    if ASKING is not None:
+        faulthandler.register(ASKING, file=descriptor, all_threads=False, chain=False)
+    return descriptor
 
 
 class Whereabouts:

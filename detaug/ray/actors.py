@@ -69,12 +69,8 @@ def _writable(buffer: Bytes) -> Bytes:
 
 
 class BatchMaker:
-    """An actor. Its methods run one after the other, in one thread.
-
-    Args:
-        shipped: the pipeline and the job. Its arrays lie in the store, where others read them as well.
-        place: the actor's index, from 0.
-    """
+    """An actor, with an index from 0 as `place`. Its methods run one after the other, in one thread. Arrays of the pipeline that
+    is `shipped` lie in the store, where others read them as well."""
 
     def __init__(self, shipped: tuple[Frozen, Job], place: int) -> None:
         note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves

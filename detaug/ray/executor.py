@@ -34,8 +34,8 @@ class RayExecutor:
     Args:
         num_actors: actors beside those of this node.
         address: of the cluster, as for ``ray.init``: ``"auto"``, ``"host:6379"``, ``"local"`` for a new one on this
-            machine; None: the one that this program is connected
-            to, else the one that ``RAY_ADDRESS`` names or that runs on this machine, else a new one on this machine.
+            machine; None: the one that this program is connected to, else the one that ``RAY_ADDRESS`` names or that runs on
+            this machine, else a new one on this machine.
         num_cpus: of an actor. Batches are made by one thread.
         memory: bytes of an actor, for Ray's placement; None: not considered.
         runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.

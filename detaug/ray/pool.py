@@ -85,12 +85,8 @@ class Actor:
 
 
 class ActorPool:
-    """Starts actors, watches them, and replaces them. All of it runs in the engine's thread, or before that is started; `post`
-    has that thread call a function.
-
-    Attributes:
-        actors: those that are alive or start, by number.
-    """
+    """Starts actors, watches them, and replaces them (`actors`, by number). All of it runs in the engine's thread, or before that
+    is started; `post` has that thread call a function."""
 
     def __init__(
         self, work: Work, settings: RayExecutor, engine: RayEngine, post: Callable[[Callable[[], None]], None]
@@ -213,19 +209,14 @@ class ActorPool:
         if self._engine.has_failed:
             return
         tasks = list(actor.calls.values())
-        with_its_node = actor.report is not None and _is_gone(actor.report.node_id)
-        why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
-        pauses = False
+        why = actor.leaving or re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
+        pause = 0.0
         if isinstance(error, exceptions.OutOfMemoryError):
             with contextlib.suppress(Exception):
                 ray.kill(actor.handle)
             why = f"{first_line(why)}. {_MEMORY_ADVICE}"
-            pauses = bool(self.actors)  # else there is nobody to go on
-        if pauses:
-            logger.warning(
-                "%s was ended; the others go on, another is tried in %g s: %s", actor.name, _MEMORY_PAUSE, why
-            )
-        elif actor.report is None:
+            pause = _MEMORY_PAUSE if self.actors else 0.0  # else there is nobody to go on
+        if actor.report is None and not pause:
             if advice := nodes.advice_on(why):
                 why += f"\n{advice}"
             self._start_failures += 1
@@ -234,17 +225,13 @@ class ActorPool:
                     RuntimeError(f"{_START_FAILURES} actors in a row could not start. The last one: {why}")
                 )
                 return
-            logger.warning("%s could not start; starting another: %s", actor.name, why)
-        elif actor.leaving or with_its_node:
-            logger.warning("%s is gone (%s); another takes its place", actor.name, actor.leaving or "its node is")
-        elif not tasks:
-            logger.warning("%s ended between batches; starting another", actor.name)
-        blames = tasks and actor.report is not None and not with_its_node
-        self._engine.gone(actor, tasks, (actor.leaving or first_line(why)) if blames else "")
-        if pauses:
-            self._pausing.append((time.monotonic() + _MEMORY_PAUSE, actor.index))
-        else:
-            self._start_actor(actor.index)
+        blames = tasks and actor.report is not None and not _is_gone(actor.report.node_id)
+        if not blames or pause:
+            when = f" in {pause:g} s" if pause else ""
+            logger.warning("%s is gone, and another takes its place%s: %s", actor.name, when, why)
+        self._engine.gone(actor, tasks, first_line(why) if blames else "")
+        self._pausing.append((time.monotonic() + pause, actor.index))
+        self._pausing.sort()
 
     def _say_what_is_missing(self) -> None:
         number = sum(actor.report is None for actor in self.actors.values())

@@ -26,10 +26,8 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a socket pair. Messages are Python objects, and better small; at most one descriptor goes with each.
-
-    Only processes of one program talk over it, so what arrives may be unpickled.
-    """
+    """One end of a socket pair between processes of one program: what arrives may be unpickled. At most one descriptor goes with
+    each message."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -62,11 +60,7 @@ class Channel:
         self._socket.close()
 
     def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Send one message whole, and a descriptor with it, waiting for room where there is none.
-
-        Raises:
-            ChannelClosed: the other end is closed.
-        """
+        """Send one message whole, and a descriptor with it, waiting for room. ChannelClosed: the other end is."""
         data = pickle.dumps(message, protocol=5)
         data = _HEAD.pack(len(data), descriptor is not None) + data
         try:
@@ -84,11 +78,7 @@ class Channel:
         return found[0]
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
-        """The messages that have arrived, without waiting.
-
-        Raises:
-            ChannelClosed: the other side is gone and nothing is left to read.
-        """
+        """The messages that have arrived, without waiting. ChannelClosed: nothing is left to read, and nothing will come."""
         while len(self._arrived) < most:
             try:
                 # Not by socket.recv_fds, which leaves the flags out.

@@ -64,10 +64,7 @@ class SlotContents(NamedTuple):
 
 
 class WorkerSlots:
-    """A worker's side: makes slots, fills the free ones.
-
-    A free slot is given up when a larger one has to be made, so that batches that grow end up with slots that fit.
-    """
+    """A worker's side: makes slots, fills the free ones, and gives one up for each larger one that has to be made."""
 
     def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
         self._log = log
@@ -112,16 +109,9 @@ class WorkerSlots:
             self._end(filling)
 
     def write(self, packed: Packed, whole: list[Any] | None = None) -> tuple[SlotContents, int | None]:
-        """Write a batch into a slot: what of it lies there already stays where it is.
-
-        Args:
-            packed: the batch; what it holds is let go.
-            whole: a list with the batch itself in it, emptied here. Nothing else may hold the batch, or it looks as if the
-                loader had kept its arrays.
-
-        Returns:
-            What the parent is told of it, and the descriptor to be sent (and closed) if the slot is a new one.
-        """
+        """Write a batch into a slot: what of it lies there already stays where it is. Returns what the parent is told, and the
+        descriptor to be sent (and closed) if the slot is a new one. `whole`: a list with the batch itself, emptied here; nothing
+        else may hold the batch, or it looks as if the loader had kept its arrays."""
         filling, self._filling = self._filling, None
         contents: list[Bytes] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         packed.buffers.clear()
@@ -282,11 +272,7 @@ class ParentSlots:
         return None if handed() is None else functools.partial(setattr, handed, "is_users", True)
 
     def map(self, contents: SlotContents, descriptor: int | None) -> None:
-        """Take a slot over, if it is a new one.
-
-        Raises:
-            LimitReached: there was no descriptor free for it, or no memory to map it. The worker is told to drop it.
-        """
+        """Take a slot over, if it is a new one. LimitReached: it cannot be; the worker is told to drop it."""
         for number in contents.replaced:
             self._mappings.pop(number, None)
             self._at_worker.discard(number)

@@ -89,11 +89,7 @@ def _reduce_by_name(obj: Any) -> Any:
 
 
 def find_in_script(module: str, qualname: str, number: str | None) -> Any:
-    """The script's class or function of that name, or the class that cloudpickle tracks under `number`.
-
-    Raises:
-        AttributeError: this process has neither.
-    """
+    """The script's class or function of that name, or the class that cloudpickle tracks under `number`."""
     found = _named(module, qualname)
     if found is not None and (number is None or isinstance(found, type)):
         return found

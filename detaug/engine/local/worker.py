@@ -26,7 +26,7 @@ from detaug.processes.control import (
     leave_signals_to_the_parent,
     run_and_exit,
 )
-from detaug.processes.whereabouts import OwnWhereabouts
+from detaug.processes.whereabouts import answer_from_now_on
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload
@@ -77,7 +77,6 @@ class _Worker:
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
         self._slots = WorkerSlots(self._log)
-        self._whereabouts = OwnWhereabouts()
         self._tasks: deque[messages.Make | Request] = deque()
         self._made = 0
 
@@ -88,7 +87,7 @@ class _Worker:
             ChannelClosed: the parent is gone.
         """
         allocate_with(self._slots.take)
-        self._channel.send(messages.Ready(os.getpid()), self._whereabouts.descriptor)
+        self._channel.send(messages.Ready(os.getpid()), answer_from_now_on())
         while True:
             self._take_messages()
             task = self._tasks.popleft()
