@@ -27,7 +27,6 @@ from pathlib import Path
 from typing import Any, TextIO
 
 _MOST = 2**20  # bytes of a request
-_POSSIBLE = sys.platform.startswith("linux") and hasattr(os, "pidfd_open")
 
 
 class Program(subprocess.Popen[str]):
@@ -59,11 +58,7 @@ class Program(subprocess.Popen[str]):
 
 
 class Preloaded:
-    """The interpreter, started when it is first needed.
-
-    Args:
-        modules: what it imports beside detaug.
-    """
+    """The interpreter, started when it is first needed; it imports these modules beside detaug."""
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -76,21 +71,11 @@ class Preloaded:
         arguments: Sequence[str],
         folder: Path,
         environment: Mapping[str, str],
-        variables: Mapping[str, str] | None = None,
+        mark: Mapping[str, str] | None = None,
         whole_end: bool = False,
-    ) -> Program | None:
-        """Run a program; None where that cannot be done in this way.
-
-        Args:
-            program: a script, or code as ``python -c`` takes it.
-            arguments: those of ``sys.argv`` behind the first.
-            folder: the current one.
-            environment: the program's whole environment.
-            variables: more of it.
-            whole_end: whether its interpreter is finalized to the last module.
-        """
-        if not _POSSIBLE:
-            return None
+    ) -> Program:
+        """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the interpreter itself does not have.
+        `whole_end`: it is finalized to the last module."""
         if self._control is None or self._owner != os.getpid():
             self._start(environment)
         assert self._control is not None
@@ -98,7 +83,7 @@ class Preloaded:
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
         code = program.read_text() if isinstance(program, Path) else program
-        request = [script, code, list(arguments), str(folder), {**environment, **(variables or {})}, whole_end]
+        request = [script, code, list(arguments), str(folder), {**environment, **(mark or {})}, whole_end]
         socket.send_fds(self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()])
         theirs.close()
         os.close(out_end)
@@ -138,13 +123,7 @@ def run_code(
     interpreter: Preloaded = PRELOADED,
 ) -> subprocess.CompletedProcess[str]:
     """As ``subprocess.run([sys.executable, "-c", code, *arguments], ...)``; a path is a script."""
-    program = interpreter.run(code, arguments, folder, environment)
-    if program is None:
-        command = [sys.executable, *([str(code)] if isinstance(code, Path) else ["-c", code]), *arguments]
-        return subprocess.run(
-            command, cwd=folder, env=dict(environment), capture_output=True, text=True, timeout=timeout, check=False
-        )
-    with program:
+    with interpreter.run(code, arguments, folder, environment) as program:
         out, err = program.communicate(timeout=timeout)
     return subprocess.CompletedProcess([], program.returncode, out, err)
 

@@ -165,8 +165,9 @@ def start_script(
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
     environment, marked = environment_of_a_script(), {_MARK: mark}
-    preloaded = None if fresh or wrap else PRELOADED.run(file, arguments, folder, environment, marked, whole_end)
-    process = preloaded or subprocess.Popen(
+    if not (fresh or wrap):
+        return Script(PRELOADED.run(file, arguments, folder, environment, marked, whole_end), mark)
+    process = subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

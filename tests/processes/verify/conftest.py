@@ -42,8 +42,6 @@ def trials_are_made_in_a_preloaded_interpreter(
             server.bind(address)
             server.listen()
             program = PRELOADED.run(PROGRAM, [address], ROOT, worker_environment(hash_seed))
-            if program is None:
-                return start(hash_seed)
             connection, _ = server.accept()
             return program, Connection(connection.detach())
 
