@@ -22,9 +22,6 @@ import xxhash
 from detaug.fingerprints import fingerprint
 from detaug.seeding.generators import GENERATORS
 
-#: bytes → dtype, for tensors of a dtype that NumPy lacks.
-_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
 _Array = np.ndarray[Any, Any]
 _MRI = "detaug.transforms.mri."
 _LONGEST_TEXT = 2_000
@@ -176,7 +173,8 @@ def _of_tensor(value: torch.Tensor) -> str:
             try:
                 array = plain.numpy()
             except TypeError:  # a dtype that NumPy lacks
-                array = plain.view(_INTEGER_OF_WIDTH[plain.element_size()]).numpy()
+                integer = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+                array = plain.view(integer).numpy()
             found = _contents(array)
         except (TypeError, RuntimeError, KeyError):  # a class without bytes of its own
             return text
