@@ -173,7 +173,7 @@ def _of_tensor(value: torch.Tensor) -> str:
             try:
                 array = plain.numpy()
             except TypeError:  # a dtype that NumPy lacks
-                integer = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+                integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
                 array = plain.view(integer).numpy()
             found = _contents(array)
         except (TypeError, RuntimeError, KeyError):  # a class without bytes of its own
