@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 from typing import Any
 
 
@@ -32,16 +31,12 @@ class BatchError(RuntimeError):
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> Any:
-        return (_rebuild_batch_error, (self.args, {k: v for k, v in self.__dict__.items() if k in _CARRIED}))
+        # Without the original's class, which another process may not have.
+        kind = WorkerDied if isinstance(self, WorkerDied) else BatchError
+        return kind, self.args, {name: value for name, value in vars(self).items() if name in _CARRIED}
 
 
 _CARRIED = ("epoch", "step", "stream", "indices", "worker_traceback", "exitcode")
-
-
-def _rebuild_batch_error(args: tuple[Any, ...], state: dict[str, Any]) -> BatchError:
-    error = WorkerDied(*args) if "exitcode" in state else BatchError(*args)
-    error.__dict__.update(state)
-    return error
 
 
 class WorkerDied(BatchError):
@@ -95,33 +90,15 @@ def batch_error(original: BaseException | None, message: str) -> BatchError:
     if not isinstance(original, Exception) or isinstance(original, BatchError):
         return BatchError(message)
     try:
-        namespace = {**_built_in_attributes(original), "__module__": BatchError.__module__, "__init__": _init}
-        made = _new(type("BatchError", (BatchError, kind), namespace), kind, message)
+        # Built-in exceptions keep attributes outside ``__dict__``.
+        own = {name: getattr(original, name, None) for name in {*dir(kind)} - {*dir(BatchError)}}
+        ours = {name: vars(BatchError)[name] for name in ("__module__", "__str__", "__reduce__")}
+        combined: Any = type("BatchError", (kind, BatchError), {**own, **ours, "__init__": _init})
+        made: BatchError = combined(message)
     except Exception:  # exotic metaclasses, layouts and __new__ signatures cannot be combined
         return BatchError(message)
-    made.args = (message,)
-    made.__dict__.update(getattr(original, "__dict__", {}))
+    made.__dict__.update(vars(original))
     return made
-
-
-def _new(combined: Any, kind: Any, message: str) -> BatchError:
-    """An instance, by the one of the two constructors that CPython finds safe for the combined layout."""
-    try:
-        made = combined.__new__(combined, message)
-    except TypeError:
-        made = kind.__new__(combined, message)
-    return made  # type: ignore[no-any-return]
-
-
-def _built_in_attributes(original: BaseException) -> dict[str, Any]:
-    """What built-in exceptions keep outside ``__dict__``: it would need their own constructors to be set."""
-    found = {}
-    for owner in type(original).__mro__:
-        for name, member in vars(owner).items():
-            descriptor = isinstance(member, (types.MemberDescriptorType, types.GetSetDescriptorType))
-            if descriptor and name != "args" and not name.startswith("__"):
-                found[name] = getattr(original, name, None)
-    return found
 
 
 def _init(self: BaseException, *args: Any) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import math
 import struct
 import sys
@@ -24,10 +23,8 @@ if TYPE_CHECKING:
     import torch
 
 _Update = Callable[[Any], Any]
-_ITEMS_AT_A_TIME = 65_536
 #: What is looked at for NaNs is still in the cache when it is hashed.
 _BYTES_AT_A_TIME = 2**19
-_X87_BYTES, _X87_MANTISSA = 10, 63
 _DECIMAL_BITS = 14_280
 #: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN that counts for all.
 _HALF, _SINGLE, _DOUBLE = (0x7C00, 0x7E00), (0x7F800000, 0x7FC00000), (0x7FF0000000000000, 0x7FF8000000000000)
@@ -152,88 +149,53 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
         for i, item in enumerate(array.ravel()):
             _feed(update, item, f"{where}.flat[{i}]")
     elif array.nbytes:
-        _feed_bytes(update, array)
+        _feed_bytes(update, array, where)
 
 
-def _feed_bytes(update: _Update, array: np.ndarray[Any, Any]) -> None:
+def _feed_bytes(update: _Update, array: np.ndarray[Any, Any], where: str) -> None:
     """The bytes in C order, with zeros for padding bytes, and one NaN for all."""
     flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
-    dtype = flat.dtype
-    if dtype.names is None and dtype.char not in "gG":
-        if dtype.kind in "fc":
-            numbers = flat.view(flat.real.dtype)  # of a complex number, each part
-            _feed_numbers(update, numbers.view(numbers.dtype.str.replace("f", "u")), *_NANS[numbers.dtype.char])
-        else:
-            update(flat.view(np.uint8).data)
-        return
-    undefined = _undefined_bytes(dtype)
-    for start in range(0, len(flat), _ITEMS_AT_A_TIME):
-        block = flat[start : start + _ITEMS_AT_A_TIME].copy()
-        _unify_nans(block)
-        raw = block.view(np.uint8).reshape(len(block), -1)
-        if undefined is not None:
-            raw[:, undefined] = 0
-        update(raw.reshape(-1).data)
+    if flat.dtype.names is not None:
+        clean = np.zeros(flat.shape, flat.dtype)
+        _copy_fields(flat, clean, where)
+        update(clean.view(np.uint8).data)
+    elif flat.dtype.kind in "fc":
+        numbers = flat.view(flat.real.dtype)  # of a complex number, each part
+        _refuse_long(numbers.dtype, where)
+        _feed_numbers(update, numbers.view(numbers.dtype.str.replace("f", "u")), *_NANS[numbers.dtype.char])
+    else:
+        update(flat.view(np.uint8).data)
 
 
-def _unify_nans(array: np.ndarray[Any, Any]) -> None:
+def _copy_fields(array: np.ndarray[Any, Any], clean: np.ndarray[Any, Any], where: str) -> None:
+    """Into zeros, so that what lies between the fields of an aligned structure does not count."""
     if array.dtype.names is not None:
         for name in array.dtype.names:
-            _unify_nans(array[name])
+            _copy_fields(array[name], clean[name], where)
     elif array.dtype.kind == "c":
-        _unify_nans(array.real)
-        _unify_nans(array.imag)
-    elif array.dtype.kind == "f":
-        array[np.isnan(array)] = math.nan
+        _copy_fields(array.real, clean.real, where)
+        _copy_fields(array.imag, clean.imag, where)
+    else:
+        _refuse_long(array.dtype, where)
+        clean[...] = array
+        if array.dtype.kind == "f":
+            clean[np.isnan(array)] = math.nan
+
+
+def _refuse_long(dtype: np.dtype[Any], where: str) -> None:
+    if dtype.char == "g":
+        raise TypeError(f"cannot fingerprint {where}: a longdouble has other bytes on every platform; take float64")
 
 
 def _feed_numbers(update: _Update, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
     """The bits of floating-point numbers, with one NaN's for all."""
-    sign, kind = 1 << 8 * bits.itemsize - 1, bits.dtype.str
+    magnitude = bits.dtype.type((1 << 8 * bits.itemsize - 1) - 1)
     for start in range(0, len(bits), step := _BYTES_AT_A_TIME // bits.itemsize):
         block = bits[start : start + step]
-        if bits.itemsize >= 4:  # the largest is a NaN where there is one
-            with np.errstate(invalid="ignore"):
-                found = bool(np.isnan(block.view(kind.replace("u", "f")).max()))
-        else:
-            found = int(block.max()) > sign | infinity or int(block.view(kind.replace("u", "i")).max()) > infinity
-        if found:
-            block = block.copy()
-            block[(block & block.dtype.type(sign - 1)) > infinity] = nan
+        nans = (block & magnitude) > infinity
+        if nans.any():
+            block = np.where(nans, block.dtype.type(nan), block)
         update(block.view(np.uint8).data)
-
-
-@functools.lru_cache(maxsize=256)
-def _undefined_bytes(dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """Which bytes of an item are undefined: between aligned fields, and after the 80 bits of an x87 number; None: none."""
-    undefined = np.ones(dtype.itemsize, dtype=bool)
-    _mark_defined(dtype, undefined)
-    return undefined if undefined.any() else None
-
-
-def _mark_defined(dtype: np.dtype[Any], undefined: np.ndarray[Any, Any]) -> None:
-    if dtype.subdtype is not None:
-        dtype = dtype.subdtype[0]
-        for start in range(0, len(undefined), max(1, dtype.itemsize)):
-            _mark_defined(dtype, undefined[start : start + dtype.itemsize])
-    elif dtype.names is not None:
-        for name in dtype.names:
-            field, offset = dtype.fields[name][:2]  # type: ignore[index]
-            _mark_defined(field, undefined[offset : offset + field.itemsize])
-    elif dtype.char == "G":
-        half = dtype.itemsize // 2
-        for start in (0, half):
-            _mark_extended(dtype, undefined[start : start + half])
-    elif dtype.char == "g":
-        _mark_extended(dtype, undefined)
-    else:
-        undefined[:] = False
-
-
-def _mark_extended(dtype: np.dtype[Any], undefined: np.ndarray[Any, Any]) -> None:
-    used = _X87_BYTES if np.finfo(np.longdouble).nmant == _X87_MANTISSA else len(undefined)
-    little = dtype.byteorder == "<" or (dtype.byteorder in "=|" and sys.byteorder == "little")
-    undefined[slice(None, used) if little else slice(len(undefined) - used, None)] = False
 
 
 def _dtype_name(dtype: np.dtype[Any]) -> str:
