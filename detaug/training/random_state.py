@@ -15,7 +15,7 @@ The dict holds tensors, ints, floats, strings, lists, dicts and None only, so th
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -23,10 +23,10 @@ import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.fingerprints import fingerprint
 from detaug.seeding.generators import device_generators, global_generators, preserved, put_back, state_of
 
 FORMAT = 3
+GLOBAL = ("python", "numpy", "cpu")
 DEVICES = ("cuda", "xpu", "mps")
 KINDS = {
     "numpy.random.Generator": np.random.Generator,
@@ -34,9 +34,6 @@ KINDS = {
     "torch.Generator": torch.Generator,
     "random.Random": random.Random,
 }
-
-#: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and would read beyond the end.
-_LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 Generators = Mapping[str, Any]
 
@@ -61,8 +58,15 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
     """
-    held = _held(generators, DEVICES if include_cuda else ())
-    return {"format": FORMAT, "torch": str(torch.__version__), **_plain(held)}
+    return {
+        "format": FORMAT,
+        "torch": str(torch.__version__),
+        **dict(zip(GLOBAL, map(_saved, global_generators()), strict=True)),
+        **{kind: [_saved(each) for each in device_generators(kind)] if include_cuda else [] for kind in DEVICES},
+        "generators": {
+            name: {"kind": _kind(each), "state": _saved(each)} for name, each in _checked(generators).items()
+        },
+    }
 
 
 def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True) -> None:
@@ -81,21 +85,21 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
         StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format, set of names, kind of
             generator or bit generator.
     """
+    named = _checked(generators)
     _check_versions(state)
-    kinds = [kind for kind in DEVICES if include_cuda and state.get(kind) != []]
-    left_alone: dict[str, Any] = {kind: [] for kind in DEVICES if kind in state and kind not in kinds}
-    held = {"format": FORMAT, "torch": "", **_held(generators, kinds)}
-    pairs = list(_pairs("", {**state, **left_alone}, held))
-    before = [(generator, state_of(generator)) for _, generator, _ in pairs]
+    _check_entries(state, {name: _kind(each) for name, each in named.items()})
+    triples = [(name, each, state[name]) for name, each in zip(GLOBAL, global_generators(), strict=True)]
+    for kind in DEVICES if include_cuda else ():
+        triples += _on_devices(kind, state[kind]) if state[kind] else []
+    triples += [(f"generators[{name!r}]", each, state["generators"][name]["state"]) for name, each in named.items()]
+    before = [(generator, state_of(generator)) for _, generator, _ in triples]
     try:
-        for where, generator, stored in pairs:  # noqa: B007
-            put_back(generator, _native(generator, stored))
-            if fingerprint(_plain(generator)) != fingerprint(_on_cpu(stored)):
-                raise ValueError("the generator does not take it as it is")
-    except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
+        for where, generator, stored in triples:
+            _put_back(where, generator, stored)
+    except ValueError:
         for generator, old in before:
             put_back(generator, old)
-        raise ValueError(f"the state's entry {where} is damaged: {error}") from error
+        raise
 
 
 def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = None) -> Any:
@@ -140,15 +144,6 @@ def _kind(generator: Any) -> str | None:
     return None if isinstance(generator, random.SystemRandom) else next(kinds, None)
 
 
-def _held(generators: Any, kinds: Collection[str]) -> dict[str, Any]:
-    """The generators, where `rng_state` has their states."""
-    return {
-        **dict(zip(("python", "numpy", "cpu"), global_generators(), strict=True)),
-        **{kind: device_generators(kind) if kind in kinds else [] for kind in DEVICES},
-        "generators": {name: {"kind": _kind(g), "state": g} for name, g in _checked(generators).items()},
-    }
-
-
 def _check_versions(state: Any) -> None:
     if not isinstance(state, Mapping):
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
@@ -169,72 +164,58 @@ def _check_versions(state: Any) -> None:
         )
 
 
+def _check_entries(state: Mapping[str, Any], kinds: dict[str, str | None]) -> None:
+    names = {"format", "torch", *GLOBAL, *DEVICES, "generators"}
+    if set(state) != names:
+        missing, unknown = sorted(names - set(state)), sorted(map(str, set(state) - names))
+        raise ValueError(f"this is not what rng_state() gave: missing {missing}, unknown {unknown}")
+    if not all(isinstance(state[kind], list) for kind in DEVICES):
+        raise ValueError(f"the state's entries {', '.join(DEVICES)} must be lists")
+    try:
+        found = {name: each["kind"] for name, each in state["generators"].items()}
+    except (AttributeError, TypeError, LookupError) as error:
+        raise ValueError(f"the state's entry generators is damaged: {error}") from error
+    if found != kinds:
+        raise StateMismatch(f"the state holds the generators {found}, and these were given: {kinds}")
+
+
+def _on_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
+    devices = device_generators(kind)
+    if len(stored) != len(devices):
+        raise StateMismatch(
+            f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there are {len(devices)}: "
+            "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
+        )
+    return [(f"{kind}[{number}]", *pair) for number, pair in enumerate(zip(devices, stored, strict=True))]
+
+
+def _saved(generator: Any) -> Any:
+    """Its state in lists and numbers; a torch.Generator's remains a tensor."""
+    state = state_of(generator)
+    return _plain(state[1] if isinstance(generator, np.random.RandomState) else state)
+
+
 def _plain(value: Any) -> Any:
-    """Generators become their states, and these lists and numbers; a torch.Generator's state remains a tensor."""
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(each) for each in value]
-    if _kind(value) is not None:
-        state = state_of(value)
-        return _plain(state[1] if isinstance(value, np.random.RandomState) else state)
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 
-def _on_cpu(stored: Any) -> Any:
-    """A copy; `torch.load` with a ``map_location`` may have put it elsewhere."""
-    return stored.detach().to("cpu", copy=True) if isinstance(stored, torch.Tensor) else stored
-
-
-def _native(generator: Any, stored: Any) -> Any:
-    """`stored` as `put_back` takes it for that generator."""
-    if isinstance(generator, torch.Generator):
-        return _on_cpu(stored)
-    if isinstance(generator, random.Random):
-        version, words, cached = stored
-        if not isinstance(cached, float | None):  # which `setstate` does not check
-            raise TypeError(f"its cached normal must be a float or None, got {cached!r}")
-        return version, tuple(words), cached
-    for holder in (stored, stored["state"]):
-        for key, largest in _LARGEST.items():
-            if not 0 <= holder.get(key, 0) <= largest:
-                raise ValueError(f"{key} must be within 0 ... {largest}, got {holder[key]}")
-    return (generator._bit_generator, stored) if isinstance(generator, np.random.RandomState) else stored
-
-
-def _pairs(where: str, stored: Any, held: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Every generator in `held`, where it is, and what `stored` has in its place."""
-    if not isinstance(stored, type(_plain(held))):
-        wanted, kind = type(_plain(held)).__name__, type(stored).__name__
-        raise ValueError(f"the state's entry {where} must be a {wanted}, got {stored!r} of type {kind}")
-    if isinstance(held, list) and len(stored) != len(held):
-        raise StateMismatch(
-            f"this random state was taken with {len(stored)} {where.upper()} devices, and here there are {len(held)}: "
-            "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
-        )
-    if _kind(held) is not None:
-        _check_keys(where, stored, _plain(held))
-        yield where, held, stored
-    elif isinstance(held, dict):
-        _check_keys(where, stored, held)
-        for key, each in held.items():
-            yield from _pairs(f"{where}[{key!r}]" if where else key, stored[key], each)
-    elif isinstance(held, list):
-        for number, each in enumerate(held):
-            yield from _pairs(f"{where}[{number}]", stored[number], each)
-
-
-def _check_keys(where: str, stored: Any, here: Any) -> None:
-    if not isinstance(here, dict):
-        return
-    for key in ("kind", "bit_generator"):
-        if isinstance(stored.get(key), str) and stored[key] != here.get(key):
-            raise StateMismatch(f"{where}: the state is of a {stored[key]}, and the generator is a {here.get(key)}")
-    missing, unknown = [each for each in here if each not in stored], [each for each in stored if each not in here]
-    if where == "generators" and (missing or unknown):
-        raise StateMismatch(
-            f"the state holds the generators {sorted(map(str, stored))}, and {sorted(here)} were given: "
-            "pass the same names as to rng_state"
-        )
-    if missing or unknown:
-        raise ValueError(f"{where or 'this'} is not what rng_state() gave: missing {missing}, unknown {unknown}")
+def _put_back(where: str, generator: Any, stored: Any) -> None:
+    """What `_saved` gave, also after `torch.load` with a ``map_location``. ValueError: the generator does not take it."""
+    here = _saved(generator)
+    if isinstance(here, dict) and isinstance(stored, dict) and stored.get("bit_generator") != here["bit_generator"]:
+        raise StateMismatch(f"{where}: the state is of a {stored.get('bit_generator')}, not a {here['bit_generator']}")
+    try:
+        if isinstance(generator, torch.Generator):
+            stored = stored.detach().to("cpu", copy=True)
+        elif isinstance(generator, random.Random):
+            version, words, cached_normal = stored
+            stored = version, tuple(words), cached_normal
+        elif isinstance(generator, np.random.RandomState):
+            stored = generator._bit_generator, stored
+        put_back(generator, stored)
+    except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
+        raise ValueError(f"the state's entry {where} is damaged: {error}") from error

@@ -116,37 +116,33 @@ def preserved_switches() -> Iterator[None]:
 
 @contextmanager
 def _preserved(switches: list[Switch]) -> Iterator[None]:
-    before = [switch.to_put_back() for switch in switches]
+    before = [switch.read() for switch in switches]
     try:
         yield
     finally:
         for switch, value in zip(switches, before, strict=True):
-            switch.put_back(value)
+            if value not in (None, UNREADABLE, switch.read()):
+                switch.write(value)
 
 
 def _set(switches: list[Switch]) -> Changes:
-    before = [switch.read() for switch in switches]
-    for switch, was in zip(switches, before, strict=True):
-        if switch.name == CUBLAS_VARIABLE:
-            _warn_of_cublas(was)
-            if was != NOT_SET:
-                continue  # the user's value is kept
-        # Read again: a flag may have become unreadable, or half right, by the one before it.
-        if not (switch.is_right(was) and switch.is_right(switch.read())):
+    before = {switch.name: switch.read() for switch in switches}
+    _warn_of_cublas(before.get(CUBLAS_VARIABLE))
+    for switch in switches:  # read again: one may have become right, or wrong, by the one before it
+        if switch.read() not in (switch.wanted, *switch.fine, None):
             switch.write(switch.wanted)
-    pairs = {switch.name: Change(was, switch.read()) for switch, was in zip(switches, before, strict=True)}
-    return Changes({name: change for name, change in pairs.items() if change.before != change.after})
+    pairs = {switch.name: Change(before[switch.name], switch.read()) for switch in switches}
+    return Changes({name: change for name, change in pairs.items() if change.before not in (None, change.after)})
 
 
-def _warn_of_cublas(value: str) -> None:
-    if value == NOT_SET:
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            logger.warning(
-                "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it before the "
-                "first use of a GPU, or call this earlier.",
-                CUBLAS_VARIABLE,
-            )
-    elif value not in CUBLAS_ALLOWED:
+def _warn_of_cublas(value: str | None) -> None:
+    if value == NOT_SET and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        logger.warning(
+            "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it before the "
+            "first use of a GPU, or call this earlier.",
+            CUBLAS_VARIABLE,
+        )
+    elif value not in (None, NOT_SET, *CUBLAS_ALLOWED):
         logger.warning(
             "%s=%r is kept, but cuBLAS is reproducible only with %s: set one of them, or unset it.",
             CUBLAS_VARIABLE,
@@ -162,7 +158,6 @@ class Switch(NamedTuple):
         get: gives the value in force; raises AttributeError where this torch does not have the switch.
         wanted: the value to set.
         fine: further values that need no change.
-        own: gives the value to put back, where that is not the one in force (a setting that follows another).
     """
 
     name: str
@@ -170,7 +165,6 @@ class Switch(NamedTuple):
     set: Callable[[Any], object]
     wanted: Any
     fine: tuple[Any, ...] = ()
-    own: Callable[[], Any] | None = None
 
     def read(self) -> Any:
         """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
@@ -187,19 +181,6 @@ class Switch(NamedTuple):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.set(value)
-
-    def is_right(self, value: Any) -> bool:
-        """Whether `value`, from `read`, needs no change."""
-        return value in (self.wanted, *self.fine, None, UNREADABLE)
-
-    def to_put_back(self) -> Any:
-        """The value for `put_back`."""
-        return self.own() if self.own else self.read()
-
-    def put_back(self, value: Any) -> None:
-        """Set what `to_put_back` gave."""
-        if value not in (None, UNREADABLE) and self.to_put_back() != value:
-            self.write(value)
 
 
 def checked_mode(what: str, mode: Any) -> Mode:
@@ -220,11 +201,16 @@ def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads:
     on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
+    inductor: Any = partial(sys.modules.get, "torch._inductor.config")  # not imported here: that takes seconds
     switches = [
         _attribute("torch.backends.cudnn.deterministic", on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
-        # After the one above, which sets it too in newer releases, whatever it was before.
-        Switch("torch._inductor.config.deterministic", _read_inductor, _write_inductor, on),
+        Switch(
+            "torch._inductor.config.deterministic",
+            lambda: inductor().deterministic,
+            lambda value: setattr(inductor(), "deterministic", value),
+            on,
+        ),
         _attribute("torch.backends.mkldnn.deterministic", on),
     ]
     if threads is not None:
@@ -241,7 +227,7 @@ def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads:
             lambda on: torch.cuda.tunable.enable(on),
             False,
         ),
-        Switch(CUBLAS_VARIABLE, read, write, CUBLAS_ALLOWED[0], CUBLAS_ALLOWED),
+        Switch(CUBLAS_VARIABLE, read, write, os.environ.get(CUBLAS_VARIABLE, CUBLAS_ALLOWED[0])),
         _attribute("torch.utils.deterministic.fill_uninitialized_memory", False),
     ]
     return switches if tf32 is None else switches + _tf32_switches()
@@ -262,25 +248,11 @@ def _write_algorithms(mode: Mode) -> None:
     torch.use_deterministic_algorithms(mode is not False, warn_only=mode == "warn")
 
 
-def _read_inductor() -> bool | None:
-    config = sys.modules.get("torch._inductor.config")
-    if config is not None:
-        return getattr(config, "deterministic", None)
-    # Not loaded here: that takes seconds. It would start from this variable.
-    return os.environ.get("TORCHINDUCTOR_DETERMINISTIC") == "1"
-
-
 def compiles_reproducibly() -> bool:
     """Whether ``torch.compile`` can be kept from choosing kernels by timing, as `deterministic_mode` does: from torch 2.9 on."""
     from torch._inductor import config  # takes seconds
 
     return hasattr(config, "deterministic")
-
-
-def _write_inductor(value: bool) -> None:
-    config: Any = sys.modules.get("torch._inductor.config")
-    if hasattr(config, "deterministic"):
-        config.deterministic = value
 
 
 def set_variable(name: str, value: str | None) -> None:
@@ -292,37 +264,31 @@ def set_variable(name: str, value: str | None) -> None:
 
 
 def _tf32_switches() -> list[Switch]:
-    """torch's three old flags, and the settings per backend and operation since torch 2.9.
+    """torch's old flags, and the settings per backend and operation since torch 2.9.
 
     Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where they contradict each
-    other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). Matmul's
-    flag overwrites matmul's precision, and the flags overwrite `fp32_precision`: in this order, each ends with its own value.
+    other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). What others
+    follow comes first, so that they are right as soon as it is.
     """
     read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
-    new = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
+    new = [(backend, "all") for backend in ("generic", "cuda", "mkldnn")]
+    operations = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
     return [
-        _attribute("torch.backends.cuda.matmul.allow_tf32", False),
+        *map(_precision_switch, new),
         Switch("torch.get_float32_matmul_precision", read, write, "highest"),
         _attribute("torch.backends.cudnn.allow_tf32", False),
-        *(_precision_switch(*each) for each in new if hasattr(torch._C, "_get_fp32_precision_getter")),
+        *map(_precision_switch, operations),
     ]
 
 
-def _precision_switch(backend: str, operation: str) -> Switch:
-    get, put = torch._C._get_fp32_precision_getter, torch._C._set_fp32_precision_setter
+def _precision_switch(place: tuple[str, str]) -> Switch:
+    def read() -> str:
+        return str(torch._C._get_fp32_precision_getter(*place))
 
-    def own() -> str:
-        """The operation's own setting, ``"none"`` where it follows its backend's. torch only reads what is in force, so the
-        settings above it are lifted for a moment."""
-        everything = get("generic", "all")
-        put("generic", "all", "none")
-        beside = get(backend, "all")
-        put(backend, "all", "none")
-        found = str(get(backend, operation))
-        put(backend, "all", beside)
-        put("generic", "all", everything)
-        return found
-
-    library = "cudnn" if backend == "cuda" and operation != "matmul" else backend
-    name = f"torch.backends.{library}.{operation}.fp32_precision"
-    return Switch(name, lambda: str(get(backend, operation)), partial(put, backend, operation), "ieee", ("none",), own)
+    return Switch(
+        f"fp32_precision of {' '.join(place)}",
+        read,
+        lambda value: torch._C._set_fp32_precision_setter(*place, value),
+        "none",
+        ("ieee",),
+    )
