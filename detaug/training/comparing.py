@@ -124,7 +124,7 @@ def compare_trainings(
     Before each training, and before `load`, the global generators (Python's, NumPy's, torch's) are seeded at random, as in a
     new process, so that a missing seed and an incomplete checkpoint show. Afterwards they, the switches and ``DETAUG_SEED``
     are as before. All trainings run in this process, on the devices that they choose: other devices may give other results.
-    Of what torch.compile compiled, input, output, gradients and weights are compared.
+    Where a part is compiled, the whole model's input, output, gradients and weights are compared.
 
     Args:
         make_training: returns a `Training` that has not begun; called four times.
@@ -181,8 +181,7 @@ class _Event(NamedTuple):
 @contextmanager
 def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
     """Appends what happens in training to `events`; the weights first (a loop may load its checkpoint late)."""
-    step, hidden = done, _within_compiled(model)
-    names = {module: name for name, module in model.named_modules() if module not in hidden}
+    step, names = done, _names_of_watched(model)
 
     def begin(*_: Any) -> None:
         if not events:
@@ -220,15 +219,12 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
         yield
 
 
-def _within_compiled(model: nn.Module) -> set[nn.Module]:
-    """Where a hook would become part of what is compiled. A wrapper of torch.compile's takes hooks of its own."""
-    found: set[nn.Module] = set()
-    for module in model.modules():
-        if "_orig_mod" in module._modules:
-            found.update(each for each in module.modules() if each is not module)
-        elif module._compiled_call_impl is not None:
-            found.update(module.modules())
-    return found
+def _names_of_watched(model: nn.Module) -> dict[nn.Module, str]:
+    """All modules; where one is compiled, of which a hook would become part, the model alone, if it is not compiled itself."""
+    names = {module: name for name, module in model.named_modules()}
+    if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in names):
+        return {model: ""} if model._compiled_call_impl is None else {}
+    return names
 
 
 def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False) -> Divergence | None:

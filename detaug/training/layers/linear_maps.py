@@ -19,7 +19,6 @@ from typing import Any
 
 import torch
 from torch._prims_common import suggest_memory_format
-from torch.nn import functional
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -69,14 +68,11 @@ class Band:
         first: the first of them (inputs,); may lie outside.
         count: how many there are at most.
         weigh: from numbers of outputs (count, inputs) to the inputs' weights in them, of the same shape.
-        step: where ``first`` is ``first[0] + step * input``, which slices follow faster than an index does; else 0.
     """
 
     first: torch.Tensor
     count: int
     weigh: Linear
-    step: int = 0
-    start: int = 0
 
 
 def transposed_along_axes(
@@ -91,44 +87,24 @@ def transposed_along_axes(
     """
     first = gradient.ndim - len(inputs)
     result = widened(gradient)
-    numbers = range(len(inputs))
     # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
-    shrinking = [number for number in numbers if inputs[number] <= gradient.shape[first + number]]
-    growing = [number for number in reversed(numbers) if inputs[number] > gradient.shape[first + number]]
-    for number in shrinking + growing:
+    numbers = range(len(inputs))
+    for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
         axis = first + number
         result = _along_axis(result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device))
     return result.to(gradient.dtype)
 
 
 def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
-    outputs, inputs = gradient.shape[axis], len(band.first)
+    outputs = gradient.shape[axis]
     output = band.first + torch.arange(band.count, device=band.first.device)[:, None]
     weight = torch.where((output >= 0) & (output < outputs), band.weigh(output), 0).to(gradient.dtype)
     weight = weight.view(band.count, -1, *[1] * (gradient.ndim - axis - 1))
-    if band.step:
-        length = band.step * (inputs - 1) + band.count
-        before, beyond = max(-band.start, 0), max(band.start + length - outputs, 0)
-        padded = functional.pad(gradient, [0, 0] * (gradient.ndim - axis - 1) + [before, beyond])
-        parts = iter(padded.narrow(axis, band.start + before, length).unfold(axis, band.count, band.step).unbind(-1))
-    else:
-        parts = (gradient.index_select(axis, each) for each in output.clamp(0, outputs - 1))
-    result = next(parts) * weight[0]
-    for turn, part in enumerate(parts, 1):
+    result = gradient.index_select(axis, output[0].clamp(0, outputs - 1)) * weight[0]
+    for turn in range(1, band.count):
+        part = gradient.index_select(axis, output[turn].clamp(0, outputs - 1))
         result = torch.addcmul(result, part, weight[turn])
     return result
-
-
-def tiled(gradient: torch.Tensor, kernel: Sequence[int], divisor: int | None = None) -> torch.Tensor:
-    """The transpose of averages over windows that tile the last axes: each output is copied to its inputs, in one go."""
-    result = widened(gradient)
-    for factor in [1 / divisor] if divisor else [1 / size for size in reversed(kernel)]:
-        result = result * factor
-    first, shape = gradient.ndim - len(kernel), gradient.shape
-    apart = result.to(gradient.dtype)[(..., *(slice(None), None) * len(kernel))]
-    copies = [size for pair in zip(shape[first:], kernel, strict=True) for size in pair]
-    inputs = [size * k for size, k in zip(shape[first:], kernel, strict=True)]
-    return apart.expand(*shape[:first], *copies).reshape(*shape[:first], *inputs)
 
 
 def widened(tensor: torch.Tensor) -> torch.Tensor:

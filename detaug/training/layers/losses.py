@@ -8,7 +8,7 @@ written once. These losses are PyTorch's without reduction, and PyTorch's ordina
 from __future__ import annotations
 
 import torch
-from torch.nn import _reduction, functional
+from torch.nn import functional
 
 from detaug.training.layers.linear_maps import HALF
 
@@ -29,16 +29,17 @@ def cross_entropy(
         input: logits ``(N, C, ...)`` or ``(C,)``, with any number of spatial axes.
         target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of `input`'s shape, which
             PyTorch's own, deterministic computation takes, as it does ``reduction="none"``.
-        weight, size_average, ignore_index, reduce, reduction, label_smoothing: as PyTorch has them.
+        weight, ignore_index, reduction, label_smoothing: as PyTorch has them.
+        size_average, reduce: PyTorch's deprecated ones; with them the loss is PyTorch's own, which is not deterministic.
 
     Raises:
         IndexError: a class number is outside ``0 … C - 1`` and is not `ignore_index` (on CUDA: a device assertion).
         RuntimeError, ValueError: what PyTorch raises for shapes, dtypes and reductions that it does not take.
     """
-    reduction = _named(size_average, reduce, reduction)
-    if reduction not in ("mean", "sum") or input.shape == target.shape:
-        return functional.cross_entropy(input, target, weight, None, ignore_index, None, reduction, label_smoothing)
-    target = _own(target)
+    if reduction not in ("mean", "sum") or not size_average is reduce is None or input.shape == target.shape:
+        arguments = (size_average, ignore_index, reduce, reduction, label_smoothing)
+        return functional.cross_entropy(input, target, weight, *arguments)
+    target = _in_int64(target)
     each = functional.cross_entropy(input, target, weight, None, ignore_index, None, "none", label_smoothing)
     return _reduced(each, target, weight, ignore_index, reduction)
 
@@ -54,22 +55,16 @@ def nll_loss(
 ) -> torch.Tensor:
     """As `torch.nn.functional.nll_loss`, deterministic. Arguments and errors are those of `cross_entropy`, but `input`
     holds log-probabilities and `target` class numbers."""
-    reduction = _named(size_average, reduce, reduction)
-    if reduction not in ("mean", "sum"):
-        return functional.nll_loss(input, target, weight, None, ignore_index, None, reduction)
-    target = _own(target)
+    if reduction not in ("mean", "sum") or not size_average is reduce is None:
+        return functional.nll_loss(input, target, weight, size_average, ignore_index, reduce, reduction)
+    target = _in_int64(target)
     each = functional.nll_loss(input, target, weight, None, ignore_index, None, "none")
     return _reduced(each, target, weight, ignore_index, reduction)
 
 
-def _named(size_average: bool | None, reduce: bool | None, reduction: str) -> str:
-    legacy = size_average is not None or reduce is not None
-    return _reduction.legacy_get_string(size_average, reduce) if legacy else reduction
-
-
-def _own(target: torch.Tensor) -> torch.Tensor:
-    """A copy, which later changes of the target do not reach; in int64, since as uint8 ignore_index -100 would be class 156."""
-    return target.to(torch.int64 if target.dtype == torch.uint8 else target.dtype, copy=True)
+def _in_int64(target: torch.Tensor) -> torch.Tensor:
+    """As uint8, ignore_index -100 would be class 156."""
+    return target.long() if target.dtype == torch.uint8 else target
 
 
 def _reduced(

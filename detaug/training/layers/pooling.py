@@ -6,13 +6,12 @@ add atomically on CUDA and raise under `torch.use_deterministic_algorithms`. Avg
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch.nn import functional
 
-from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, tiled, transposed_along_axes, widened
+from detaug.training.layers.linear_maps import Band, apply, each_axis, precise, transposed_along_axes
 
 
 def avg_pool3d(
@@ -32,23 +31,21 @@ def avg_pool3d(
     def forward(tensor: torch.Tensor) -> torch.Tensor:
         return functional.avg_pool3d(tensor, kernel, steps, padded, ceil_mode, count_include_pad, divisor_override)
 
-    def transposed(gradient: torch.Tensor) -> torch.Tensor:
-        tiles = tuple(k * size for k, size in zip(kernel, gradient.shape[-3:], strict=True))
-        if kernel == steps and not any(padded) and inputs == tiles:
-            return tiled(gradient, kernel, divisor_override)
-        result = widened(gradient)
-        for axis in (2, 1, 0):  # the tensor grows: inner ones first
-            # The transpose along one axis is that of avg_pool2d, which is reproducible, on images (N, 1, outputs, rest).
-            shape = list(result.shape)
-            images = result.reshape(-1, 1, shape[axis - 3], math.prod(shape[axis - 3 :][1:]))
-            like = images.new_empty((len(images), 1, inputs[axis], images.shape[-1]))
-            window = [kernel[axis], 1], [steps[axis], 1], [padded[axis], 0]
-            how = ceil_mode, count_include_pad, 1 if divisor_override else None
-            shape[axis - 3] = inputs[axis]
-            result = torch.ops.aten.avg_pool2d_backward(images, like, *window, *how).reshape(shape)
-        return (result / divisor_override if divisor_override else result).to(gradient.dtype)
+    def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:  # noqa: ARG001
+        place, size, step, margin = torch.arange(inputs, device=device), kernel[axis], steps[axis], padded[axis]
 
-    return apply(forward, transposed, input)
+        def weigh(output: torch.Tensor) -> torch.Tensor:
+            start = output * step - margin
+            end = (start + size).clamp(max=inputs + margin)
+            counted = (end - start) if count_include_pad else end.clamp(max=inputs) - start.clamp(min=0)
+            counted = counted.clamp(min=1)  # of outputs that do not exist
+            if divisor_override:
+                counted = torch.tensor(divisor_override if axis == 0 else 1, device=device)
+            return ((start <= place) & (place < end)).to(precise(device)) / counted
+
+        return Band(-((size - 1 - margin - place) // step), -(-size // step), weigh)
+
+    return apply(forward, lambda gradient: transposed_along_axes(gradient, inputs, band), input)
 
 
 def adaptive_avg_pool1d(input: torch.Tensor, output_size: Any) -> torch.Tensor:  # noqa: A002
@@ -72,9 +69,6 @@ def _adaptive(image: torch.Tensor, axes: int, output_size: Any) -> torch.Tensor:
     pool = (functional.adaptive_avg_pool1d, functional.adaptive_avg_pool2d, functional.adaptive_avg_pool3d)[axes - 1]
 
     def transposed(gradient: torch.Tensor) -> torch.Tensor:
-        outputs = gradient.shape[-axes:]
-        if all(size % out == 0 for size, out in zip(sizes, outputs, strict=True)):
-            return tiled(gradient, [size // out for size, out in zip(sizes, outputs, strict=True)])
         return transposed_along_axes(gradient, sizes, _band)
 
     return apply(lambda tensor: pool(tensor, output_size), transposed, image)

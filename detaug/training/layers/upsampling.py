@@ -51,24 +51,19 @@ def interpolate(
     axes, corners = input.ndim - 2, bool(align_corners)
     inputs = tuple(input.shape[2:])
     sizes, scales = _for_each(size, axes), _for_each(scale_factor, axes)
+    scales = scales and [float(each) for each in scales]
+
+    # Not functional.interpolate: in deterministic mode, on CUDA, it calls a slow composition, and rounds differently.
+    kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{axes}d").vec
 
     def forward(tensor: torch.Tensor) -> torch.Tensor:
-        if mode == "linear" or tensor.is_cpu or not torch.are_deterministic_algorithms_enabled():
-            return functional.interpolate(tensor, sizes, scales, mode, align_corners=corners or None)
-        return _by_kernel(tensor, mode, sizes, corners, scales)
+        result: torch.Tensor = kernel(tensor, sizes, corners, scales)
+        return result
 
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         return _band(inputs, outputs, mode, corners, scales[axis] if scales else None, device)
 
     return apply(forward, lambda gradient: transposed_along_axes(gradient, inputs, band), input)
-
-
-def _by_kernel(tensor: torch.Tensor, mode: str, sizes: Any, corners: bool, scales: Any) -> torch.Tensor:
-    """The kernel itself. In deterministic mode, PyTorch's function would call a slow composition of index_put instead, for a
-    gradient that is not needed here, and round differently."""
-    kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{tensor.ndim - 2}d").vec
-    result: torch.Tensor = kernel(tensor, sizes, corners, scales and [float(each) for each in scales])
-    return result
 
 
 def _for_each(value: Any, axes: int) -> list[Any] | None:
@@ -107,10 +102,8 @@ def _band(inputs: int, outputs: int, mode: str, corners: bool, scale: float | No
 
     if ratio == 0:  # every output looks at the first input
         return Band(torch.zeros_like(place), outputs, weigh)
-    count, start = math.ceil(2 * half / ratio), math.floor((shift - half) / ratio - shift) + 1
-    if not corners and (1 / ratio).is_integer():
-        return Band(place * int(1 / ratio) + start, count, weigh, int(1 / ratio), start)
-    return Band(((number - half + shift) / ratio - shift).floor().long() + 1, count, weigh)
+    first = ((number - half + shift) / ratio - shift).floor().long() + 1
+    return Band(first, math.ceil(2 * half / ratio), weigh)
 
 
 def _cubic(distance: torch.Tensor) -> torch.Tensor:

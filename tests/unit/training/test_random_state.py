@@ -140,8 +140,6 @@ def without(name):
     return damaged(lambda state: state.pop(name))
 
 
-
-
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
