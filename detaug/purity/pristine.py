@@ -49,7 +49,7 @@ class Pristine:
         self._in_process: tuple[int, Pristine] | None = None
         self.transform = transform
         self.keep = tuple(keep)
-        held = {name: getattr(source.loader, name) for name in source.holds_transforms()}
+        held = {name: getattr(source.loader, name) for name in source.holds_transforms}
         #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
         self.transforms = {"transform": transform, **{f"data_loader.{name}": value for name, value in held.items()}}
         roots = {"transform": transform, "data_loader": source.loader}

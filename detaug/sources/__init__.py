@@ -26,7 +26,7 @@ from detaug.sources.iterable import (
     TorchIterable,
     has_one_pass,
 )
-from detaug.sources.misuse import ORDERS, called_without_arguments, refuse_as_loader, refuse_beside_iterable
+from detaug.sources.misuse import refuse_as_loader, refuse_orders
 
 __all__ = [
     "DEFAULT_NUM_STREAMS",
@@ -60,8 +60,9 @@ def source_of_samples(dataset: Any, batch_size: int | None, shuffle: bool | None
     `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
     if not isinstance(dataset, IterableDataset):
         return DatasetSource(dataset, batch_size, shuffle, **options)
-    rest = {name: value for name, value in options.items() if name not in ORDERS}
-    refuse_beside_iterable(batch_size, shuffle, {name: options[name] for name in ORDERS})
+    orders = {name: options[name] for name in ("sampler", "weights", "batch_sampler")}
+    refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
+    rest = {name: value for name, value in options.items() if name not in orders}
     return TorchIterable(dataset, None, positive_int("batch_size", batch_size), **rest)
 
 
@@ -87,7 +88,7 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
     with preserved_global_rngs():
         # What the pipeline declares itself to be is to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
-        made = called_without_arguments(make_loader)
+        made = make_loader()
     if has_one_pass(made):
         return FactorySource(make_loader, stateless)
     resolve = partial(_source_of_made, make_loader, stateless)

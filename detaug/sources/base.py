@@ -40,10 +40,13 @@ class Source(ABC):
         default_num_streams: logical workers, where the user names no number.
         num_steps: batches per epoch over all ranks where that is known beforehand.
         length_hint: what the loader's own ``__len__`` says; shown by ``len()``, never relied on.
+        starts_anew: every epoch starts from a pristine copy.
+        keeps_states: the loader has a state dict that says where it stands, and can load it.
+        holds_transforms: the loader's attributes that are transforms, which start every batch as the user passed them.
+        class_name: the loader's, for messages.
         loader: the user's object.
     """
 
-    stateless: bool = False
     pass_per_epoch: bool = False
     restarts: bool = False
     endless: bool = False
@@ -52,12 +55,15 @@ class Source(ABC):
     default_num_streams: int = 1
     num_steps: int | None = None
     length_hint: int | None = None
-    loader: Any = None
+    holds_transforms: tuple[str, ...] = ()
 
-    @property
-    def class_name(self) -> str:
-        """The loader's, for messages."""
-        return type(self.loader).__name__
+    def __init__(self, loader: Any, stateless: bool = False) -> None:
+        self.loader = loader
+        self.stateless = stateless
+        self.class_name = type(loader).__name__
+        self.starts_anew = hasattr(loader, "set_epoch")
+        methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
+        self.keeps_states = not stateless and all(map(callable, methods)) and not loses_its_place(loader)
 
     @property
     def seen(self) -> Any:
@@ -71,23 +77,12 @@ class Source(ABC):
         """The source whose loader makes batches in this process."""
         return self
 
-    def holds_transforms(self) -> tuple[str, ...]:
-        """The loader's attributes that are transforms, which start every batch as the user passed them."""
-        return ()
-
     @property
     def goes_on(self) -> bool:
         """Whether a copy walks through all epochs, one after the other; otherwise each needs a pristine copy."""
-        if self.stateless or hasattr(self.loader, "set_epoch"):
+        if self.stateless or self.starts_anew:
             return False
         return self.batches_per_epoch is not None or not self.restarts
-
-    @property
-    def keeps_states(self) -> bool:
-        """Whether the loader has a state dict that says where it stands, and can load it."""
-        methods = ("state_dict", "load_state_dict")
-        has_them = all(callable(getattr(self.loader, name, None)) for name in methods)
-        return has_them and not self.stateless and not loses_its_place(self.loader)
 
     def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
         """After how many turns of a stream the next epoch begins; None: only at the end of a pass."""
@@ -97,6 +92,11 @@ class Source(ABC):
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
+        if self.streams_share_data:
+            self.loader.number_of_threads_in_multithreaded = num_streams
+        tell(self.loader, "set_thread_id", stream)
+        if hasattr(self.loader, "was_initialized"):
+            self.loader.was_initialized = False  # as batchgenerators' augmenters do before they start
 
     def next_pass(self) -> None:
         """Called when a pass has ended, before the same copy begins the next one."""
@@ -135,31 +135,10 @@ def declared_streams(loader: Any) -> int | None:
     return None if declared is None else max(1, int(declared))
 
 
-def spread_over_streams(loader: Any, num_streams: int) -> None:
-    """Tell a loader that shares its data out over several copies (batchgenerators' skip batches) how many copies there are."""
-    if getattr(loader, "number_of_threads_in_multithreaded", None) is not None:
-        loader.number_of_threads_in_multithreaded = num_streams
-
-
-def next_of(source: Source, batch: Current) -> Any:
-    """The next batch of a loader with ``__next__``; of a stateless one, which has no end, `batch`.
-
-    Raises:
-        StopIteration: a loader that keeps its place has ended.
-        RuntimeError: a stateless one raised it, which would be taken for an epoch's end and lose its other batches.
-    """
-    loader = source.loader
-    if not source.stateless:
-        return next(loader)
-    tell(loader, "set_thread_id", batch.stream)
-    try:
-        return next(loader)
-    except StopIteration as error:
-        raise RuntimeError(
-            f"{type(loader).__name__} raised StopIteration, but it counts as stateless: any of its batches can be made at "
-            "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
-            "stateless=False; an epoch's length is batches_per_epoch=..."
-        ) from error
+def refuse_stateless(loader: Any, stateless: bool | None) -> None:
+    """ValueError: it holds its position in the data."""
+    if stateless:
+        raise ValueError(f"{loader!r} holds its position in the data: it cannot be declared stateless=True")
 
 
 @contextmanager

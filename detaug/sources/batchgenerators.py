@@ -14,42 +14,27 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.seeding.current import Current
-from detaug.sources.base import (
-    DEFAULT_NUM_STREAMS,
-    Source,
-    declared_streams,
-    next_of,
-    spread_over_streams,
-    tell,
-)
+from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, declared_streams, refuse_stateless
+from detaug.sources.iterable import IteratorSource
 
 #: Methods with which a loader keeps its place in the data.
 POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_dict")
 
 
-class InfiniteLoader(Source):
+class InfiniteLoader(IteratorSource):
     """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make any batch."""
 
     endless = True
     restarts = True
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
-        self.loader = loader
         anew = draws_every_batch_anew(loader)
-        self.stateless = anew if stateless is None else stateless
+        super().__init__(loader, anew if stateless is None else stateless)
+        self.holds_transforms = transforms_in(loader)
+        self.streams_share_data = False
         declared = declared_streams(loader) or 1
         # All copies of a loader that keeps its own position would give the same batches: it gets one stream.
         self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
-
-    def holds_transforms(self) -> tuple[str, ...]:
-        return transforms_in(self.loader)
-
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        self.loader.was_initialized = False
-        tell(self.loader, "set_thread_id", stream)
-
-    def make(self, batch: Current) -> Any:
-        return next_of(self, batch)
 
 
 class FiniteLoader(Source):
@@ -62,37 +47,21 @@ class FiniteLoader(Source):
     streams_share_data = True
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
-        if stateless:
-            raise ValueError(
-                f"{type(loader).__name__} is a finite DataLoader: it holds its position in the data, so it cannot be "
-                "declared stateless=True"
-            )
-        self.loader = loader
+        refuse_stateless(loader, stateless)
+        super().__init__(loader)
+        self.starts_anew = True
+        self.holds_transforms = transforms_in(loader)
         self.default_num_streams = declared_streams(loader) or 1
         self.num_steps = _number_of_batches(loader)
 
-    def holds_transforms(self) -> tuple[str, ...]:
-        return transforms_in(self.loader)
-
-    @property
-    def goes_on(self) -> bool:
-        """Every epoch has its own shuffle, from a pristine copy."""
-        return False
-
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        loader = self.loader
-        # One declared thread skips nothing (batchgenerators' default); None would break its arithmetic.
-        if loader.number_of_threads_in_multithreaded is None:
-            loader.number_of_threads_in_multithreaded = num_streams
-        spread_over_streams(loader, num_streams)
-        loader.set_thread_id(stream)
+        super().begin(stream, num_streams, epoch, epoch_child)
         words = epoch_child.generate_state(4, np.uint32)
-        if loader.seed_for_shuffle is not None:
-            own = np.atleast_1d(np.asarray(loader.seed_for_shuffle, dtype=np.uint64)).astype(np.uint32)
+        if self.loader.seed_for_shuffle is not None:
+            own = np.atleast_1d(np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)).astype(np.uint32)
             words = np.concatenate([words, own])
-        loader.rs = np.random.RandomState(words)
-        loader.was_initialized = False
-        loader.last_reached = False
+        self.loader.rs = np.random.RandomState(words)
+        self.loader.last_reached = False
 
     def make(self, batch: Current) -> Any:
         return next(self.loader)

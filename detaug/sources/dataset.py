@@ -11,7 +11,7 @@ from detaug.seeding.current import Current, making
 from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source, worker_info
 from detaug.sources.collation import collate_name, collated, no_end
-from detaug.sources.misuse import flag, refuse_as_dataset, refuse_beside
+from detaug.sources.misuse import flag, refuse_as_dataset, refuse_orders
 from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
 
 
@@ -22,8 +22,6 @@ class DatasetSource(Source):
         TypeError: the data set has no length or no items; or arguments that exclude each other.
         ValueError: the data set is empty, or smaller than one batch with drop_last.
     """
-
-    stateless = True
 
     def __init__(
         self,
@@ -39,13 +37,14 @@ class DatasetSource(Source):
         worker_init_fn: Callable[[int], Any] | None = None,
     ) -> None:
         refuse_as_dataset(dataset)
-        refuse_beside(
-            batch_size,
-            shuffle,
-            drop_last,
-            {"batch_sampler": batch_sampler, "sampler": sampler, "weights": weights},
+        refuse_orders(
+            {"shuffle": shuffle, "sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}, iterable=False
         )
-        self.loader = dataset
+        if batch_sampler is not None and (batch_size is not None or drop_last):
+            raise TypeError(
+                "batch_sampler gives whole batches: leave out batch_size and drop_last, which have no effect"
+            )
+        super().__init__(dataset, stateless=True)
         self.length = len(dataset)
         if self.length == 0:
             raise ValueError(f"the data set ({type(dataset).__name__}) is empty")
@@ -70,10 +69,8 @@ class DatasetSource(Source):
         if self.num_steps == 0:
             what = "data set has" if number == self.length else "sampler gives"
             raise ValueError(
-                f"the {what} {number} samples, which makes no batch of {self.batch_size} with drop_last=True: pass "
-                f"batch_size={number} or less, or drop_last=False"
-                if number
-                else "the sampler gives no samples"
+                f"the {what} {number} samples, which makes no batch of {self.batch_size}: pass a smaller batch_size, or "
+                "drop_last=False"
             )
 
     def declared(self) -> list[str]:

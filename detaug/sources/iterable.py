@@ -16,21 +16,13 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoaderBase, SlimDataLoaderBase
 
 from detaug.seeding.current import Current
-from detaug.sources.base import (
-    DEFAULT_NUM_STREAMS,
-    Source,
-    declared_streams,
-    next_of,
-    spread_over_streams,
-    tell,
-    worker_info,
-)
+from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, declared_streams, refuse_stateless, tell, worker_info
 from detaug.sources.collation import collate_name, collated
 
 #: What follows from the loader alone.
 _FACTS = (
     *("stateless", "pass_per_epoch", "restarts", "endless", "streams_share_data", "default_num_streams"),
-    *("num_steps", "length_hint"),
+    *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
 )
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
@@ -39,35 +31,37 @@ class IteratorSource(Source):
     """An object with ``__next__``: batchgenerators' SlimDataLoaderBase and DataLoaderBase, or the user's own."""
 
     def __init__(self, loader: Any, stateless: bool | None) -> None:
-        self.loader = loader
-        self.stateless = bool(stateless)
+        super().__init__(loader, bool(stateless))
         self.endless = self.restarts = says_that_it_has_no_end(loader)
-        counts = isinstance(loader, DataLoaderBase)
-        self.pass_per_epoch = counts and not self.endless and not hasattr(loader, "set_epoch")
+        self.pass_per_epoch = isinstance(loader, DataLoaderBase) and not self.endless and not self.starts_anew
         declared = declared_streams(loader)
         self.default_num_streams = declared or (DEFAULT_NUM_STREAMS if self.endless else 1)
         self.streams_share_data = declared is not None
-
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        spread_over_streams(self.loader, num_streams)
-        tell(self.loader, "set_thread_id", stream)
-        if hasattr(self.loader, "was_initialized"):
-            self.loader.was_initialized = False  # as batchgenerators' augmenters do before they start
 
     def next_pass(self) -> None:
         if hasattr(self.loader, "__iter__"):
             iter(self.loader)  # where many iterators go back to their start, as a `for` loop has them do
 
     def make(self, batch: Current) -> Any:
-        return next_of(self, batch)
+        if not self.stateless:
+            return next(self.loader)
+        tell(self.loader, "set_thread_id", batch.stream)
+        try:
+            return next(self.loader)
+        except StopIteration as error:  # would be taken for an epoch's end, and lose its other batches
+            raise RuntimeError(
+                f"{self.class_name} raised StopIteration, but it counts as stateless: any of its batches can be made at "
+                "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
+                "stateless=False; an epoch's length is batches_per_epoch=..."
+            ) from error
 
 
 class IterableSource(Source):
     """An object with ``__iter__`` alone: every pass is a new iterator over the same copy."""
 
     def __init__(self, loader: Any, stateless: bool | None) -> None:
-        _refuse_stateless(loader, stateless)
-        self.loader = loader
+        refuse_stateless(loader, stateless)
+        super().__init__(loader)
         declared = declared_streams(loader)
         self.default_num_streams = declared or 1
         self.streams_share_data = declared is not None
@@ -76,15 +70,11 @@ class IterableSource(Source):
             length = len(loader)
         except (TypeError, NotImplementedError):
             length = None
-        self.pass_per_epoch = length is not None and not hasattr(loader, "set_epoch")
+        self.pass_per_epoch = length is not None and not self.starts_anew
         if self.default_num_streams == 1:
             self.length_hint = length
         if isinstance(loader, (list, tuple, range)):
             self.num_steps = length
-
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        spread_over_streams(self.loader, num_streams)
-        tell(self.loader, "set_thread_id", stream)
 
     def next_pass(self) -> None:
         self._iterator = None
@@ -97,6 +87,15 @@ class IterableSource(Source):
 
     def _new_pass(self) -> Iterator[Any]:
         return iter(self.loader)
+
+
+class FactorySource(IterableSource):
+    """A callable that makes an iterator for one pass: every copy calls it for itself, once per pass."""
+
+    restarts = True
+
+    def _new_pass(self) -> Iterator[Any]:
+        return iter(self.loader())
 
 
 class TorchIterable(IterableSource):
@@ -158,24 +157,6 @@ class TorchIterable(IterableSource):
         return collated(samples, self.collate_fn)
 
 
-class FactorySource(IterableSource):
-    """A callable that makes an iterator for one pass: every copy calls it for itself, once per pass."""
-
-    restarts = True
-    keeps_states = False
-
-    def __init__(self, make_loader: Callable[[], Any], stateless: bool | None) -> None:
-        _refuse_stateless(make_loader, stateless)
-        self.loader = make_loader
-        self._iterator = None
-
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
-        """There is nothing yet that could be told of its stream."""
-
-    def _new_pass(self) -> Iterator[Any]:
-        return iter(self.loader())
-
-
 class LoaderFactory(Source):
     """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.purity.pristine`), so that
     open files, sockets and threads begin where they are used.
@@ -186,31 +167,15 @@ class LoaderFactory(Source):
     """
 
     def __init__(self, make_loader: Callable[[], Any], resolve: Callable[[Any], Source], seen: Source) -> None:
-        self.loader = make_loader
+        super().__init__(make_loader)
         self._resolve = resolve
         self._seen = seen.loader
         for name in _FACTS:
             setattr(self, name, getattr(seen, name))
-        self._keeps_states, self._class_name = seen.keeps_states, seen.class_name
-        self._goes_on = []
-        for seen.batches_per_epoch in (None, 1):
-            self._goes_on.append(seen.goes_on)
 
     @property
     def seen(self) -> Any:
         return self._seen
-
-    @property
-    def class_name(self) -> str:
-        return self._class_name
-
-    @property
-    def goes_on(self) -> bool:
-        return self._goes_on[self.batches_per_epoch is not None]
-
-    @property
-    def keeps_states(self) -> bool:
-        return self._keeps_states
 
     def made(self) -> Source:
         source = self._resolve(self.loader())
@@ -247,10 +212,3 @@ def says_that_it_has_no_end(loader: Any) -> bool:
         and type(loader).__next__ is SlimDataLoaderBase.__next__
         and loader.number_of_threads_in_multithreaded is None
     )
-
-
-def _refuse_stateless(loader: Any, stateless: bool | None) -> None:
-    if stateless:
-        raise ValueError(
-            f"{loader!r} is walked through by an iterator, which holds its position: it cannot be stateless=True"
-        )

@@ -183,19 +183,15 @@ class Sampled(Order):
 
     def sampler(self, child: np.random.SeedSequence | None = None) -> Any:
         """The sampler as it was handed in, its generators seeded from `child`."""
-        made: dict[int, Any] = {}
-
-        def part(number: int) -> Any:
-            if number not in made:
-                kept = self._parts[number]
-                made[number] = pickle.loads(kept) if isinstance(kept, bytes) else kept
-                reseed = reseeder_of(type(made[number]))
-                if child is not None and isinstance(kept, bytes) and reseed is not None:
-                    reseed(made[number], of_part(child, b"sampler %d" % number))
-            return made[number]
-
+        made = []
+        for number, kept in enumerate(self._parts):
+            part = pickle.loads(kept) if isinstance(kept, bytes) else kept
+            reseed = reseeder_of(type(part))
+            if child is not None and isinstance(kept, bytes) and reseed is not None:
+                reseed(part, of_part(child, b"sampler %d" % number))
+            made.append(part)
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
-        unpickler.persistent_load = part  # type: ignore[method-assign]
+        unpickler.persistent_load = made.__getitem__  # type: ignore[method-assign]
         return unpickler.load()
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -127,14 +126,6 @@ class Repeated:
 def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
     augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=25)
     assert [case for _ in range(5) for case in augmenter] == [i % 100 for i in range(125)]
-
-
-def test_epoch_that_is_left_before_the_end_of_a_pass_is_told_of(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    augmenter = make(IteratorOnly(10), None, 0, seed=1)
-    assert take(augmenter, 3) == [0, 1, 2]
-    with caplog.at_level(logging.WARNING):
-        augmenter.set_epoch(1)
-    assert any("batches_per_epoch" in r.getMessage() for r in caplog.records)
 
 
 class UnevenStreams(Split):
