@@ -43,7 +43,7 @@ from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
-from detaug.sources import DatasetSource, Source, TorchIterable, resolve_source, source_of_samples
+from detaug.sources import Source, resolve_source, source_of_samples
 from detaug.sources.misuse import refuse_arguments
 from detaug.transport.importing import check_not_imported_by_worker
 
@@ -633,9 +633,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""
         if not self._ranks_are_given:
-            of_dataset = isinstance(self._source, (DatasetSource, TorchIterable))
-            call = "(dataset, batch_size=..., ...)" if of_dataset else "(data_loader, transform, num_processes, ...)"
-            check_all_are_known(self.world_size, f"DeterministicAugmenter.from_torch_distributed{call}")
+            check_all_are_known(self.world_size, "DeterministicAugmenter.from_torch_distributed(...)")
 
     def _check_owner(self, started: bool = True) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it
@@ -667,13 +665,11 @@ class DeterministicAugmenter(Generic[Batch]):
         return SeedBranch(self._tree, self.num_streams)
 
     def _work(self) -> Work:
-        source, branch = self._source, self._branch
-        indices = (lambda key: source.indices(branch.batch(*key))) if isinstance(source, DatasetSource) else None
         return Work(
             pipeline=self._pipeline,
             job=self._job(),
             schedule=self._schedule,
-            places=Places(branch, indices),
+            places=Places(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,

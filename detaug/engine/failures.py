@@ -6,7 +6,6 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from detaug.memory.limits import advice_for
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.seeding.current import SeedBranch
-from detaug.sources import DatasetSource
+from detaug.sources import DatasetSource, Source
 from detaug.transport.importing import loads
 
 #: An exception that holds more (bytes), such as its batch, is sent without itself.
@@ -134,10 +133,14 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
 
 @dataclass(frozen=True)
 class Places:
-    """What messages say of where a batch is: its seed's path, and which items of a data set make it (None: there is none)."""
+    """What messages say of where a batch is: its seed's path, and which items of a data set make it."""
 
     branch: SeedBranch
-    indices: Callable[[BatchKey], Sequence[int]] | None = None
+    source: Source
+
+    def indices(self, key: BatchKey) -> tuple[int, ...]:
+        """Of the data set's items; empty where there is none."""
+        return tuple(self.source.indices(self.branch.batch(*key))) if isinstance(self.source, DatasetSource) else ()
 
 
 def error_of(
@@ -175,9 +178,7 @@ def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: 
     if exitcode == -signal.SIGKILL and not why:
         advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
     crashed = exitcode in [-each for each in _CRASHES]
-    warning = (
-        " (compiled code crashes here: this ends the process; python -X faulthandler shows where)" if crashed else ""
-    )
+    warning = " (compiled code crashes here: this ends the process; python -X faulthandler shows where)" * crashed
     error = WorkerDied(
         f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
         f"{how}{memory}.{advice}\n"
@@ -199,14 +200,13 @@ def describe_batch(key: BatchKey, places: Places) -> str:
     """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the data set)``."""
     turn, stream = divmod(key.step, places.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
-    if places.indices is not None:
-        indices = list(places.indices(key))
-        left_out = f" and {len(indices) - _MOST_INDICES} more" if len(indices) > _MOST_INDICES else ""
-        detail = f"items {', '.join(map(str, indices[:_MOST_INDICES]))}{left_out} of the data set"
+    if indices := places.indices(key):
+        more = f" and {len(indices) - _MOST_INDICES} more" if len(indices) > _MOST_INDICES else ""
+        detail = f"items {', '.join(map(str, indices[:_MOST_INDICES]))}{more} of the data set"
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
 def _place(error: BatchError, key: BatchKey, places: Places) -> None:
     error.epoch, error.step = key
     error.stream = key.step % places.branch.num_streams
-    error.indices = tuple(places.indices(key)) if places.indices is not None else ()
+    error.indices = places.indices(key)

@@ -55,11 +55,8 @@ class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
     A subclass makes its processes (`_pool`, which has `start` and `stop`) and the run-time check (`_checking`), says what the
-    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`).
-
-    Args:
-        max_restarts: workers that one batch may end in a row.
-    """
+    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch
+    may end in a row."""
 
     prefetches = True
     _thread: threading.Thread

@@ -130,28 +130,6 @@ def test_other_ranks_steps_are_theirs(run: Callable[..., Running]) -> None:
         running.engine.next()
 
 
-def test_ranks_go_on_where_more_or_fewer_of_them_stopped(run: Callable[..., Running]) -> None:
-    four = DeterministicAugmenter(Numbers(), None, 0, seed=5, batches_per_epoch=20, rank=3, world_size=4)
-    assert [next(four)["at"] for _ in range(2)] == [(0, 3), (0, 7)]
-    running = run(rank=1, world_size=3, batches_per_epoch=20)
-    running.augmenter.load_state_dict(four.state_dict())
-    assert running.take(4) == [(0, 9), (0, 12), (0, 15), (0, 18)]
-    with pytest.raises(StopIteration):
-        running.engine.next()
-    assert running.take(2) == [(1, 1), (1, 4)]
-
-
-def test_ranks_without_a_batch_in_the_last_round_get_one_of_the_first(run: Callable[..., Running]) -> None:
-    running = run(rank=2, world_size=3, batches_per_epoch=7, tail="pad")
-    first = fingerprint(running.augmenter.replay(0, 1))
-    assert running.take(2) == [(0, 2), (0, 5)]
-    assert running.augmenter.step == 1
-    assert fingerprint(running.engine.next()) == first
-    with pytest.raises(StopIteration):
-        running.engine.next()
-    assert running.take(1) == [(1, 2)]
-
-
 class Draws(DataLoader):
     """Of global generators, with other threads given their turn in between."""
 
@@ -189,21 +167,6 @@ def test_several_threads_get_each_batch_once_and_right(run: Callable[..., Runnin
     assert sorted(batch["at"] for batch in taken) == [(0, step) for step in range(30)]
     for batch in taken[::5]:
         assert fingerprint(batch) == fingerprint(running.augmenter.replay(*batch["at"]))
-
-
-def test_replays_in_other_threads_change_nothing(run: Callable[..., Running]) -> None:
-    running = run(loader=Draws(), batches_per_epoch=100)
-    expected = {step: fingerprint(running.augmenter.replay(0, step)) for step in range(10)}
-    steps = iter([*range(10)] * 2)
-    replayed: list[str] = []
-    other = threading.Thread(
-        target=lambda: replayed.extend(fingerprint(running.augmenter.replay(0, step)) for step in steps)
-    )
-    other.start()
-    taken = taken_by_threads(2, lambda: next(running.augmenter), 5)
-    other.join()
-    assert {batch["at"][1]: fingerprint(batch) for batch in taken} == expected
-    assert replayed == [*expected.values()] * 2
 
 
 def test_failures_reach_every_thread(run: Callable[..., Running]) -> None:

@@ -14,7 +14,6 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from detaug.engine import arguments
 from detaug.engine.checking.making import CheckedBatch, Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
@@ -62,7 +61,7 @@ class Pool:
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
         self._work = work
-        self._start_method = arguments.start_method(settings.start_method)
+        self._start_method = str(settings.start_method)
         self._surrounding = Surrounding.here()
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)

@@ -49,23 +49,16 @@ def test_a_launchers_variables_are_filled_in(
 def test_ranks_that_nobody_told_of_are_an_error_with_the_line_that_mends_it(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], told: str
 ) -> None:
-    by_call = {
-        "(data_loader, transform": lambda **ranks: DeterministicAugmenter(RandomSampler(), None, 0, seed=6, **ranks),
-        "(dataset, batch_size": lambda **ranks: DeterministicAugmenter.from_dataset(
-            Samples(4), 2, num_processes=0, seed=6, **ranks
-        ),
-    }
-    only(monkeypatch, variables)
-    for call, augmenter in by_call.items():
-        with pytest.raises(
-            ValueError, match=re.escape(f"Write DeterministicAugmenter.from_torch_distributed{call}")
-        ) as e:
-            augmenter()
-        assert str(e.value).startswith(told)
-        next(augmenter(rank=0, world_size=1))  # all batches to every rank, on the user's word
+    def new(**ranks: int) -> DeterministicAugmenter:
+        return DeterministicAugmenter.from_dataset(Samples(4), 2, num_processes=0, seed=6, **ranks)
+
     only(monkeypatch, {})
-    made_before = by_call["(data_loader, transform"]()
+    made_before = new()
     only(monkeypatch, variables)
+    with pytest.raises(ValueError, match=r"Write DeterministicAugmenter\.from_torch_distributed\(") as caught:
+        new()
+    assert str(caught.value).startswith(told)
+    next(new(rank=0, world_size=1))  # all batches to every rank, on the user's word
     with pytest.raises(ValueError, match=re.escape(told)):
         next(made_before)
 

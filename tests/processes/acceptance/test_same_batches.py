@@ -53,7 +53,7 @@ def test_processes_start_method_and_delays_do_not_change_the_batches(
         meeting = tmp_path / f"meeting-{run}"
         meeting.mkdir()
         slow = loader(delay=0.02, meeting=str(meeting), parties=n)
-        batches = all_epochs(make(slow, Noise(delay=0.02), n, executor=LocalProcesses(start_method), **OPTIONS))
+        batches = all_epochs(make(slow, Noise(delay=0.02), n, n, executor=LocalProcesses(start_method), **OPTIONS))
         assert_made_by_workers(start_method, batches, at_least=n)
         assert prints(batches) == expected(loader), f"run {run}"
         make.close()

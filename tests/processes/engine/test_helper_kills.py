@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import sys
@@ -15,7 +14,6 @@ import psutil
 import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
-from tests.processes.engine import settings_pipelines
 from tests.support.processes import wait_until
 
 pytestmark = [
@@ -86,27 +84,6 @@ def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
     augmenter.load_state_dict(state)
     batches += prints(augmenter, 10)
     assert batches == expected[: len(batches)]
-
-
-def test_fresh_interpreters_are_given_the_environment_of_the_start(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setenv("ITS_OWN", "at the start")
-    transform = settings_pipelines.Shows(settings_pipelines.own_variable)
-    with DeterministicAugmenter(
-        settings_pipelines.Counter(),
-        transform,
-        1,
-        seed=1,
-        executor=LocalProcesses(start_method="spawn"),
-        stateless=True,
-    ) as augmenter:
-        seen = [next(augmenter)["seen"]]
-        monkeypatch.setenv("ITS_OWN", "later")
-        with caplog.at_level(logging.ERROR):
-            kill(helper_of(augmenter).pid)
-            seen += [next(augmenter)["seen"] for _ in range(6)]
-    assert seen == ["at the start"] * 7
 
 
 def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(

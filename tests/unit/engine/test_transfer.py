@@ -177,20 +177,6 @@ def test_aliases_are_one_object_of_any_class():
         assert sum(buffer.nbytes for buffer in pack([each, each]).buffers) <= 8 * 3000
 
 
-def test_images_and_tables_of_other_libraries():
-    image_module = pytest.importorskip("PIL.Image")
-    image = image_module.fromarray(np.arange(6000, dtype=np.uint8).reshape(60, 100))
-    assert np.array_equal(np.asarray(through(image)), np.asarray(image))
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"a": np.arange(1000.0), "b": np.arange(1000), "name": ["x"] * 1000})
-    assert through(table).equals(table)
-    nibabel = pytest.importorskip("nibabel")
-    volume = nibabel.Nifti1Image(np.arange(6000.0).reshape(10, 20, 30), np.diag([1, 2, 3, 1.0]))
-    back = through(volume)
-    assert np.array_equal(back.get_fdata(), volume.get_fdata())
-    assert np.array_equal(back.affine, volume.affine)
-
-
 def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
     voxels = np.arange(6**3, dtype=np.float32).reshape(6, 6, 6)
     packed = pack({"image": sitk.GetImageFromArray(voxels)})  # which nothing else holds
