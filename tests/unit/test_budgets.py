@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 920,
     "demo": 490,
     "doctor": 230,
-    "engine": 4_695,
+    "engine": 4_680,
     "kernels": 4_335,
     "ledger": 1_085,
     "loops": 535,
