@@ -205,31 +205,35 @@ def _applied(
     transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Shapes], Params]
 ) -> dict[str, Any]:
     check_dimensions(arrays, roles, transform.spatial_dims())
-
-    def transformed(sample: dict[str, Any]) -> dict[str, Any]:
-        workspace = Workspace(sample)
-        apply_observed(transform, workspace, params_for(workspace.shapes()))
-        return workspace.result()
-
-    return by_role(arrays, roles, transformed)
+    return _in_a_workspace(
+        arrays, roles, lambda workspace: apply_observed(transform, workspace, params_for(workspace.shapes()))
+    )
 
 
 def _undone(
     steps: Steps, keys: Mapping[str, str | None], space: tuple[int, ...] | None, /, **arrays: Any
 ) -> dict[str, Any]:
-    roles = roles_of(arrays, keys)
-    for name, role in roles.items():
-        found = tuple(getattr(arrays[name], "shape", ()))[1:]
-        if role in VOXEL_KEYS and found and found != (space or found):
-            raise ValueError(f"{name} has the spatial shape {found}; the sample that is to be undone had {space}")
-
-    def undone(sample: dict[str, Any]) -> dict[str, Any]:
-        workspace = Workspace(sample)
+    def undo(workspace: Workspace) -> None:
+        for key, shape in workspace.shapes().items():
+            if key in VOXEL_KEYS and space is not None and shape[1:] != space:
+                raise ValueError(
+                    f"{key} has the spatial shape {shape[1:]}; the sample that is to be undone had {space}"
+                )
         for transform, params in steps:
             transform.apply_in(workspace, params)
+
+    return _in_a_workspace(arrays, roles_of(arrays, keys), undo)
+
+
+def _in_a_workspace(
+    arrays: Mapping[str, Any], roles: Mapping[str, str], change: Callable[[Workspace], None]
+) -> dict[str, Any]:
+    def changed(sample: dict[str, Any]) -> dict[str, Any]:
+        workspace = Workspace(sample)
+        change(workspace)
         return workspace.result()
 
-    return by_role(arrays, roles, undone)
+    return by_role(arrays, roles, changed)
 
 
 def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> None:
