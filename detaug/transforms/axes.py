@@ -108,7 +108,7 @@ class Rot90(_AxisTransform):
         allowed_axes: Collection[int] = frozenset({0, 1, 2}),
     ) -> None:
         self.num_axis_combinations = random_scalar("num_axis_combinations", num_axis_combinations, minimum=0)
-        turns = argument("num_rot_per_combination", num_rot_per_combination, many(integer(-(2**31)), least=1))
+        turns = argument("num_rot_per_combination", list(num_rot_per_combination), many(integer(-(2**31)), least=1))
         self.num_rot_per_combination = tuple(turns)
         self.allowed_axes = axes("allowed_axes", allowed_axes)
         if len(self.allowed_axes) < 2:
