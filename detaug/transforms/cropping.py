@@ -12,7 +12,7 @@ from detaug.transforms.building.base import Params, Shapes, Steps, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
 from detaug.transforms.building.gate import checked, each_axis, takes, whole_number
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
+from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
 
@@ -99,7 +99,7 @@ class _Crop(Transform):
         return in_space(shapes, self.crop_size)
 
     def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        space = original_space(shapes, type(self).__name__)
+        space = self._space(shapes or {})
         params = checked(self, params, lambda: shapes or {})
         return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
 

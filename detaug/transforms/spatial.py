@@ -19,7 +19,7 @@ from detaug.transforms.building.gate import KEY, MATRIX, PLACE, checked, each_ax
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.points import in_space, move_points, original_space, spatial_shape
+from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 
 _PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
@@ -267,7 +267,7 @@ class SpatialTransform(Transform):
                 "an elastic deformation is not undone: for test-time augmentation, use a SpatialTransform with "
                 "p_elastic_deform=0"
             )
-        space = original_space(shapes, type(self).__name__)
+        space = self._space(shapes or {})
         params = checked(self, params, lambda: shapes or {})
         center = params["center_location_in_pixels"]
         if params["affine"] is None:

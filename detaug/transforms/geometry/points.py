@@ -73,20 +73,13 @@ def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
     if len(set(spaces.values())) > 1:
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
-        raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
+        raise ValueError(
+            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known (to inverse, pass its "
+            "shapes, as in inverse(params, {'image': image.shape}))"
+        )
     return next(iter(spaces.values()))
 
 
 def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
     """The same shapes, those of arrays of voxels in another space."""
     return {**shapes, **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None}}
-
-
-def original_space(shapes: Mapping[str, Any] | None, name: str) -> tuple[int, ...]:
-    """The spatial shape of the sample that is to be restored; a ValueError where the transform of that name does not know it."""
-    if shapes is None:
-        raise ValueError(
-            f"{name} is undone in the frame of the original sample: pass its shapes, as in "
-            "inverse(params, {'image': image.shape})"
-        )
-    return spatial_shape(shapes)
