@@ -1,7 +1,6 @@
 """Random pipelines, every batch of which is compared with itself made alone in a fresh process.
 
     python -m tests.processes.purity.fuzzing --minutes 5        # from a random seed on
-    python -m tests.processes.purity.fuzzing --seeds 17 230     # these
     python -m tests.processes.purity.fuzzing --from 0 --count 40 --methods fork
 
 A difference is allowed only where detaug raised or warned. This process makes no pipeline: each run, and each batch
@@ -178,7 +177,6 @@ def report(outcome: Outcome) -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, help="go on for so long")
-    parser.add_argument("--seeds", type=int, nargs="*", help="these pipelines")
     parser.add_argument("--from", type=int, dest="first", help="the first seed (default: random)")
     parser.add_argument("--count", type=int, help="so many pipelines")
     parser.add_argument("--methods", nargs="*", default=list(START_METHODS), choices=START_METHODS)
@@ -187,7 +185,7 @@ def main(arguments: list[str] | None = None) -> int:
     first = random.SystemRandom().randrange(10**9) if options.first is None else options.first
     end = time.monotonic() + 60 * options.minutes if options.minutes else None
     count = options.count if options.count is not None or end is not None else 20
-    seeds = options.seeds or range(first, sys.maxsize if count is None else first + count)
+    seeds = range(first, sys.maxsize if count is None else first + count)
     counts: Counter[str] = Counter()
     for seed in seeds:
         if end is not None and time.monotonic() > end:

@@ -31,12 +31,6 @@ def test_few_pipelines_with_forked_workers() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", [100, *range(1000, 1200, 50)])
-def test_more_pipelines_with_forked_workers(first: int) -> None:
-    fuzz("--from", str(first), "--count", "50", "--methods", "fork")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_pipelines_in_new_interpreters(method: str) -> None:
     fuzz("--from", "2000", "--count", "10", "--methods", method)

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from detaug.purity import bulk
-from detaug.purity.references import paths_of
+from detaug.purity.owned import Owned, OwnedCopy
+from detaug.purity.references import paths_of, shared_generators
 from detaug.purity.template import Template
 
 
@@ -97,6 +98,15 @@ def test_functions_that_share_a_variable_go_on_sharing_it():
     assert copied_see() == (2, 2)
     assert see() == (1, 1)
 
+    def remember(value, cache={}):  # noqa: B006
+        cache[value] = remember.calls
+        return cache
+
+    remember.calls = 5
+    copy = Template(remember).copy()[0]
+    assert copy(1) == {1: 5}
+    assert remember(2) == {2: 5}
+
 
 def test_a_function_that_calls_itself_is_copied():
     def outer():
@@ -112,18 +122,6 @@ def test_a_function_that_calls_itself_is_copied():
     copy = Template(walk).copy()[0]
     assert copy(2) == [2, 1, 0]
     assert walk(0) == [0]
-
-
-def test_defaults_and_attributes_of_functions_are_copied():
-    def remember(value, cache={}):  # noqa: B006
-        cache[value] = remember.calls
-        return cache
-
-    remember.calls = 5
-    copy = Template(remember).copy()[0]
-    assert copy(1) == {1: 5}
-    assert remember(2) == {2: 5}
-    assert copy(3) == {1: 5, 3: 5}
 
 
 def test_views_of_one_memory_stay_views_of_one_memory():
@@ -223,8 +221,6 @@ def test_generators_are_parts_and_have_paths():
 
 
 def test_a_generator_elsewhere_moves_no_other_one():
-    from detaug.purity.owned import Owned, OwnedCopy
-
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)
         template = Owned(original, {"transform": original})
@@ -235,3 +231,15 @@ def test_a_generator_elsewhere_moves_no_other_one():
     alone = drawn(mine=np.random.default_rng(1))
     beside = drawn(first=np.random.default_rng(2), mine=np.random.default_rng(), other=[random.Random()])
     assert alone == beside
+
+
+TWO = ONE = NINE = np.random.default_rng(1)
+
+
+def draws():
+    return TWO, ONE, NINE
+
+
+def test_a_generator_with_several_names_is_keyed_by_the_first_whatever_the_hash_seed():
+    found, _ = shared_generators([draws], lambda kind: kind is np.random.Generator)
+    assert list(found) == [f"{__name__}.NINE"]
