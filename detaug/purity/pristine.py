@@ -20,7 +20,7 @@ import torch
 from detaug.purity.owned import Owned, OwnedCopy, Shared
 from detaug.purity.references import attributes_of, paths_of
 from detaug.purity.refusals import check_kept, why_not
-from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
+from detaug.purity.template import CannotCopy, Template, copied_in, kept_of, met_in
 from detaug.seeding.reseeders import reseeder_of
 from detaug.sources import LoaderFactory, Source
 
@@ -209,12 +209,12 @@ def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str
     """Objects that can change and that both the transforms and the loader hold, to communicate through them; no transforms,
     which are copied also where the loader holds them."""
     roots = [value for value in transforms.values() if value is not None]
-    ours = copied_in(roots, keep=keep) if roots else []
+    ours = copied_in(roots, keep) if roots else []
     data = {id(each) for each in ours if _is_data(each)}
     if not data:
         return ()
     apart = [*roots, *(each for each in ours if callable(each))]
-    theirs = [each for each in copied_in(source, apart, keep, passes_by) if id(each) in data]
+    theirs = met_in(source, data, apart, keep, passes_by)
     attributes = {id(attributes_of(each)) for each in theirs}  # reached through their owner alone
     return tuple(each for each in theirs if id(each) not in attributes)
 

@@ -120,6 +120,8 @@ class _Pickler(pickle.Pickler):
         self.kinds: dict[type, None] = {}
         self.refused: list[tuple[Any, Exception]] = []
         self.settled = 0
+        self.among: Collection[int] = ()
+        self.met: dict[int, Any] = {}
         self._external = {id(each): number for number, each in enumerate(external)}
         self._keep = keep
         self._passes_by = passes_by
@@ -130,6 +132,8 @@ class _Pickler(pickle.Pickler):
         kind = type(obj)
         if id(obj) in self._external:
             return "external", self._external[id(obj)]
+        if id(obj) in self.among:
+            self.met[id(obj)] = obj
         if kind is np.ndarray:
             return self._bulk_number(obj)
         if kind in _ATOMS:
@@ -196,13 +200,21 @@ class _Pickler(pickle.Pickler):
         return number
 
 
-def copied_in(
-    value: Any, external: Iterable[Any] = (), keep: Collection[str] = (), passes_by: bool = False
-) -> list[Any]:
-    """The objects of which every copy has its own. Arguments: see `Template`."""
-    pickler = _Pickler(external, keep, passes_by)
+def copied_in(value: Any, keep: Collection[str]) -> list[Any]:
+    """The objects of which every copy has its own."""
+    pickler = _Pickler((), keep, passes_by=False)
     pickler.dump(value)
     return [*(each for _, each in pickler.memo.copy().values()), *pickler.bulk.arrays]
+
+
+def met_in(
+    value: Any, among: Collection[int], external: Iterable[Any], keep: Collection[str], passes_by: bool
+) -> list[Any]:
+    """Those objects, by ``id``, that a template of `value` with these arguments meets."""
+    pickler = _Pickler(external, keep, passes_by)
+    pickler.among = among
+    pickler.dump(value)
+    return list(pickler.met.values())
 
 
 def refused_in(value: Any, keep: Collection[str]) -> list[tuple[Any, Exception]]:
