@@ -113,13 +113,10 @@ def test_the_bit_generator_itself_and_one_that_numpy_does_not_know_are_seeded() 
     seed_bit_generator(named, sequence(4))
     assert named.state["bit_generator"] == "Named"
     assert named.random_raw(4).tolist() == np.random.PCG64(sequence(4)).random_raw(4).tolist()
+    assert reseeder_of(random.SystemRandom) is None  # the system's entropy
 
 
-def test_the_systems_entropy_is_never_seeded() -> None:
-    assert reseeder_of(random.SystemRandom) is None
-
-
-def test_torch_state_is_as_new_after_it_was_used_and_tells_apart_more_than_32_bits() -> None:
+def test_torch_state_is_as_new_after_it_was_used() -> None:
     used, new = torch.Generator(), torch.Generator()
     torch.randn(1, generator=used, dtype=torch.float64)  # caches a normal
     torch.randn(1, generator=used)
@@ -128,17 +125,6 @@ def test_torch_state_is_as_new_after_it_was_used_and_tells_apart_more_than_32_bi
     seed_torch_generator(new, sequence(1))
     assert torch.equal(used.get_state(), new.get_state())
     assert used.initial_seed() == new.initial_seed() < 2**63
-    assert len({_written(number).tobytes() for number in range(500)}) == 500
-    ones = np.mean([np.unpackbits(_written(number).view(np.uint8)) for number in range(400)], axis=0)
-    low_words = ones.reshape(624, 64)[1:, :32]
-    assert low_words.min() > 0.3
-    assert low_words.max() < 0.7
-
-
-def _written(number: int) -> Any:
-    generator = torch.Generator()
-    seed_torch_generator(generator, sequence(number))
-    return generator.get_state().numpy()[24 : 24 + 8 * 624].copy()
 
 
 def test_child_of_meets_no_child_that_spawning_gives() -> None:
