@@ -72,11 +72,11 @@ class Row(reports.Row):
             processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
             yield Text(f"\n{self.what}{processes}:", "bold")
         if self.failure:
-            yield _indented(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2)
+            yield Padding.indent(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2)
         if self.origin is not None:
             begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
-            yield _indented(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2)
-            yield _indented(Text(_ADVICE[self.origin.kind], "dim"), 4)
+            yield Padding.indent(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2)
+            yield Padding.indent(Text(_ADVICE[self.origin.kind], "dim"), 4)
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,6 @@ class Result(reports.Result[Row]):
 def listed(processes: tuple[int, ...]) -> str:
     """For the reader: of one part after the other."""
     return ", then ".join(map(str, processes))
-
-
-def _indented(text: Text, columns: int) -> Padding:
-    return Padding(text, (0, 0, 0, columns), expand=False)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from detaug.nnunet import compatibility
-from detaug.nnunet.compatibility import find_trainer, trainer_class
+from detaug.nnunet.compatibility import trainer_class
 from detaug.nnunet.trainers import DetAugLoading
-from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.verification.recording import Recording
 
 ROOT = Path(compatibility.__file__).parents[1]
@@ -40,30 +38,6 @@ HOOKS = {
 def test_hooks_are_the_methods_that_our_mixins_share_with_nnunets_trainer() -> None:
     ours = {name for kind in (Recording, *DetAugLoading.__mro__) for name in vars(kind) if not name.startswith("__")}
     assert ours & set(dir(trainer_class())) == HOOKS
-
-
-def test_globals_of_get_dataloaders_are_there() -> None:
-    names = vars(sys.modules[trainer_class().__module__])
-    assert compatibility.loader_class().__name__ in names
-    assert set(compatibility.AUGMENTERS) <= set(names)
-
-
-def test_entries_of_checkpoints_are_those_that_nnunet_writes() -> None:
-    package = Path(sys.modules[trainer_class().__module__].__file__ or "").parents[1]
-    trainer = (package / "nnUNetTrainer" / "nnUNetTrainer.py").read_text()
-    for name in (compatibility.BEST_AVERAGE, compatibility.LOGGED, "network_weights"):
-        assert f"'{name}'" in trainer
-    logger = "".join(file.read_text() for file in (package / "logging").glob("*.py"))
-    for name in (compatibility.AVERAGES, *compatibility.EPOCH_TIMES):
-        assert f"'{name}'" in logger
-    assert "def plot_progress_png" in logger
-
-
-def test_trainers_are_found_by_name() -> None:
-    assert find_trainer("nnUNetTrainer_250epochs").__name__ == "nnUNetTrainer_250epochs"
-    assert find_trainer("nnUNetTrainerOfNobody") is None
-    assert compatibility.is_nnunets_own(find_trainer("nnUNetTrainerDA5"))
-    assert not compatibility.is_nnunets_own(LateAugmenter)
 
 
 def test_a_trainer_that_is_not_there_is_told_by_its_name() -> None:

@@ -16,7 +16,7 @@ from benchmarks.fidelity import results
 from benchmarks.fidelity.__main__ import main
 from benchmarks.fidelity.results import Result, difference_interval, mean_interval, missing
 from benchmarks.fidelity.shown import as_json
-from benchmarks.fidelity.tasks import TASKS, make_small
+from benchmarks.fidelity.tasks import TASKS
 from benchmarks.fidelity.training import ARMS, DETAUG, STOCK
 
 OURS, THEIRS = [0.71, 0.74, 0.78, 0.70, 0.75], [0.72, 0.77, 0.69, 0.80, 0.76, 0.73]
@@ -88,21 +88,6 @@ def test_training_and_validation_share_no_voxel() -> None:
         assert {0, 1, 2} == {int(label) for case in cases for label in np.unique(case.labels)}
         for validating in used[True]:
             assert all(not np.shares_memory(validating.image, training.image) for training in used[False])
-
-
-def test_plans_keep_all_but_patch_batch_and_network() -> None:
-    task = TASKS["tissue-3d"]
-    architecture = {"arch_kwargs": {"n_stages": 6, "conv_op": "torch.nn.modules.conv.Conv3d"}}
-    plans = {
-        "configurations": {"3d_fullres": {"patch_size": [80] * 3, "spacing": [1, 1, 1], "architecture": architecture}}
-    }
-    make_small(plans, task)
-    planned = plans["configurations"]["3d_fullres"]
-    assert planned["patch_size"] == [32, 32, 32]
-    assert planned["spacing"] == [1, 1, 1]
-    arguments = planned["architecture"]["arch_kwargs"]
-    assert arguments["conv_op"] == "torch.nn.modules.conv.Conv3d"
-    assert arguments["n_stages"] == len(arguments["strides"]) == len(arguments["features_per_stage"])
 
 
 @pytest.mark.slow

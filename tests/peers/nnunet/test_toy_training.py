@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.demo.toy_training import CASES, make_narrow, make_toy_dataset, settings
+from detaug.demo.toy_training import CASES, make_toy_dataset, settings
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -34,15 +34,6 @@ def test_pieces_of_the_toy_training(tmp_path: Path) -> None:
     assert all(one[name] != other[name] for name in one)
     labels = nibabel.load(next((tmp_path / "one").rglob("labelsTr/*"))).get_fdata()
     assert 0.01 < labels.mean() < 0.2
-
-    plans = tmp_path / "plans.json"
-    arguments = {"n_stages": 3, "features_per_stage": [32, 64, 128]}
-    planned = {"batch_size": 9, "patch_size": [32] * 3, "architecture": {"arch_kwargs": arguments}}
-    plans.write_text(json.dumps({"configurations": {"3d_fullres": planned}}))
-    make_narrow(plans)
-    narrow = json.loads(plans.read_text())["configurations"]["3d_fullres"]
-    assert narrow["architecture"]["arch_kwargs"]["features_per_stage"] == [4, 8, 16]
-    assert narrow["patch_size"] == [32] * 3
 
     assert settings(7).seed == 7
     assert settings(7).epochs == 2, "it is killed in the second"
