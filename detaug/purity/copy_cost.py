@@ -37,12 +37,11 @@ class CopyCost:
         if self._transforms.pure or len(self._seconds) == _LAST:
             return
         self._seconds.append((copying, making))
-        if len(self._seconds) == 1:
-            self._name_what_was_loaded(used)
         if len(self._seconds) == _LAST:
-            self._judge()
+            self._tell_cost()
+            self._tell_loaded(used)
 
-    def _judge(self) -> None:
+    def _tell_cost(self) -> None:
         # Medians: on a busy machine a process waits for its turn, for longer than any copy takes.
         each, making = map(median, zip(*self._seconds[_FIRST:], strict=True))
         share = each / max(each + making, 1e-9)
@@ -53,17 +52,16 @@ class CopyCost:
                 f"largest: {what}. What never changes, or is a cache that may stay, can be named in keep=('attribute',)"
             )
 
-    def _name_what_was_loaded(self, used: TransformCopy) -> None:
-        before, kept = _large_in(self._pristine.transforms), self._pristine.keep
-        now = [(path, size, path.rpartition(".")[2].partition("[")[0]) for path, size in _large_in(used.value).items()]
-        loaded = [(path, size, name) for path, size, name in now if path not in before and name not in kept]
-        if loaded:
-            what = ", ".join(f"{path} ({size / 2**20:.0f} MB)" for path, size, _ in loaded[:3])
-            name = loaded[0][2]
-            self._log(
-                f"the transforms load {what} when they are first used, and so for every batch, which starts from a copy of "
-                f"them as you passed them. Load it before, or pass keep=({name!r},) if it may stay"
-            )
+    def _tell_loaded(self, used: TransformCopy) -> None:
+        before = _large_in(self._pristine.transforms)
+        for path, size in _large_in(used.value).items():
+            name = path.rpartition(".")[2].partition("[")[0]
+            if path not in before and name not in self._pristine.keep:
+                self._log(
+                    f"the transforms load {path} ({size / 2**20:.0f} MB) when they are first used, and so for every batch, which "
+                    f"starts from a copy of them as you passed them. Load it before, or pass keep=({name!r},) if it may stay"
+                )
+                return
 
 
 def _largest(transforms: dict[str, Any]) -> list[tuple[str, int]]:
@@ -83,8 +81,7 @@ def _size(value: Any) -> int:
 
 def _large_in(transforms: dict[str, Any]) -> dict[str, int]:
     """Large arrays and tensors, by path."""
-    arrays = [
-        each for each in walk(transforms.items(), _MOST_VALUES) if isinstance(each[1], (np.ndarray, torch.Tensor))
-    ]
-    sizes = {path: value.itemsize * math.prod(value.shape) for path, value in arrays}
+    met = walk(transforms.items(), _MOST_VALUES)
+    arrays = {path: value for path, value in met if isinstance(value, (np.ndarray, torch.Tensor))}
+    sizes = {path: value.itemsize * math.prod(value.shape) for path, value in arrays.items()}
     return {path: size for path, size in sizes.items() if size >= _LOADED_BYTES}

@@ -218,11 +218,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
 def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
     """(the first transform whose result differs, the values that had changed) between two makings of one batch."""
     pairs = zip(live.stages, fresh.stages, strict=False)
-    stage, changed = next((" or ".join(dict.fromkeys((a[0], b[0]))) for a, b in pairs if a != b), ""), []
-    for path in [*live.state, *(path for path in fresh.state if path not in live.state)]:
-        if path == "data_loader.thread_id":  # detaug sets it
-            continue
-        now, at_first = live.state.get(path, "absent"), fresh.state.get(path, "absent")
-        if now != at_first:
-            changed.append(f"{path}: {at_first} at first, {now} now")
-    return stage, changed
+    stage = next((" or ".join(dict.fromkeys((a[0], b[0]))) for a, b in pairs if a != b), "")
+    paths = differing_keys(live.state, fresh.state, ("data_loader.thread_id",))  # which detaug sets
+    now, at_first = ({path: each.state.get(path, "absent") for path in paths} for each in (live, fresh))
+    return stage, [f"{path}: {at_first[path]} at first, {now[path]} now" for path in paths]

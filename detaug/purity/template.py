@@ -86,7 +86,8 @@ class Template:
 
 
 class _Making(threading.local):
-    parts: list[Any] | None = None
+    def __init__(self) -> None:
+        self.parts: list[Any] = []
 
 
 _making = _Making()
@@ -94,9 +95,7 @@ _making = _Making()
 
 def _note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
     """Make an object and put it among the parts of the copy that is being made."""
-    made = function(*arguments)
-    assert _making.parts is not None
-    _making.parts[number] = made
+    made = _making.parts[number] = function(*arguments)
     return made
 
 
