@@ -158,7 +158,12 @@ def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: lis
     """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
     state = state_of(objects, references)
     stages: list[tuple[str, str]] = []
-    with _listening(stages):
+
+    def note(name: str, result: Any) -> None:
+        if len(stages) < _MOST_KEYS:
+            stages.append((name[:60], _print_of(result)))
+
+    with stages_told(note):
         try:
             make()
         except Exception as error:
@@ -167,7 +172,9 @@ def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: lis
 
 
 @contextmanager
-def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
+def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
+    """Inside, `note` gets the class of each transform, loader or data set that returns something in this thread, and what."""
+
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
         code = frame.f_code
         if event != "return" or code.co_name not in ("__call__", "generate_train_batch", "__getitem__", "__next__"):
@@ -178,8 +185,7 @@ def _listening(stages: list[tuple[str, str]]) -> Iterator[None]:
             return
         sys.setprofile(None)
         try:
-            if len(stages) < _MOST_KEYS:
-                stages.append((type(owner).__qualname__[:60], _print_of(result)))
+            note(type(owner).__qualname__, result)
         finally:
             sys.setprofile(listen)
 

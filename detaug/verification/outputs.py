@@ -1,41 +1,19 @@
-"""What each transform of a composition returned, to see which is the first that differs, and by how much."""
+"""What each transform of a pipeline returned, to see which is the first that differs, and by how much."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.fingerprints import fingerprint
-from detaug.purity.pristine import TransformCopy
-from detaug.watching.interception import listening
 
-#: Where compositions and loaders of all libraries keep their transforms.
-_INNER = ("transforms", "transform", "list_of_transforms")
-_CALLS = ("__call__", "_wrapped_call_impl")
-_MAX_DEPTH = 16
-#: When it returns, a batch's own copies of the transforms are in their places.
-_COPIES_ARE_THERE = TransformCopy.put_into.__code__
-
-LOADER = "the loader"
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a transform (or the loader) returned.
-
-    Attributes:
-        name: e.g. ``transform.transforms[3] (GammaTransform)``.
-        leaves: by their path in the batch: arrays as copies, digests of anything else.
-    """
-
-    name: str
-    leaves: dict[str, Any]
+#: The name of what returned something (a transform's class), and what: by their path in the batch arrays as copies, of anything
+#: else digests.
+Output = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +21,7 @@ class Difference:
     """How two outputs differ.
 
     Attributes:
-        where: the first transform whose output differs, or the loader.
+        where: the class of the first transform or loader whose output differs; else "the loader" or "the batch".
         key: the first part of the batch that differs.
         largest: the largest absolute difference of its elements; None where that has no meaning.
         elements, of: how many of its elements differ, of how many.
@@ -62,66 +40,11 @@ class Difference:
         return f"{self.where}: {self.key} differs in {self.elements} of {self.of} elements{by}"
 
 
-class OutputRecorder:
-    """Records what the transforms below a pipeline's objects return.
-
-    Args:
-        objects: gives those that the batch is being made with: "source" (detaug's own wrapper of the loader, whose `make`
-            gives the raw batch), "data_loader" and "transform".
-    """
-
-    def __init__(self, objects: Callable[[], dict[str, Any]]) -> None:
-        self.outputs: list[Output] = []
-        self._objects = objects
-        self._source: Any = None
-        #: The number of a transform, or of a function's code, → itself, which keeps the number its own, and its name.
-        self._known: dict[int, tuple[Any, str]] = {}
-
-    def _find_all(self) -> None:
-        """Every batch has its own copies."""
-        objects = self._objects()
-        self._source = objects["source"]
-        self._known.clear()
-        self._find(objects["transform"], "transform", 0)
-        for name, value in list(getattr(objects["data_loader"], "__dict__", {}).items()):
-            if name in _INNER or callable(value):
-                self._find(value, f"loader.{name}", 0)
-
-    def _find(self, value: Any, path: str, depth: int) -> None:
-        if isinstance(value, (list, tuple)) and depth < _MAX_DEPTH:
-            for number, item in enumerate(value):
-                self._find(item, f"{path}[{number}]", depth + 1)
-        code = getattr(value, "__code__", None)
-        key = value if code is None else code
-        if not callable(value) or isinstance(value, type) or id(key) in self._known or depth > _MAX_DEPTH:
-            return
-        self._known[id(key)] = key, f"{path} ({getattr(value, '__qualname__', type(value).__name__)})"
-        for name in _INNER if code is None else ():
-            self._find(getattr(value, "__dict__", {}).get(name), f"{path}.{name}", depth + 1)
-
-    @contextmanager
-    def recording(self) -> Iterator[None]:
-        """Inside, in this thread, outputs are recorded."""
-        with listening(self._event):
-            yield
-
-    def _event(self, frame: FrameType, event: str, argument: Any) -> None:
-        if event != "return":
-            return
-        if frame.f_code is _COPIES_ARE_THERE:
-            self._find_all()
-        name = None if argument is None else self._name_of(frame)
-        if name is not None:
-            leaves: dict[str, Any] = {}
-            _collect(argument, "", leaves)
-            self.outputs.append(Output(name, leaves))
-
-    def _name_of(self, frame: FrameType) -> str | None:
-        code, owner = frame.f_code, frame.f_locals.get("self")
-        if code.co_name == "make" and type(owner) is type(self._source):
-            return LOADER
-        known = self._known.get(id(code)) or (self._known.get(id(owner)) if code.co_name in _CALLS else None)
-        return None if known is None else known[1]
+def output_of(name: str, value: Any) -> Output:
+    """What somebody returned, as it is now."""
+    leaves: dict[str, Any] = {}
+    _collect(value, "", leaves)
+    return name, leaves
 
 
 def _collect(value: Any, path: str, into: dict[str, Any]) -> None:
@@ -147,12 +70,11 @@ def _collect(value: Any, path: str, into: dict[str, Any]) -> None:
 
 def first_difference(first: list[Output], second: list[Output]) -> Difference | None:
     """The first transform whose outputs differ in two runs of one batch; None where all are equal."""
-    for here, there in zip(first, second, strict=False):
-        if here.name != there.name:
-            return Difference(here.name, "the order of transforms", None, 0, 0)
-        for key in [*here.leaves, *(key for key in there.leaves if key not in here.leaves)]:
-            found = _difference(here.name, key, here.leaves.get(key), there.leaves.get(key))
-            if found is not None:
+    for (name, here), (other, there) in zip(first, second, strict=False):
+        if name != other:
+            return Difference(name, "the order of transforms", None, 0, 0)
+        for key in {**here, **there}:
+            if found := _difference(name, key, here.get(key), there.get(key)):
                 return found
     return None
 

@@ -7,10 +7,9 @@ import marshal
 import multiprocessing
 import os
 import pickle
-import subprocess
 import types
 from collections.abc import Callable
-from contextlib import nullcontext
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -23,12 +22,13 @@ from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.processes.control import die_with, run_and_exit
-from detaug.processes.interpreters import code_of, interpreter_command, worker_environment
+from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.threads import one_thread
+from detaug.purity.reports import stages_told
 from detaug.seeding.current import SeedBranch
 from detaug.verification.conditions import Conditions, Surroundings
 from detaug.verification.handed_in import CannotTravel, Factory, call_factory
-from detaug.verification.outputs import Output, OutputRecorder
+from detaug.verification.outputs import Output, output_of
 from detaug.watching.interception import Site
 
 
@@ -81,22 +81,31 @@ def perform(subject: Subject, trial: Trial) -> Outcome:
         pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
         producer = Producer(pipeline.pristine, subject.branch, lambda _: None)
-        recorder = OutputRecorder(producer.objects)
+        outputs: list[Output] = []
         for number, key in enumerate(trial.order, 1):
             surroundings.begin_batch()
-            with recorder.recording() if trial.watched and number == len(trial.order) else nullcontext():
-                try:
-                    prints[key] = _print_of(producer, key)
-                except Exception as error:
-                    raised = raised or _told(error)
-    return Outcome(prints, surroundings.sites, recorder.outputs, raised)
+            try:
+                if trial.watched and number == len(trial.order):
+                    prints[key] = _watched(producer, key, outputs)
+                else:
+                    prints[key] = fingerprint(producer.make(key.epoch, key.step))
+            except StreamEnded:
+                prints[key] = "the stream ended before it"
+            except Exception as error:
+                raised = raised or _told(error)
+    return Outcome(prints, surroundings.sites, outputs, raised)
 
 
-def _print_of(producer: Producer, key: BatchKey) -> str:
-    try:
-        return fingerprint(producer.make(key.epoch, key.step))
-    except StreamEnded:
-        return "the stream ended before it"
+def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
+    """The batch's fingerprint; what the loader and each transform returned are added to `outputs`."""
+
+    def note(name: str, value: Any) -> None:
+        outputs.append(output_of(name, value))
+
+    with stages_told(note):
+        batch = producer.make(key.epoch, key.step, watch=partial(note, "the loader"))
+    note("the batch", batch)
+    return fingerprint(batch)
 
 
 class Interpreters:
@@ -170,15 +179,8 @@ def start(hash_seed: int) -> tuple[Any, Connection]:
     """An interpreter, which runs `main`, and the connection to it."""
     ours, theirs = multiprocessing.Pipe()
     with theirs:
-        process = subprocess.Popen(
-            interpreter_command(code_of(__name__, theirs.fileno())),
-            pass_fds=(theirs.fileno(),),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=worker_environment(hash_seed),
-        )
-    return process, ours
+        code = code_of(__name__, theirs.fileno())
+        return Surrounding.here(hash_seed).start(code, (theirs.fileno(),), quiet=True), ours
 
 
 def main(descriptor: int) -> None:

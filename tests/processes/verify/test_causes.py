@@ -61,7 +61,7 @@ def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_statele
     )
     assert "each batch alone in a fresh process, in epochs 0 and 2" in {row.what for row in declared.rows if not row.ok}
     assert declared.cause is not None
-    assert str(declared.cause.difference).startswith("the loader: ")
+    assert str(declared.cause.difference).startswith("ShufflesItsList: ")
 
 
 @pytest.mark.parametrize(
@@ -110,4 +110,4 @@ def test_hash_order_is_told_by_other_interpreters_with_its_transform() -> None:
 def test_fault_of_the_loader_is_told_from_one_of_the_transform() -> None:
     result = verified("FaultyLoader")
     assert [cause.site for cause in result.causes] == list(lines("FaultyLoader"))
-    assert str(result.causes[0].difference).startswith("the loader: ['data'] differs in 128 of 128 elements, by")
+    assert str(result.causes[0].difference).startswith("FaultyLoader: ['data'] differs in 128 of 128 elements, by")

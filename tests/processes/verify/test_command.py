@@ -41,7 +41,7 @@ def test_faulty_pipeline_exits_with_1_and_names_the_line_on_the_screen_and_in_js
     assert done.returncode == 1, done.stdout + done.stderr
     line = pipelines.line_of("DefaultRng")
     assert f"tests/processes/verify/pipelines.py:{line}: `return _plus" in done.stdout
-    assert "first differs in transform.transforms[1] (DefaultRng): ['data'] differs in 128 of 128" in done.stdout
+    assert "first differs in DefaultRng: ['data'] differs in 128 of 128" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text())
     assert (found["ok"], found["causes"][0]["line"]) == (False, line)
     assert found["rows"][0]["verdict"] == "equal"

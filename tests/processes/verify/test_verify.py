@@ -78,7 +78,7 @@ def test_result_goes_into_json_and_onto_the_screen() -> None:
     assert result.cause is not None
     difference = result.cause.difference
     assert difference is not None
-    assert difference.where == "transform.transforms[1] (DefaultRng)"
+    assert difference.where == "DefaultRng"
     assert (difference.key, difference.elements, difference.of) == ("['data']", 128, 128)
     assert difference.largest is not None
     assert 0 < difference.largest < 1  # the fault adds a number below 1
