@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,19 +14,16 @@ from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.pictures.charts import require_matplotlib
-from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.pipeline.producer import Producer, StreamEnded
 from detaug.previews.result import Preview, Sample
 from detaug.previews.views import Course, View, name_of, recorded, samples_of
-from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
-from detaug.transforms.foreign import ForeignTransform
 from detaug.verification.handed_in import Factory, HandedIn, call_factory, load_factory
 
 if TYPE_CHECKING:
-    from detaug.demo.mri import Case
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 DEFAULT_SEED = 1234
@@ -37,9 +33,7 @@ _DEMO_PATCH = 104
 
 
 def preview(
-    pipeline: Transform | Factory | str | None = None,
-    image: Any = None,
-    segmentation: Any = None,
+    pipeline: Factory | str | None = None,
     *,
     samples: int = 3,
     seed: Seed | None = None,
@@ -52,7 +46,7 @@ def preview(
     """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for each transform.
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
-        detaug.preview(Compose([...]), image, labels)  # in a notebook: the sheet itself
+        detaug.preview(lambda: ([{"data": image[None], "seg": labels[None]}] * 3, transform))  # in a notebook: the sheet itself
 
     Samples are those that a training with this seed gets, made in this process. Transforms of detaug are looked at one by
     one, with their params, wherever they are: in a loader, a data set or a composition; of all others the sheet has before
@@ -60,10 +54,7 @@ def preview(
 
     Args:
         pipeline: a function without arguments (or where it is, as ``"module:factory"``) that returns (loader, transform), a
-            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; a pipeline itself, which is applied to
-            `image`; None: the demo's.
-        image: (C, X, Y) or (C, X, Y, Z) floating point, for a pipeline itself; None: the demo's MRI.
-        segmentation: of the same spatial shape; labels, or regions if it is bool.
+            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; None: the demo's.
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
@@ -80,38 +71,35 @@ def preview(
     positive_int("samples", samples)
     shown = progress or Progress()
     shown.update("make the pipeline", total=samples)
-    if isinstance(pipeline, Transform) or (pipeline is not None and image is not None):
-        factory, title = _on_image(pipeline, image, segmentation), type(pipeline).__name__
-    elif image is not None or segmentation is not None:
-        raise TypeError("image and segmentation go with a pipeline, which is the first argument")
-    elif isinstance(pipeline, DeterministicAugmenter):
-        raise TypeError("pass the function that makes the augmenter: lambda: DeterministicAugmenter(...)")
-    elif pipeline is None:
+    if pipeline is None:
         factory, title = _demo(), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
-    elif callable(pipeline):
-        factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
+    elif isinstance(pipeline, (DeterministicAugmenter, Transform)) or not callable(pipeline):
+        raise TypeError(
+            f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
+        )
     else:
-        raise TypeError(f"the pipeline must be a transform or a function that makes one, got {type(pipeline).__name__}")
+        factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     look = {"spacing": spacing, "channel": channel}
-    with preserved_global_rngs(), one_thread():
+    with preserved_global_rngs():
         made = call_factory(factory)
-        producer, seed, num_streams = _producer(made, seed)
-        rows, at = list[Sample](), step
+        augmenter = _augmenter(made, seed)
+    rows, at = list[Sample](), step
+    with inspected(augmenter).replayer.producer() as producer:
         while len(rows) < samples:
             shown.update(f"epoch {epoch}, step {at}", done=len(rows))
             try:
                 rows += _samples_at(producer, epoch, at, look)
             except StreamEnded:
-                if at - step >= num_streams:  # every stream has had its turn
+                if at - step >= augmenter.num_streams:  # every stream has had its turn
                     break
             at += 1
     if not rows:
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
     view = rows[0].before
     name = f"name {made.name}" if made.name else "no name"
-    subtitle = f"seed {seed} · {name} · channel {channel} of {view.shape[0]}, {view.dtype}"
+    subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {view.shape[0]}, {view.dtype}"
     last = "as delivered" if made.transform is None else f"after {name_of(made.transform)}"
     return Preview(title, subtitle, rows[:samples], last)
 
@@ -147,7 +135,7 @@ def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any])
     try:
         with recorded(**look) as courses:
             batch = producer.make(epoch, step, watch=look_at_raw)
-    except (StreamEnded, UnusableError, MemoryError):
+    except (StreamEnded, UnusableError):
         raise
     except Exception as error:
         where = f"epoch {epoch}, step {step}"
@@ -160,64 +148,29 @@ def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any])
     for number, (after, name) in enumerate(delivered):
         course = courses.get(number, Course())
         before = course.before or (raw[number] if number < len(raw) else after)
-        last = course.steps[-1].view if course.steps else before
+        last = course.last or before
         title = f"epoch {epoch}, step {step}, sample {number}" + (f": {name}" if name else "")
         rows.append(Sample(title, before, course.steps, None if last.looks_as(after) else after))
     return rows
 
 
-def _producer(made: HandedIn, seed: Seed | None) -> tuple[Producer, Seed, int]:
+def _augmenter(made: HandedIn, seed: Seed | None) -> DeterministicAugmenter:
+    warm_up(made.transform, made.source.loader)
     seed = next(each for each in (seed, made.seed, DEFAULT_SEED) if each is not None)
     try:
-        with made.augmenter(seed=seed, batches_per_epoch=None) as augmenter:
-            pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
-            warm_up(made.transform, made.source.loader)
-            return Producer(pipeline.pristine, inspected(augmenter).branch), augmenter.seed, augmenter.num_streams
+        return made.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
 
 
-# --- pipelines without a loader, and none ----------------------------------------------------------------------------
-
-
-class _Repeated:
-    """A loader whose every batch is one image, with its labels where there are any."""
-
-    def __init__(self, image: Any, segmentation: Any) -> None:
-        self.sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
-
-    def __next__(self) -> dict[str, Any]:
-        return {name: copy.deepcopy(value)[None] for name, value in self.sample.items()}  # transforms may write into it
-
-
-def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
-    """The pipeline with a loader of this image; batchgenerators' take batches as they are, others a sample."""
-    if not callable(pipeline):
-        raise TypeError(f"the pipeline must be a transform, got {type(pipeline).__name__}")
-    if image is None:
-        case = _template()
-        image, segmentation = case.image[None], case.labels[None]
-    takes_batches = isinstance(pipeline, Transform) or type(pipeline).__module__.startswith("batchgenerators.")
-    transform = pipeline if takes_batches else ForeignTransform(pipeline)
-    loader = _Repeated(image, segmentation)
-    return lambda: DeterministicAugmenter(
-        loader, transform, 0, seed=DEFAULT_SEED, stateless=True, check=False, rank=0, world_size=1
-    )
-
-
-def _template() -> Case:
-    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
-    from detaug.demo.mri import load_template
-
-    head = load_template()
-    turned = (slice(None), slice(None, None, -1), slice(None, None, -1))
-    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
-
-
 def _demo() -> Factory:
     from detaug.demo.loader import MRIPatchLoader, enlarged
+    from detaug.demo.mri import load_template
     from detaug.nnunet import training_transforms
 
     size = (_DEMO_PATCH,) * 3
-    loader = MRIPatchLoader([_template()], 1, enlarged(size))
+    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
+    # With nnU-Net's axes: from the feet to the head, to the back, to the left.
+    head = replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
+    loader = MRIPatchLoader([head], 1, enlarged(size))
     return lambda: (loader, training_transforms(size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False))

@@ -42,12 +42,6 @@ class Sample:
     steps: Sequence[Step]
     delivered: View | None = None
 
-    @property
-    def course(self) -> list[tuple[Step, View, bool]]:
-        """Each step, the sample before it, and whether the step changed anything."""
-        views = [self.before, *(step.view for step in self.steps)]
-        return [(step, view, step.view.print != view.print) for step, view in zip(self.steps, views, strict=False)]
-
 
 @dataclass(frozen=True)
 class Preview:
@@ -68,15 +62,13 @@ class Preview:
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
         """(place, name) of the columns: of transforms that changed at least one sample."""
-        return self._of_steps(True)
+        return sorted({(step.place, step.name) for sample in self.samples for step in sample.steps if step.changed})
 
     @property
     def unchanging(self) -> list[str]:
         """Names of transforms that were applied and changed no sample."""
-        return [name for place, name in self._of_steps(False) if (place, name) not in self.places]
-
-    def _of_steps(self, changed: bool) -> list[tuple[tuple[int, ...], str]]:
-        return sorted({(step.place, step.name) for each in self.samples for step, _, c in each.course if c == changed})
+        applied = {(step.place, step.name) for sample in self.samples for step in sample.steps}
+        return [name for _, name in sorted(applied.difference(self.places))]
 
     @property
     def legend(self) -> dict[str, str]:
@@ -121,21 +113,19 @@ class Preview:
     def _cells(self, sample: Sample, delivered: bool) -> list[Pixels]:
         """A sample's row, without its title."""
         window = window_of(sample.before.planes)
-        cells = [_cell(sample.before, window, _size(sample.before))]
-        course = {step.place: (step, before, changed) for step, before, changed in sample.course}
+        cells = [_cell(sample.before, window, [sample.before.size])]
+        steps = {step.place: step for step in sample.steps}
         for place, _ in self.places:
-            if place not in course:
+            step = steps.get(place)
+            if step is None:
                 cells.append(_words(["not applied"], _PALE))
-                continue
-            step, before, changed = course[place]
-            if changed:
-                sizes = [] if step.view.shape == before.shape else _size(step.view)
-                cells.append(_cell(step.view, window, [*sizes, *step.caption]))
+            elif step.changed:
+                cells.append(_cell(step.view, window, step.caption))
             else:
                 cells.append(_words(["no change", *step.caption], _PALE))
         if delivered:
             last = sample.delivered
-            cells.append(_words(["no change"], _PALE) if last is None else _cell(last, window, _size(last)))
+            cells.append(_words(["no change"], _PALE) if last is None else _cell(last, window, [last.size]))
         return cells
 
     def save(self, file: str | Path) -> Path:
@@ -167,10 +157,6 @@ def _cell(view: View, window: Window, caption: Sequence[str]) -> Pixels:
     widest = max(plane.image.shape[1] for plane in view.planes)
     pictures = [rendered(plane, max(1, round(_CELL * plane.image.shape[1] / widest)), window) for plane in view.planes]
     return _below([*pictures, _words(caption)], _TIGHT)
-
-
-def _size(view: View) -> list[str]:
-    return [" × ".join(map(str, view.shape[1:])) + " voxels"]
 
 
 def _words(caption: Sequence[str], colour: str = _INK) -> Pixels:

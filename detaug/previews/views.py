@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pictures.planes import Plane, planes_of
 from detaug.transforms.building.base import Transform
@@ -20,10 +21,6 @@ _IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "
 
 #: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
 _HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
-
-
-class NoImage(ValueError):
-    """There is nothing to be shown; the message says what there is."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +39,11 @@ class View:
         dtype = str(image.dtype).removeprefix("torch.")
         return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint([image, labels]), dtype)
 
+    @property
+    def size(self) -> str:
+        """For the reader."""
+        return " × ".join(map(str, self.shape[1:])) + " voxels"
+
     def looks_as(self, other: View) -> bool:
         """Whether the planes show the same."""
         mine, theirs = ([(plane.image, dict(plane.masks)) for plane in each.planes] for each in (self, other))
@@ -53,30 +55,29 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
     ``image``, and labels under ``seg``, ``target`` ...; a tuple of such arrays, the image first; or one array.
 
     Raises:
-        NoImage: there is none.
+        UnusableError: there is none.
     """
     names: Any = ()
     if isinstance(batch, Mapping):
-        images = _first(batch, _IMAGES)
-        labels = _first(batch, _LABELS)
-        names = batch.get("keys", ())
+        images, labels, names = _first(batch, _IMAGES), _first(batch, _LABELS), batch.get("keys", ())
     elif isinstance(batch, (list, tuple)):
-        images, labels = (batch[0] if batch else None), (batch[1] if len(batch) > 1 else None)
+        images, labels = (*batch, None, None)[:2]
     else:
         images, labels = batch, None
-    levels = labels[0] if isinstance(labels, (list, tuple)) and labels else labels  # of deep supervision
-    shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, levels))
+    if isinstance(labels, (list, tuple)) and labels:  # of deep supervision
+        labels = labels[0]
+    shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, labels))
     if len(shape) not in (4, 5) or not len(images):
-        raise NoImage(
+        raise UnusableError(
             "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
             f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {_described(batch)}"
         )
     if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
-        levels, of_labels = levels[:, None], shape
-    fits = len(of_labels) == len(shape) and len(levels) == len(images)
+        labels, of_labels = labels[:, None], shape
+    fits = len(of_labels) == len(shape) and len(labels) == len(images)
     named = [str(name) for name in names] if isinstance(names, Sequence) else []
     named += [""] * (len(images) - len(named))
-    return [(images[n], levels[n] if fits else None, named[n]) for n in range(len(images))]
+    return [(images[n], labels[n] if fits else None, named[n]) for n in range(len(images))]
 
 
 def _first(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
@@ -101,8 +102,9 @@ class Step:
 
     place: tuple[int, ...]
     name: str
-    caption: tuple[str, ...]
+    caption: list[str]
     view: View
+    changed: bool
 
 
 @dataclass
@@ -111,6 +113,11 @@ class Course:
 
     before: View | None = None
     steps: list[Step] = field(default_factory=list)
+
+    @property
+    def last(self) -> View | None:
+        """The sample as it came out."""
+        return self.steps[-1].view if self.steps else self.before
 
 
 @contextmanager
@@ -129,13 +136,14 @@ def recorded(**look: Any) -> Iterator[dict[int, Course]]:
         def view() -> View | None:
             return View.of(workspace["image"], workspace.get("segmentation"), **look) if "image" in workspace else None
 
-        if course.before is None:
-            course.before = view()
+        course.before = course.before or view()
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            now = view()
-            if now is not None:
-                course.steps.append(Step((number, *stage.place), name_of(stage.transform), caption(stage.params), now))
+            before, now = course.last, view()
+            if before is not None and now is not None:
+                said = ([] if now.shape == before.shape else [now.size]) + caption(stage.params)
+                place = number, *stage.place
+                course.steps.append(Step(place, name_of(stage.transform), said, now, now.print != before.print))
 
     with observed(observe):
         yield courses
@@ -146,7 +154,7 @@ def name_of(transform: Transform) -> str:
     return type(transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform).__name__
 
 
-def caption(params: Mapping[str, Any]) -> tuple[str, ...]:
+def caption(params: Mapping[str, Any]) -> list[str]:
     """A line for each param that says something."""
     said = {name: value for name, value in params.items() if name not in _HIDDEN and value not in (None, [], (), {})}
-    return tuple(shown_params({name: value}) for name, value in said.items())
+    return [shown_params({name: value}) for name, value in said.items()]
