@@ -15,9 +15,6 @@ Mask = NDArray[np.bool_]
 Pixels = NDArray[np.uint8]
 Window = tuple[float, float]
 
-#: Planes with longer edges are thinned out: no picture is larger.
-_LONGEST = 1024
-
 #: Labels whose outlines are told apart; a segmentation with more of them is none.
 _MOST_LABELS = 256
 
@@ -92,8 +89,7 @@ def planes_of(
 def _plane(image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwards: bool = False) -> Plane:
     def seen(values: Any) -> np.ndarray:
         plane = np.asarray(values[where].detach().cpu() if hasattr(values, "detach") else values[where])
-        step = -(-max(plane.shape) // _LONGEST)
-        return plane[:: -step if upwards else step, ::step]
+        return plane[::-1] if upwards else plane
 
     masks: dict[int, Mask] = {}
     if labels is not None and str(labels.dtype).endswith("bool"):

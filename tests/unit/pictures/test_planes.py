@@ -16,11 +16,6 @@ def test_planes_are_cut_across_each_axis_and_the_first_runs_upwards() -> None:
     np.testing.assert_array_equal(third, volume[1, ::-1, :, 3])
 
 
-def test_volume_of_terabytes_is_read_in_its_planes_only() -> None:
-    volume = np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (1, 20_000, 20_000, 20_000), (0,) * 4)
-    assert all(max(plane.image.shape) <= 1024 for plane in planes_of(volume, volume))
-
-
 def test_labels_are_masks_outside_of_the_case_too_and_left_out_where_their_shape_is_another() -> None:
     labels = np.array([[[0, 1, 2], [-1, -1, 2]]], np.int16)
     (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), labels)
