@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -37,37 +37,14 @@ LEAST, WARM_UP = 4, 0.4
 #: Cores that other programs may keep busy without being mentioned.
 DISTURBING = 0.2
 
-#: The row of docs/benchmarks.md that compares what the demo compares: engines, with one loader and the same transforms.
-ROW = "nnU-Net's own 3-D loader and transforms"
-
 #: Edge of the demo's patches, in voxels.
 DEMO_PATCH = 64
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The arguments of `detaug bench`. No `target`: the demo's; no `processes`: one, and as many as there are cores."""
-
-    target: str | None = None
-    processes: tuple[int, ...] = ()
-    seconds: float = 1.5
-    seed: Seed = 1234
-
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """The numbers of processes, ascending."""
-        return tuple(sorted(set(self.processes or (1, cores.usable()))))
-
-
-@dataclass(frozen=True)
 class Rate:
-    """One system with one number of processes.
-
-    Attributes:
-        batches_per_second: in each round; empty: it could not be measured, for this `reason`.
-        first: seconds until the first batch, the median over rounds.
-        times: how many times as fast detaug is, round by round.
-    """
+    """One system with one number of processes: batches per second in each round, or the `reason` why it could not be measured;
+    seconds until the first batch; how many times as fast detaug is."""
 
     system: str
     processes: int
@@ -79,15 +56,11 @@ class Rate:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured.
+    """What was measured: rates, mean seconds per sample of each transform (or why there are none), and how many cores other
+    programs kept busy."""
 
-    Attributes:
-        times: mean seconds per sample of each transform; one that is not applied to a sample counts 0 for it.
-        untimed: why there are none.
-        elsewhere: cores that other programs kept busy meanwhile.
-    """
-
-    settings: Settings
+    target: str | None
+    seconds: float
     rates: tuple[Rate, ...]
     times: dict[str, float]
     untimed: str
@@ -97,8 +70,8 @@ class Result:
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
         return {
-            "target": self.settings.target,
-            "seconds_per_run": self.settings.seconds,
+            "target": self.target,
+            "seconds_per_run": self.seconds,
             "rates": [{**vars(each), "times": each.times and vars(each.times)} for each in self.rates],
             "seconds_per_sample": self.times,
             "environment": self.environment,
@@ -124,45 +97,45 @@ class Result:
         for name, reason in missing.items():
             yield Text(f"{name}: not measured, because {reason.rstrip('.')}.")
         yield Text(
-            f"Medians of {ROUNDS} rounds of {self.settings.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
+            f"Medians of {ROUNDS} rounds of {self.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check."
         )
-        if self.settings.target is None:
-            yield Text(f"Every system runs the same transforms here, as in the row “{ROW}” of docs/benchmarks.md.")
         if self.elsewhere > DISTURBING:
             usable = self.environment["cpu"]["usable_cores"]
             yield Text(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
 
 
-def bench(settings: Settings, shown: Progress) -> Result:
-    """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader, and each of its transforms.
+def bench(target: str | None, processes: Sequence[int], seconds: float, seed: Seed, shown: Progress) -> Result:
+    """Measure a pipeline (None: the demo's) under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader with these numbers
+    of processes (none: one, and as many as there are cores), each run for so long; and each of its transforms.
 
     Raises:
         UnusableError: detaug itself cannot run the pipeline.
     """
-    if settings.target is None:
+    if target is None:
         from detaug.demo.mri import load_template
 
         load_template()  # once for all
-    shown.update("start", total=len(SYSTEMS) * ROUNDS * len(settings.counts) + 1)
+    counts = sorted({*(processes or (1, cores.usable()))})
+    shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts) + 1)
     elsewhere = CoresElsewhere()
     rates: list[Rate] = []
-    for processes in settings.counts:
+    for number in counts:
 
-        def measure(system: str, processes: int = processes) -> Any:
-            shown.update(f"{system}, processes: {processes}")
-            found = _measured(_rate, settings, system, processes)
+        def measure(system: str, number: int = number) -> Any:
+            shown.update(f"{system}, processes: {number}")
+            found = _measured(_rate, target, seed, seconds, system, number)
             shown.advance()
             if system == "detaug" and isinstance(found, str):
                 raise UnusableError(f"the pipeline cannot be measured: {found}")
             return found
 
         found = interleaved(tuple(SYSTEMS), ROUNDS, measure)
-        rates += [_summary(system, processes, found) for system in SYSTEMS]
+        rates += [_summary(system, number, found) for system in SYSTEMS]
     shown.update("the time of each transform")
-    found = _measured(_transform_times, settings)
+    found = _measured(_transform_times, target, seed, seconds)
     times, untimed = ({}, found) if isinstance(found, str) else (found, "")
-    return Result(settings, tuple(rates), times, untimed, environment(), elsewhere.read())
+    return Result(target, seconds, tuple(rates), times, untimed, environment(), elsewhere.read())
 
 
 def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
@@ -195,28 +168,28 @@ def _or_reason(function: Callable[..., Any], *arguments: Any) -> Any:
         return lines[-1 if lines[0].startswith("Caught ") else 0]
 
 
-def _rate(settings: Settings, system: str, processes: int) -> tuple[float, float]:
+def _rate(target: str | None, seed: Seed, seconds: float, system: str, processes: int) -> tuple[float, float]:
     """(batches per second, seconds until the first)."""
-    made = _made(settings)
+    made = _made(target, seed)
     began = time.perf_counter()
     with SYSTEMS[system](made, processes) as batches:
         next(batches)
         first = time.perf_counter() - began
-        settled = time.perf_counter() + WARM_UP * settings.seconds
+        settled = time.perf_counter() + WARM_UP * seconds
         while time.perf_counter() < settled:
             next(batches)
         began, count = time.perf_counter(), 0
-        while count < LEAST or time.perf_counter() - began < settings.seconds:
+        while count < LEAST or time.perf_counter() - began < seconds:
             next(batches)
             count += 1
         return count / (time.perf_counter() - began), first
 
 
-def _made(settings: Settings) -> HandedIn:
+def _made(target: str | None, seed: Seed) -> HandedIn:
     """The user's pipeline, or the demo's, with its kernels compiled."""
-    made = call_factory(_demo if settings.target is None else load_factory(settings.target))
+    made = call_factory(_demo if target is None else load_factory(target))
     warm_up(made.transform, made.source.loader)
-    return replace(made, seed=settings.seed)
+    return replace(made, seed=seed)
 
 
 def _demo() -> Any:
@@ -229,9 +202,9 @@ def _demo() -> Any:
     return MRIPatchLoader([load_template()], 2, enlarged(patch)), transform
 
 
-def _transform_times(settings: Settings) -> dict[str, float]:
+def _transform_times(target: str | None, seed: Seed, seconds: float) -> dict[str, float]:
     """Make batches in this process, and clock every transform."""
-    made = _made(settings)
+    made = _made(target, seed)
     spent: defaultdict[tuple[tuple[int, ...], str], float] = defaultdict(float)
 
     def observe(root: Any, workspace: Any, params: dict[str, Any]) -> None:
@@ -244,7 +217,7 @@ def _transform_times(settings: Settings) -> dict[str, float]:
     with detaug(made, 0) as batches, one_thread(), observed(observe):
         next(batches)  # the first one loads libraries and fills caches
         spent.clear()
-        until = time.perf_counter() + settings.seconds
+        until = time.perf_counter() + seconds
         while samples < LEAST or time.perf_counter() < until:
             samples += len(samples_of(next(batches)))
     if not spent:

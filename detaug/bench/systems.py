@@ -54,14 +54,15 @@ def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """torch's `DataLoader`; of a loader of batches every worker has the whole."""
     options: dict[str, Any] = {"num_workers": processes, "prefetch_factor": max(2, NUM_CACHED // processes + 1)}
     source, transform = made.source, _drawing(made.transform)
-    if isinstance(source, (DatasetSource, TorchIterable)) and source.batch_size is not None:
-        if isinstance(source, DatasetSource):
-            if isinstance(source.order, (Sampled, Weighted)):
-                raise NotForThis("of data sets with a sampler or weights only detaug's speed is measured")
-            options["shuffle"] = source.shuffle
+    if isinstance(source, TorchIterable) or isinstance(getattr(source, "order", None), (Sampled, Weighted)):
+        raise NotForThis(
+            "of data sets that are iterated, or have a sampler or weights, only detaug's speed is measured"
+        )
+    if isinstance(source, DatasetSource) and source.batch_size is not None:
         collate = source.collate_fn or default_collate
         loader: Any = DataLoader(
-            source.loader, source.batch_size, drop_last=source.drop_last, worker_init_fn=source.worker_init_fn,
+            source.loader, source.batch_size, source.shuffle, drop_last=source.drop_last,
+            worker_init_fn=source.worker_init_fn,
             collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
         )  # fmt: skip
     else:

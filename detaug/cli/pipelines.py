@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detaug.cli import options
-from detaug.cli.options import CannotRun, OutputType, Target, conclude, json_option, write_output
+from detaug.cli.options import OutputType, Target, conclude, json_option, write_output
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -100,27 +100,21 @@ def preview(
 
     if target is not None and nnunet is not None:
         raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
-    try:
-        with progress("preview") as shown:
-            asked["progress"] = shown
-            if nnunet is None:
-                result = make(target, **asked)
-            else:
-                from detaug.nnunet.verification.settings import Settings
-                from detaug.previews.previewing import preview_training
+    with progress("preview") as shown:
+        asked["progress"] = shown
+        if nnunet is None:
+            result = make(target, **asked)
+        else:
+            from detaug.nnunet.verification.settings import Settings
+            from detaug.previews.previewing import preview_training
 
-                seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
-                settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
-                result = preview_training(settings, **asked)
-            shown.update("draw")
-            picture = result.png
-    except MemoryError as error:
-        raise CannotRun("there is not enough memory for one batch") from error
+            seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
+            settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
+            result = preview_training(settings, **asked)
+        shown.update("draw")
+        picture = result.png
     write_output(output, picture)
-    console = Target().console()
-    console.print(
-        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them", soft_wrap=True
-    )
+    click.echo(f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them")
 
 
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
@@ -147,7 +141,7 @@ def bench(
     from detaug.reports.progress import progress
 
     with progress("bench") as shown:
-        result = benching.bench(benching.Settings(target, processes or (), seconds, seed), shown)
+        result = benching.bench(target, processes or (), seconds, seed, shown)
     conclude(json_target, result.shown(), result.as_json(), 0)
 
 
@@ -159,10 +153,9 @@ def bench(
 def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
-    The MNI152 template (T1, 1 mm, with grey and white matter as labels) goes through batchgenerators' own 3-D
-    augmentation: twice through its NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process,
-    in two workers, with a worker killed in mid-run, and stopped halfway and resumed with three workers. The exit status
-    is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
+    It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
+    DeterministicAugmenter in the calling process, in two workers, with a worker killed in mid-run, and stopped halfway and
+    resumed. The exit status is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
     from detaug.demo.run import run_all
     from detaug.reports.progress import progress
