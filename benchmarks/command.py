@@ -66,14 +66,14 @@ def measure_rows(
                     failed = True
                     shown.say(f"{name}: not measured. {error}")
                 shown.advance()
-                if json_target.is_file:  # after every row: a long run that is stopped keeps what it has
+                if json_target.file:  # after every row: a long run that is stopped keeps what it has
                     json_target.write(_record(rows, environment))
     finally:  # one that fails does not take the others with it
         show(rows, console, title, judged=not quick)
         absent = [package for package, version in environment["packages"].items() if version is None]
         if absent:
             console.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
-    if not json_target.is_file:
+    if not json_target.file:
         json_target.write(_record(rows, environment))
     if keep is not None:
         keep(rows)

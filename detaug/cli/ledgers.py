@@ -26,14 +26,11 @@ _RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @json_option
 def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
-    after it, and what differs in the headers, the most likely cause first.
-
-    Times, process numbers and restarts do not count.
+    after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
 
     Of nnU-Net, A and B are folders fold_X of its results (or a model's folder that has one fold). What the trainings are made of
-    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared bit by bit, by the best
-    checkpoint that both have: all entries that differ, the first epoch of each metric, the first tensor. Trainings of
-    nnU-Net's own trainers have no record of seed and data.
+    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared, by the best checkpoint that
+    both have.
 
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
@@ -48,7 +45,7 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     with progress("diff", told=False) as shown:
         shown.update("comparing batches")
         found = compare(a, b, shown.advance)
-    conclude(json_target, found.shown(str(a), str(b)), found.as_json(), 0 if found.is_equal else 1)
+    conclude(json_target, found.shown(str(a), str(b)), found.as_json(), 0 if found.first is None else 1)
 
 
 def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
@@ -71,14 +68,11 @@ def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -
 @click.option("--val", is_flag=True, show_default=False, help="With FOLDER: a batch of the validation loader.")
 @json_option
 def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json_target: Target) -> None:
-    """Make one batch of a run again, in this process, and compare it with its line in the ledger.
+    """Make one batch of a run again, in this process, and compare it with its line in the ledger. What every transform drew is
+    shown, and a fingerprint of the arrays behind it.
 
-    What every transform drew is shown, and a fingerprint of the arrays behind it: where these begin to differ between two
-    machines or versions is what made the difference.
-
-    Of a training of nnU-Net, FOLDER is that of a fold's checkpoints, and stands alone: seed, trainer, plans and fold are the
-    checkpoint's, and the cases are read from nnUNet_preprocessed. Nothing is written. Where the training kept a ledger
-    (DETAUG_LEDGER=1), the batch is compared with it.
+    Of a training of nnU-Net, FOLDER is that of a fold's checkpoints, and stands alone: all else is the checkpoint's, and cases
+    are read from nnUNet_preprocessed. Where the training kept a ledger (DETAUG_LEDGER=1), the batch is compared with it.
 
     The exit status is 0 if the batch is the ledger's or there is none, 1 if not, 2 if it cannot be made.
     """
@@ -126,9 +120,8 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
     most 8 kB of JSON. `detaug check` tests it.
 
-    A checkpoint of detaug's nnU-Net trainers has a record of its training: it must be of the ledger's seed, data and epochs.
-
     LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
+    A checkpoint of detaug's nnU-Net trainers must be of its seed, data and epochs.
 
     The exit status is 0, or 2 where the ledger is damaged, cannot be read, or is of another training than a checkpoint.
     """
@@ -177,9 +170,8 @@ def check(
     """Test a receipt, in a minute instead of a training.
 
     Which batches are tested is drawn from the receipt's own digest, so that its author cannot choose them; and from --salt, a
-    word of your own, so that the author cannot foresee them either. Each is made again
-    here by the pipeline (MODULE:FACTORY as for `detaug verify`, or --nnunet), and compared with its line in the ledger, in all
-    keys that this pipeline gives. The report says with what probability a ledger with k wrong batches would have been found.
+    word of your own, so that the author cannot foresee them either. Each is made again by the pipeline (MODULE:FACTORY as for
+    `detaug verify`, or --nnunet), and compared with its line in the ledger.
 
     The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
     """

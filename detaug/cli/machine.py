@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help='Print only JSON: {"environment": …, "advice": […]}.')
 @click.option("--strict", is_flag=True, help="Exit with status 1 where there is a warning.")
 def doctor(as_json: bool, strict: bool) -> None:
-    """Print what results on this machine depend on, with advice.
+    """Print what results on this machine depend on, with advice. There is no host or user name in it, so it can go into a bug
+    report as it is.
 
-    Versions, CPU, GPU, threads, determinism switches, shared memory and the kernels' compile cache. It shows the
-    defaults of a fresh process: a training's own switches are in what
-    detaug.training.environment() returns inside it. There is no host or user name in it, so it can go into a bug report as it is.
+    It shows the defaults of a fresh process; a training's own are in what detaug.training.environment() returns inside it.
     """
     from detaug.doctor.advice import advice
     from detaug.doctor.machine import environment
@@ -67,11 +66,10 @@ def _values(part: Any) -> Iterator[str]:
 
 @click.command(short_help="Compile the transforms' kernels ahead.")
 def warmup() -> None:
-    """Compile the transforms' kernels, so that no training waits for it.
+    """Compile the transforms' kernels, so that no training waits for it: for this machine and this version.
 
-    Without it each kernel is compiled when it is first used, once for this machine and this version. Compiled code is
-    kept in the package's own folder or, where that is read-only, in the user's cache folder; the environment variable
-    NUMBA_CACHE_DIR chooses another place. Run it while building a container's image, and its processes only load.
+    Compiled code is kept in the package's own folder or, where that is read-only, in the user's cache folder; the environment
+    variable NUMBA_CACHE_DIR chooses another place. Run it while building a container's image, and its processes only load.
     """
     from detaug.kernels.ahead import compile_ahead
     from detaug.kernels.cache import cache_folder

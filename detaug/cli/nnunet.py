@@ -106,14 +106,10 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
 def verify(device: str | None, keep: Path | None, json_target: Target, **asked: Any) -> None:
     """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
 
-    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps, each
-    time in new processes and with separate results: straight through with two processes that load data, straight
-    through with none, and killed in the middle of an epoch and resumed, with other numbers of processes again. The
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps: straight through
+    with two processes that load data, straight through with none, and killed in the middle of an epoch and resumed. The
     three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
     weights, data, a step's outcome, the weights that it writes, resuming, or bookkeeping.
-
-    The report says how rare a branch of the transforms may be to have been taken in one of the batches; --iterations
-    gives more of them.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
     trains (splits_final.json).
@@ -164,10 +160,9 @@ def export(model: Path, output: Path | None) -> None:
 def demo(seed: Seed, json_target: Target) -> None:
     """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
 
-    Five cases of 32³ voxels are made, nnU-Net plans and preprocesses them, and nnUNetTrainerDetAug trains on the CPU for two
-    short epochs, with a narrow network: once straight through, and once with another number of workers, killed (SIGKILL) in
-    the second epoch and continued with --c. The two checkpoint_final.pth are compared byte for byte. It takes about two
-    minutes on two idle cores; afterwards nothing is left of it.
+    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with another number of workers,
+    killed (SIGKILL) in the second epoch and continued with --c. The two checkpoint_final.pth are compared byte for byte. It
+    takes about two minutes on two idle cores; afterwards nothing is left of it.
 
     The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first training fails.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -52,39 +51,28 @@ class Command(click.Command):
             raise click.exceptions.Exit(UNREAD) from None
         except SystemExit as leaving:  # click's own comes later
             raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
-        except (click.exceptions.Exit, click.ClickException, click.Abort):
-            raise
         except (UnusableError, NotInstalled) as error:
             if details := getattr(error, "details", ""):
                 click.echo(details, err=True)
             raise CannotRun(str(error)) from error
-        except OSError as error:
-            if _is_full(error):
-                raise
-            raise CannotRun(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
+        except (OSError, click.exceptions.Exit, click.ClickException, click.Abort):
+            raise
         except Exception:
             traceback.print_exc()
             raise click.exceptions.Exit(2) from None
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """As click's; where stdout cannot be written (``> /dev/full``), one line and status 2."""
+        """As click's; a missing file or a full stdout is one line and status 2."""
         try:
             return super().main(*arguments, **options)
         except OSError as error:
-            if not _is_full(error):
-                raise
             _stop_printing()
-            click.echo(f"Error: cannot write to stdout: {error.strerror}", err=True)
+            click.echo(f"Error: {error.filename}: {error.strerror}" if error.filename else f"Error: {error}", err=True)
             sys.exit(2)
 
 
 class Commands(Command, click.Group):
     """A group whose commands end so."""
-
-
-def _is_full(error: OSError) -> bool:
-    """Whether a stream, not a file of a known name, has no room."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None
 
 
 def _stop_printing() -> None:
@@ -100,18 +88,13 @@ class Target:
     pipelines and their workers print there goes to stderr."""
 
     def __init__(self, file: Path | None = None, is_stdout: bool = False) -> None:
-        self._file = file
+        self.file = file
         self._is_stdout = is_stdout
         self._stdout: TextIO | None = None
         if is_stdout:
             with suppress(OSError, ValueError):  # it has no descriptor in a test
                 self._stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w")
                 os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    @property
-    def is_file(self) -> bool:
-        """Whether it is a file, which may be written again and again."""
-        return self._file is not None
 
     def console(self) -> Console:
         """For what people read: stdout, or stderr where stdout is for the JSON.
@@ -134,8 +117,8 @@ class Target:
     def write(self, result: Any) -> None:
         """Write the result, if the option was given."""
         text = json.dumps(result, indent=2) + "\n"
-        if self._file is not None:
-            write_output(self._file, text.encode())
+        if self.file is not None:
+            write_output(self.file, text.encode())
         elif self._stdout is not None:
             with self._stdout as stdout:
                 stdout.write(text)
@@ -206,21 +189,16 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path."""
-        file = Path(value)
+        file = Path(value).absolute()
         if file.exists() and not file.is_file():  # a device would be replaced
             self.fail(f"{value!r} is {'a folder' if file.is_dir() else 'no file'}", param, ctx)
         if self._suffix is not None and file.suffix.lower() != self._suffix:
             self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
-        folder = file.resolve().parent
-        if not folder.is_dir():
-            self.fail(f"the folder {str(file.parent)!r} does not exist", param, ctx)
-        probe = folder / f".detaug-{os.getpid()}.probe"
-        try:
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            self.fail(f"cannot write {value!r}: {error.strerror}", param, ctx)
-        return file.absolute()
+        if not file.parent.is_dir():
+            self.fail(f"the folder {str(Path(value).parent)!r} does not exist", param, ctx)
+        if not os.access(file.parent, os.W_OK):
+            self.fail(f"cannot write {value!r}: its folder is read-only", param, ctx)
+        return file
 
 
 class _TargetType(OutputType):
