@@ -53,14 +53,7 @@ _BY_LINE = ("randomness", "clock", "process", "folders")
 
 
 class Experiment(NamedTuple):
-    """Trials that differ in one thing alone.
-
-    Attributes:
-        factor: what that is.
-        what: the row.
-        still: what all are compared with.
-        changed: the others. For "alone", each makes one batch.
-    """
+    """Trials that differ from the first in one thing alone, and the row that says so. For "alone", each makes one batch."""
 
     factor: str
     what: str

@@ -38,14 +38,8 @@ class _Real:
 
 
 class Conditions(NamedTuple):
-    """What surrounds a pipeline: everything is held still, but for one thing at most.
-
-    Attributes:
-        changed: that thing: "randomness", "clock", "process", "folders", "global_state", or another way in which two
-            trials differ; "": none.
-        number: which of its other states.
-        only: the change reaches the calls from this line alone.
-    """
+    """What surrounds a pipeline: everything is held still, but for one thing at most ("randomness", "clock" ...), which is in
+    another state, for all calls or those from one line alone."""
 
     changed: str = ""
     number: int = 0
@@ -57,11 +51,7 @@ class Conditions(NamedTuple):
 
 
 class Surroundings:
-    """Functions that answer the pipeline's code as the conditions say, and note who asked.
-
-    Attributes:
-        sites: for each factor, which lines asked, and by which function, in order of their first call.
-    """
+    """Functions that answer the pipeline's code as the conditions say, and note which lines asked, by which function."""
 
     def __init__(self, conditions: Conditions) -> None:
         self.sites: dict[str, dict[Site, str]] = {
@@ -72,8 +62,7 @@ class Surroundings:
 
     def begin_batch(self) -> None:
         """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
-        self._drawn = 0
-        self._clocks = {number: _Clock(number) for number in {0, self._conditions.number}}
+        self._drawn = self._read = 0
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -130,9 +119,12 @@ class Surroundings:
 
     def _time(self, site: Site, function: str, base: float) -> float:
         number = self._noted("clock", site, function)
-        # All clocks advance, so that another time for one line does not change the others'.
-        now = {each: clock.read() for each, clock in self._clocks.items()}
-        return base + now[number]
+        # Another time for one line does not change the others'.
+        self._read += 1
+        if not number:
+            return base + 1e-3 * self._read
+        # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
+        return base + 1e6 * number + 10 * (self._read + random.Random(f"{number}/{self._read}").random())
 
     def _datetime(self) -> type:
         class Kind(type(datetime.datetime)):  # type: ignore[misc]
@@ -174,19 +166,6 @@ class Surroundings:
             return _Real.scandir(path)
         with _Real.scandir(path) as scan:
             return _Entries(self._in_order(site, "os.scandir", list(scan), lambda entry: entry.name))
-
-
-class _Clock:
-    """Seconds since it was made, of which every call takes some."""
-
-    def __init__(self, number: int) -> None:
-        self._random = random.Random(number) if number else None
-        self._seconds = 0.0 if self._random is None else self._random.uniform(1e3, 1e7)
-
-    def read(self) -> float:
-        # From a microsecond to ten: whichever of two things is timed may be the quicker one.
-        self._seconds += 1e-3 if self._random is None else 10.0 ** self._random.uniform(-6, 1)
-        return self._seconds
 
 
 class _Entries(Iterator[Any], AbstractContextManager[Any]):

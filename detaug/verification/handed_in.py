@@ -36,14 +36,8 @@ class CannotTravel(UnusableError):
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A freshly made pipeline.
-
-    Attributes:
-        source, transform: the pipeline.
-        seed: the augmenter's own; None where it has none, or drew it.
-        name, num_streams, batches_per_epoch, keep, check_ignore: of the augmenter, else its defaults.
-        version: the augmenter's; None: it was none.
-    """
+    """A freshly made pipeline, with the arguments of its augmenter, if it is one (then `version` is not None), else the defaults.
+    A seed that was drawn is None."""
 
     source: Source
     transform: Any

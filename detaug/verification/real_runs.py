@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,16 +30,12 @@ from detaug.verification.result import Row
 DEFAULT_BATCHES = 12
 DEFAULT_SEED = 1234
 
+#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing; a word on it.
+_Made = tuple[list[tuple[int, str | None]], str]
+
 
 class Reference(NamedTuple):
-    """The batches as this process makes them, one after the other.
-
-    Attributes:
-        keys: the augmenter's position before each.
-        prints: their fingerprints.
-        branch: of the augmenter.
-        batches_per_epoch: where epochs were cut.
-    """
+    """The batches as this process makes them, one after the other: positions and fingerprints."""
 
     keys: list[BatchKey]
     prints: list[str]
@@ -93,7 +90,7 @@ class RealRuns:
         first, *others = self._methods
         two = 2 if 2 in self._processes else max(self._processes)
 
-        def planned(what: str, run: Callable[..., _Found], *arguments: Any) -> Planned[Row]:
+        def planned(what: str, run: Callable[..., _Made], *arguments: Any) -> Planned[Row]:
             return Planned(what, partial(_row, what, reference, partial(run, *arguments)))
 
         for number in self._processes:
@@ -108,15 +105,15 @@ class RealRuns:
 
     # --- one row each
 
-    def _plain(self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None) -> _Found:
+    def _plain(self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None) -> _Made:
         with closing(self._augmenter(processes, method)) as augmenter:
-            return _Found(enumerate(_prints(augmenter, count, before)))
+            return list(zip_longest(range(count), _prints(augmenter, count, before))), ""
 
-    def _resumed(self, count: int, processes: int) -> _Found:
+    def _resumed(self, count: int, processes: int) -> _Made:
         rng = random.Random(f"{self._seed}/resume")
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
         places = sorted(rng.sample(room, min(2, len(room))))
-        found: list[tuple[int, str]] = []
+        found: list[tuple[int, str | None]] = []
         for turn, place in enumerate(places):
             # From processes to none and back: where a stream was left does not matter either.
             first, second = (processes, 0) if turn % 2 else (0, processes)
@@ -126,13 +123,13 @@ class RealRuns:
             end = min(count, place + max(4, count // 2))
             with closing(self._augmenter(second, self._methods[0])) as augmenter:
                 augmenter.load_state_dict(state)
-                found += enumerate(_prints(augmenter, end - place), place)
-        return _Found(found, "at batch " + ", ".join(map(str, places)) if places else "", whole=False)
+                found += zip_longest(range(place, end), _prints(augmenter, end - place))
+        return found, "at batch " + ", ".join(map(str, places)) if places else ""
 
-    def _replayed(self, keys: list[BatchKey]) -> _Found:
+    def _replayed(self, keys: list[BatchKey]) -> _Made:
         order = list(range(len(keys)))
         random.Random(f"{self._seed}/replay").shuffle(order)
-        found = []
+        found: list[tuple[int, str | None]] = []
         with closing(self._augmenter(0)) as augmenter:
             for number in order:
                 try:
@@ -140,7 +137,7 @@ class RealRuns:
                 except ValueError as error:
                     if "there is no step" not in str(error):
                         raise
-        return _Found(found, whole=False)
+        return found, ""
 
     # --- how
 
@@ -162,27 +159,10 @@ class RealRuns:
             raise CannotTravel(str(error)) from error
 
 
-class _Found(NamedTuple):
-    """What a row is made of.
-
-    Attributes:
-        batches: (number, fingerprint) of the reference's batches that were made again.
-        detail: for the row.
-        whole: all were to be made, so that a missing one is a difference.
-    """
-
-    batches: Iterable[tuple[int, str]]
-    detail: str = ""
-    whole: bool = True
-
-
-def _row(what: str, reference: Reference, run: Callable[[], _Found]) -> Row:
-    found = run()
-    batches = list(found.batches)
-    made = {number for number, _ in batches}
-    missing = set(range(len(reference.prints))) - made if found.whole else set()
-    different = {*missing, *(number for number, code in batches if code != reference.prints[number])}
-    return Row.of(what, len(made), [reference.keys[number] for number in sorted(different)], detail=found.detail)
+def _row(what: str, reference: Reference, run: Callable[[], _Made]) -> Row:
+    made, detail = run()
+    different = sorted({number for number, print_ in made if print_ != reference.prints[number]})
+    return Row.of(what, len(dict(made)), [reference.keys[number] for number in different], detail=detail)
 
 
 def _taken(

@@ -52,14 +52,8 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a trial gave.
-
-    Attributes:
-        prints: a fingerprint for each batch that could be made.
-        sites: which lines asked for random numbers, the clock, ... (see `detaug.verification.conditions.Surroundings`).
-        outputs: what was watched.
-        raised: what the first batch raised that could not be made; "": none.
-    """
+    """What a trial gave: fingerprints of batches that could be made, which lines asked for random numbers, the clock ..., what
+    was watched, and what the first batch raised that could not be made."""
 
     prints: dict[BatchKey, str]
     sites: dict[str, dict[Site, str]]
@@ -130,15 +124,17 @@ class Interpreters:
 
     def _run(self, trial: Trial) -> Outcome:
         seed = trial.conditions.number if trial.conditions.changed == "hash" else self._hash_seed
+        payload = None
         if seed not in self._running:
             try:
                 payload = _dumped(self._subject)
             except Exception as error:
                 raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
             self._running[seed] = start(seed)
-            self._running[seed][1].send_bytes(payload)
         _, connection = self._running[seed]
         try:
+            if payload is not None:
+                connection.send_bytes(payload)
             connection.send(trial)
             answer = connection.recv()
         except (EOFError, OSError) as error:

@@ -45,10 +45,6 @@ def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
         given = asked("os.urandom", size, sys._getframe(1))
         return os_urandom(size) if given is None else given
 
-    def getrandom(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
-        given = asked("os.getrandom", size, sys._getframe(1))
-        return os_urandom(size) if given is None else given
-
     def uuid1(*arguments: Any, **options: Any) -> uuid.UUID:
         given = asked("uuid.uuid1", 16, sys._getframe(1))
         return uuid_uuid1(*arguments, **options) if given is None else uuid.UUID(bytes=given, version=1)
@@ -76,8 +72,6 @@ def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
     # Kept in variables, which nothing takes the place of.
     os_urandom, uuid_uuid1, torch_seed_itself, seed_itself = os.urandom, uuid.uuid1, torch.seed, random.seed
     found = {os.urandom: urandom, uuid.uuid1: uuid1, torch.seed: torch_seed, random.seed: seed_python}
-    if hasattr(os, "getrandom"):
-        found[os.getrandom] = getrandom
     return {**found, **{each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)}}
 
 
@@ -144,14 +138,10 @@ class Guard:
 
 
 def is_the_time(seed: float) -> bool:
-    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of it."""
+    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two."""
     if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
         return False
     now = time.time()
-    for unit in _UNITS:
-        if abs(seed - now * unit) <= _NOW * unit:
-            return True
-        # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
-        if unit <= 1e3 and seed < 2**32 and abs(seed - int(now * unit) % 2**32) <= _NOW * unit:
-            return True
-    return False
+    # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
+    times = [(now * unit, unit) for unit in _UNITS] + [(now * unit % 2**32, unit) for unit in _UNITS[:2]]
+    return any(abs(seed - each) <= _NOW * unit for each, unit in times)

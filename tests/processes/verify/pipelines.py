@@ -144,20 +144,9 @@ class DefaultRng:
         return _plus(batch, np.random.default_rng().random())  # FAULT
 
 
-class UnseededRandomState:
-    def __call__(self, **batch: Any) -> Batch:
-        state = np.random.RandomState()  # FAULT
-        return _plus(batch, state.rand())
-
-
 class UnseededRandom:
     def __call__(self, **batch: Any) -> Batch:
         return _plus(batch, random.Random().random())  # FAULT
-
-
-class Urandom:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _hash_of(os.urandom(4)))  # FAULT
 
 
 class UrandomByName:
@@ -165,32 +154,9 @@ class UrandomByName:
         return _plus(batch, _hash_of(urandom(4)))  # FAULT
 
 
-class SystemRandom:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, random.SystemRandom().random())  # FAULT
-
-
-class KeepsSystemRandom:
-    def __init__(self) -> None:
-        self.chance = random.SystemRandom()
-
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, self.chance.random())  # FAULT
-
-
 class Secrets:
     def __call__(self, **batch: Any) -> Batch:
         return _plus(batch, secrets.randbelow(1000))  # FAULT
-
-
-class Uuid4:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _hash_of(uuid.uuid4().bytes))  # FAULT
-
-
-class Uuid1:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _hash_of(uuid.uuid1().bytes))  # FAULT
 
 
 class SeedsGlobalStateAnew:
@@ -241,16 +207,6 @@ class CountsInItsClass:
         return _plus(batch, self.count)
 
 
-class CollectsInADefault:
-    def __call__(self, **batch: Any) -> Batch:
-        return _plus(batch, _mean_of_all(batch["data"].mean()))
-
-
-def _mean_of_all(value: float, values: list[float] = []) -> float:  # noqa: B006
-    values.append(float(value))  # FAULT
-    return sum(values) / len(values)
-
-
 class HashOrder:
     def __call__(self, **batch: Any) -> Batch:
         keys = {f"channel {number}" for number in range(9)}
@@ -262,7 +218,7 @@ class DirectoryOrder:
     """Its files are what the folder of this module holds."""
 
     def __init__(self) -> None:
-        self.files = [file.name for file in Path(__file__).parent.iterdir()]  # FAULT
+        self.files = [file.name for file in os.scandir(os.path.dirname(__file__))]  # FAULT
 
     def __call__(self, **batch: Any) -> Batch:
         return _plus(batch, _hash_of(self.files[0].encode()))
@@ -324,32 +280,8 @@ class RaisesWhereTheClockIsWrong:
         return batch
 
 
-class RaisesInAnotherProcess:
-    """As a library does that was set up in this process."""
-
-    def __call__(self, **batch: Any) -> Batch:
-        if str(os.getpid()) != os.readlink("/proc/self"):
-            raise ValueError("it is another process")
-        return batch
-
-
-CHANCE = (
-    "DefaultRng",
-    "UnseededRandomState",
-    "UnseededRandom",
-    "Urandom",
-    "UrandomByName",
-    "SystemRandom",
-    "KeepsSystemRandom",
-    "Secrets",
-    "Uuid4",
-    "Uuid1",
-    "SeedsGlobalStateAnew",
-    "SeedsTorchAnew",
-)
+CHANCE = ("DefaultRng", "UnseededRandom", "UrandomByName", "Secrets", "SeedsGlobalStateAnew", "SeedsTorchAnew")
 CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming")
-#: Kept where no copy of the pipeline reaches.
-CARRIED = ("CountsInItsClass", "CollectsInADefault")
 FOLDERS = ("DirectoryOrder", "ListedWithOs")
 
 

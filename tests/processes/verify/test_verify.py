@@ -84,14 +84,6 @@ def test_result_goes_into_json_and_onto_the_screen() -> None:
     assert 0 < difference.largest < 1  # the fault adds a number below 1
 
 
-@pytest.mark.slow
-def test_progress_is_told_of_every_row() -> None:
-    told: list[tuple[str, int, int]] = []
-    result = verify(pipelines.sound, **QUICK, progress=lambda *what: told.append(what))
-    assert {row.what for row in result.rows} <= {what for what, _, _ in told}
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
-
-
 @pytest.mark.parametrize("option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}])
 def test_arguments_that_cannot_be_right_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):

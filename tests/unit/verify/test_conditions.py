@@ -120,18 +120,6 @@ def test_module_that_is_imported_meanwhile_keeps_the_real_function(
     del sys.modules["imported_meanwhile"]
 
 
-def test_module_that_took_the_place_of_another_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "imported_twice.py").write_text("from time import perf_counter\ndef read(): return perf_counter()\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    answers = []
-    for _ in range(2):
-        module = importlib.import_module("imported_twice")
-        with under(Conditions()):
-            answers.append(module.read())
-        del sys.modules["imported_twice"]  # as many modules as before once it is there again
-    assert answers[0] == answers[1]
-
-
 def test_standard_librarys_own_clock_goes_on() -> None:
     with under(Conditions("clock", 1)), pytest.raises(queue.Empty):
         queue.Queue[int]().get(timeout=0.02)
