@@ -33,18 +33,8 @@ class HeaderDifference(NamedTuple):
 
 @dataclass
 class Comparison:
-    """What two ledgers have in common.
-
-    Attributes:
-        equal, different: batches that are in both.
-        only_a, only_b: batches that are in one.
-        first: the first batch that differs or is in one only; None: there is none.
-        first_in: "a", "b" or "both".
-        keys: in which keys the first one differs; empty where it is in one only.
-        every_key: in how many batches each key differs.
-        header: what differs in the headers, the most likely cause first.
-        untold: in how many batches each key has no fingerprint in either.
-    """
+    """What two ledgers have in common: how many batches, the `first` that differs (in these `keys`) or is only in "a" or "b", in
+    how many each key differs, and in how many it is `untold`, without a fingerprint in either; what differs in the headers."""
 
     equal: int = 0
     different: int = 0
@@ -56,11 +46,6 @@ class Comparison:
     every_key: Counter[str] = field(default_factory=Counter)
     header: list[HeaderDifference] = field(default_factory=list)
     untold: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def is_equal(self) -> bool:
-        """Whether both have the same batches."""
-        return self.first is None
 
     def shown(self, a: str, b: str) -> Iterator[Text]:
         """One screen, with these names for the two."""
@@ -99,7 +84,7 @@ class Comparison:
             first = {"epoch": epoch, "step": place, "in": self.first_in, "keys": list(self.keys)}
         own = ("equal", "different", "only_a", "only_b", "every_key", "untold")
         header = [each._asdict() for each in self.header]
-        return {"is_equal": self.is_equal, "first": first, "header": header} | {
+        return {"is_equal": first is None, "first": first, "header": header} | {
             name: getattr(self, name) for name in own
         }
 
@@ -162,38 +147,31 @@ def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, tuple[Any, dict
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
-    """What differs in two headers, the most likely cause first: what decides about batches, then what of the machine may change
-    them, then the rest."""
-    found = []
-    for name, text in IDENTITY.items():
-        if name == "pipeline":
-            found += _declared_differences(a, b)
-        elif a.get(name) != b.get(name):
-            found.append(HeaderDifference(text, a.get(name), b.get(name)))
+    """What differs in two headers, the most likely cause first: what decides about batches, then the rest, then of the machine
+    what may change them."""
     known = {*IDENTITY, "kind", "what", "link", "format", "declared", "environment", "detaug"}
-    others = [name for name in {**a, **b} if name not in known and a.get(name) != b.get(name)]
-    found += [HeaderDifference(name, a.get(name), b.get(name)) for name in others]
+
+    def parts(header: Record) -> Iterator[dict[str, Any]]:
+        yield {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
+        yield {f"pipeline: {path}": value for path, value in by_name(header["declared"]).items()}
+        yield {name: value for name, value in header.items() if name not in known}
+
+    found = [each for ours, theirs in zip(parts(a), parts(b), strict=True) for each in _differing(ours, theirs)]
+    if a["pipeline"] != b["pipeline"] and by_name(a["declared"]) == by_name(b["declared"]):
+        found.append(HeaderDifference("pipeline", "the same parameters", "in another order"))
     return found + environment_differences(a["environment"], b["environment"])
 
 
 def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
     """What of two environments differs, the most likely cause first."""
-    ours, theirs = lasting(a), lasting(b)
-    names = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
 
-    def likelihood(name: str) -> int:
-        return next((i for i, each in enumerate(_LIKELY) if name == each or name.startswith(f"{each}.")), len(_LIKELY))
+    def likelihood(found: HeaderDifference) -> int:
+        return next((i for i, each in enumerate(_LIKELY) if f"{found.name}.".startswith(f"{each}.")), len(_LIKELY))
 
-    return [HeaderDifference(name, ours.get(name), theirs.get(name)) for name in sorted(names, key=likelihood)]
+    return sorted(_differing(lasting(a), lasting(b)), key=likelihood)
 
 
-def _declared_differences(a: Record, b: Record) -> list[HeaderDifference]:
-    ours, theirs = by_name(a["declared"]), by_name(b["declared"])
-    if a["declared"] == b["declared"]:
-        return []
-    found = [
-        HeaderDifference(f"pipeline: {path}", ours.get(path, "absent"), theirs.get(path, "absent"))
-        for path in {**ours, **theirs}
-        if ours.get(path) != theirs.get(path)
-    ]
-    return found or [HeaderDifference("pipeline", "the same parameters", "in another order")]
+def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[HeaderDifference]:
+    """The entries that are not the same."""
+    both = {name: (ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs}}
+    return [HeaderDifference(name, one, other) for name, (one, other) in both.items() if one != other]

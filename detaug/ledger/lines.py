@@ -34,12 +34,8 @@ class Damaged(NotALedger):
 
 
 class Key(NamedTuple):
-    """Where in its run's order a batch stands.
-
-    Attributes:
-        epoch: its epoch.
-        place: its step, but in the last round of a padded epoch (`tail="pad"`), whose places have steps of the epoch's start.
-    """
+    """Where in its run's order a batch stands: at the place of its step, but for the last round of a padded epoch (`tail="pad"`),
+    whose places have steps of the epoch's start."""
 
     epoch: int
     place: float
@@ -99,13 +95,7 @@ class Course:
     The digest is SHA-256 of the identity of the run, a line feed, and for every batch its epoch, place where it is not
     the step, step and fingerprints and a line feed, as JSON. Nothing enters it that differs between two equal runs.
 
-    Attributes:
-        header: the ledger's.
-        batches: in all.
-        epochs: how many have ended.
-        epoch: which one is going on; None: none is.
-        size: how many batches of it there are.
-        last: the last batch, or the epoch's end behind it; None: there was none.
+    So many `batches` in all, and `epochs` that have ended; the `epoch` that is going on has `size` of them.
     """
 
     def __init__(self, header: Record) -> None:

@@ -87,15 +87,11 @@ class Sum:
     """What a ledger adds up to, read from its first line to its last, or for so many batches (`up_to`).
 
     Attributes:
-        header: its first line.
-        course: after the batches that count.
-        first, last: of them.
         keys: in how many batches each key has a fingerprint.
         by_epoch: number of batches of each epoch.
         gaps: (epoch, steps without a line that are between or before others).
         faults: what is wrong with the file, in words; at most twelve.
         taken: the batches whose numbers (from 0) are `wanted`.
-        goes_on: there are more batches than were asked for.
     """
 
     def __init__(

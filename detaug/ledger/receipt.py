@@ -20,18 +20,16 @@ MOST_BYTES = 8000
 
 #: Of a ledger's header, what a receipt has of it: all from which batches are made again; the pipeline as its digest.
 COPIED = (
-    *IDENTITY,
-    "batches_per_epoch",
-    "stateless",
-    "keep",
-    "version",
-    "rank",
-    "world_size",
-    "tail",
-    "left_out",
-    "data",
-)
+    *IDENTITY, "batches_per_epoch", "stateless", "keep", "version", "rank", "world_size", "tail", "left_out", "data",
+)  # fmt: skip
 
+#: What other entries of a receipt must be, so that it can be read.
+_RIGHT: dict[str, Callable[[Any], bool]] = {
+    "batches": lambda value: type(value) is int and value > 0,
+    "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+    "rank": lambda value: type(value) is int,
+    **dict.fromkeys(("versions", "cpu", "checkpoints"), lambda value: isinstance(value, dict)),
+}
 
 #: (a checkpoint, a ledger) -> in what they are not of one training, in words.
 Disagreements = Callable[[Path, Sum], list[str]]
@@ -41,13 +39,8 @@ class CannotReceipt(UnusableError):
     """There is no receipt of such a ledger, or the file is none; the message says why."""
 
 
-def nothing_to_say(_checkpoint: Path, _ledger: Sum) -> list[str]:
-    """For checkpoints that are only hashed."""
-    return []
-
-
 def make_receipt(
-    ledger: Path, checkpoints: Sequence[Path] = (), disagreements: Disagreements = nothing_to_say
+    ledger: Path, checkpoints: Sequence[Path] = (), disagreements: Disagreements = lambda *_: []
 ) -> dict[str, Any]:
     """The receipt of a ledger as it is now, with the SHA-256 of checkpoints.
 
@@ -121,17 +114,6 @@ def read_receipt(file: Path) -> dict[str, Any]:
     if wrong:
         raise CannotReceipt(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
     return found
-
-
-#: What a receipt's entries must be, so that it can be read.
-_RIGHT: dict[str, Callable[[Any], bool]] = {
-    "batches": lambda value: type(value) is int and value > 0,
-    "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
-    "rank": lambda value: type(value) is int,
-    "versions": lambda value: isinstance(value, dict),
-    "cpu": lambda value: isinstance(value, dict),
-    "checkpoints": lambda value: isinstance(value, dict),
-}
 
 
 def drawn(digest: str, batches: int, samples: int, salt: str = "") -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import math
 import os
@@ -17,11 +18,6 @@ from detaug.ledger.lines import Course, Key, NotALedger, encoded, read_lines
 from detaug.ledger.notes import Note, without_print
 from detaug.ledger.reading import course_before, read_header
 
-try:
-    import fcntl
-except ImportError:  # a system without it has no locks of files
-    fcntl = None  # type: ignore[assignment]
-
 logger = logging.getLogger("detaug")
 
 
@@ -34,16 +30,13 @@ def _let_go_in_a_fork() -> None:
         each.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_a_fork)
+os.register_at_fork(after_in_child=_let_go_in_a_fork)
 
 
 def _locked(path: Path) -> FileIO:
     """The file, open for appending by this process alone; an OSError where somebody else writes to it."""
     file = FileIO(path, "ab")
     _open.add(file)
-    if fcntl is None:
-        return file
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -75,12 +68,9 @@ def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """A ValueError where there is something else than a ledger: a file that is something else must never be touched."""
-    if path.exists() and not path.is_file():
-        what = "a folder" if path.is_dir() else "no regular file"
-        raise ValueError(f"ledger={os.fspath(path)!r} is {what}; pass a file, such as run.jsonl")
+    """A ValueError where there is something else than a ledger, which must never be touched."""
     try:
-        if path.is_file() and _has_lines(path):
+        if path.exists() and (not path.is_file() or _has_lines(path)):
             read_header(path)
     except NotALedger as error:
         raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
@@ -122,10 +112,9 @@ class LedgerWriter:
             if course.epoch not in (None, key.epoch):
                 _append(file, course.end_epoch())
             record: Record = {"kind": "batch", "name": course.header["name"], "epoch": key.epoch, "step": step}
-            if key.place != step:
-                record["place"] = key.place
-            record.update(whole=whole, keys=keys, waited=round(waited, 6), computed=round(computed, 6))
-            record.update(worker=worker, restarts=restarts)
+            record |= {} if key.place == step else {"place": key.place}
+            record |= {"whole": whole, "keys": keys, "waited": round(waited, 6), "computed": round(computed, 6)}
+            record |= {"worker": worker, "restarts": restarts}
             _append(file, {**record, "digest": course.add(record)})
             self._tell_of_what_is_not_told(keys)
 

@@ -23,13 +23,8 @@ _MOST_SAMPLES = 5
 
 @dataclass(frozen=True)
 class Sample:
-    """A batch that was drawn, and made again.
-
-    Attributes:
-        differs: whether it is not as in the ledger; `keys` are those in which.
-        compared: keys that were compared, which the pipeline made here says.
-        untold: keys that were not compared, for their values have no bytes that are the same everywhere.
-    """
+    """A batch that was drawn, and made again: whether it differs from the ledger's, in which keys; which were compared, and which
+    not, for their values have no bytes that are the same everywhere."""
 
     epoch: int
     step: int
@@ -41,16 +36,8 @@ class Sample:
 
 @dataclass
 class Checked:
-    """What was found.
-
-    Attributes:
-        receipt: what was to be checked.
-        salt: with which batches were drawn; empty: with none.
-        faults: what of receipt and ledger does not fit together, in words.
-        samples: the batches that were made again.
-        notes: what is worth knowing and no fault.
-        elsewhere: what of the machine is not as it was; the most likely cause of a difference first.
-    """
+    """What was found: faults of receipt and ledger in words, batches that were made again, notes on what is no fault, and what of
+    the machine is not as it was."""
 
     receipt: Mapping[str, Any]
     salt: str = ""
@@ -131,7 +118,7 @@ def check(
     remaker: Callable[[Record], Remaker],
     samples: int,
     checkpoints: Sequence[Path] = (),
-    disagreements: receipts.Disagreements = receipts.nothing_to_say,
+    disagreements: receipts.Disagreements = lambda *_: [],
     shown: Progress | None = None,
     salt: str = "",
 ) -> Checked:

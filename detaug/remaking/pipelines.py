@@ -27,11 +27,8 @@ class CannotRemake(UnusableError):
 
 
 class Remaker:
-    """Makes batches of a ledger by an augmenter of the same pipeline and seed, which is not started; or `CannotRemake`.
-
-    Attributes:
-        remark: how the description differs from the ledger's in what may be paths; empty: it does not.
-    """
+    """Makes batches of a ledger by an augmenter of the same pipeline and seed, which is not started; or `CannotRemake`. Its
+    `remark` says how the description differs from the ledger's in what may be paths."""
 
     def __init__(self, augmenter: DeterministicAugmenter, header: Mapping[str, Any]) -> None:
         self.augmenter = augmenter

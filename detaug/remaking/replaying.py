@@ -21,12 +21,7 @@ from detaug.transforms.building.workspace import LazyVolume, Workspace
 
 @dataclass(frozen=True)
 class Stage:
-    """A transform that was applied, by its name and params.
-
-    Attributes:
-        sample: of the batch, from 0; where a pipeline takes whole batches, the index of its call.
-        fingerprint: of all arrays after it; empty: it left nothing to compare.
-    """
+    """A transform that was applied to a sample (or in the call of that number), with params and a fingerprint of what it left."""
 
     sample: int
     text: str
@@ -35,12 +30,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was found: the batch's fingerprints here, and its line in the ledger, if there is one.
-
-    Attributes:
-        differs: the keys in which it is not as in the ledger; None: there was nothing to compare with.
-        stages: the transforms that it went through.
-    """
+    """What was found: the batch's fingerprints here, its line in the ledger, if there is one, and the keys in which these differ;
+    the transforms that it went through."""
 
     epoch: int
     step: int

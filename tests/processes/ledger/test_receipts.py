@@ -262,11 +262,6 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
         "line 9 (epoch 1, step 3) does not follow",
         "epoch 1, step 2 has no line, and can be made",
     ),
-    "a line doubled": (
-        lambda found: found.insert(at(found, 1, 2), dict(found[at(found, 1, 2)])),
-        "line 10, epoch 1, step 2, stands behind epoch 1, step 2",
-        None,
-    ),
     "one batch passed off as padding": (pad, "epoch 0, step 1: no epoch has step 0 there", None),
     "the file cut off": (lambda found: found.__delitem__(slice(-4, None)), "9 of the receipt's 12 batches", ""),
     "a count edited": (
@@ -292,11 +287,6 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
     "another seed": (
         lambda found: found[0].update(seed=2),
         "seed: 1 in the receipt, 2 in the ledger",
-        "made again, it differs in 'data'",
-    ),
-    "another branch of the seed": (
-        lambda found: [each.update(name="val") for each in found if "name" in each],
-        "name of the seed tree's branch: '' in the receipt, 'val' in the ledger",
         "made again, it differs in 'data'",
     ),
     "other numerics": (
@@ -327,11 +317,6 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
         "'numpy': '1.0'",
         "",
     ),
-    "fingerprints that are none": (
-        lambda found: found[at(found, 1, 2)].update(keys=["data"]),
-        "its fingerprints are not by key",
-        None,
-    ),
     "a line of a foreign kind": (
         lambda found: found[at(found, 1, 2)].update(kind="bach"),
         "there are no lines of the kind 'bach'",
@@ -356,17 +341,6 @@ def test_a_ledger_with_digests_and_receipt_made_to_fit_is_found(kept: Path, tmp_
     done = check(kept.with_name("receipt.json") if found is None else tmp_path / "own.json", forged)
     assert done.exit_code in (1, 2), done.output
     assert (named if found is None else found) in done.output, done.output
-
-
-def test_the_file_of_another_rank_is_not_passed_off_as_this_ones(tmp_path: Path) -> None:
-    for rank in range(2):
-        run(tmp_path / "run.jsonl", 6, rank=rank, world_size=2, batches_per_epoch=6)
-    first, second = (tmp_path / f"run.rank{rank}of2.jsonl" for rank in range(2))
-    assert check(receipt_of(first), first, "plain").exit_code == 0
-    forged = rewritten(second, tmp_path / "forged.jsonl", lambda found: found[0].update(rank=0), fitting=True)
-    for ledger, why in ((second, "rank: 0 in the receipt, 1"), (forged, "step 1, is none of rank 0 of 2")):
-        done = check(tmp_path / "receipt.json", ledger, "plain", "--samples", "1")
-        assert (done.exit_code, why in done.output) == (1, True), done.output
 
 
 @pytest.mark.parametrize(
@@ -427,10 +401,7 @@ def test_changed_data_are_named_by_key(kept: Path) -> None:
     ("factory", "why"),
     [
         ("another", "another pipeline than the ledger's: data_loader.scale: here 2.0, in the ledger 1.0"),
-        ("raises", "the factory raises RuntimeError: no data set here"),
-        ("nothing", "the factory must return (loader, transform)"),
         ("lost_data", "cannot be made here: FileNotFoundError: [Errno 2] No such file or directory: 'case_07.b2nd'"),
-        ("absent", "there is no 'absent' in tests.support.ledgers.pipelines"),
     ],
 )
 def test_a_pipeline_that_is_not_the_ledgers_exits_with_2(kept: Path, factory: str, why: str) -> None:

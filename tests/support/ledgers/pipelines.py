@@ -121,11 +121,3 @@ def changed_data() -> tuple[Any, None]:
 
 def lost_data() -> tuple[Any, None]:
     return _Lost(), None
-
-
-def raises() -> tuple[Any, None]:
-    raise RuntimeError("no data set here")
-
-
-def nothing() -> None:
-    """It is no pipeline."""
