@@ -65,6 +65,19 @@ class Progress:
 _bar: Bar | None = None
 
 
+def _started(console: Console) -> Bar | None:
+    """A bar on a terminal; None: it is none, or the program has a bar of rich's own on it."""
+    columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
+    bar = Bar(*columns, TextColumn("{task.description}", markup=False), console=console, transient=True)
+    try:
+        if console.is_terminal:
+            bar.start()
+            return bar
+    except LiveError:
+        pass
+    return None
+
+
 @contextmanager
 def progress(title: str, total: int | None = None, told: bool = True) -> Iterator[Progress]:
     """Show how far some work is until the block ends.
@@ -78,20 +91,8 @@ def progress(title: str, total: int | None = None, told: bool = True) -> Iterato
     """
     global _bar
     outer, console = _bar, Console(stderr=True)
-    if outer is None and console.is_terminal:
-        columns = (
-            BarColumn(bar_width=_BAR),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            TextColumn("{task.description}", markup=False),
-        )
-        _bar = Bar(*columns, console=console, transient=True)
-        try:
-            _bar.start()
-        except LiveError:  # the program has one of rich's own on the screen
-            _bar = None
-    if _bar is None:
+    _bar = bar = outer or _started(console)
+    if bar is None:
         began = time.monotonic()
 
         def line(what: str, done: int, total: int) -> None:
@@ -100,12 +101,12 @@ def progress(title: str, total: int | None = None, told: bool = True) -> Iterato
         shown = Progress(total, line if told else None, console)
         yield shown
         return
-    shown = Progress(total, console=_bar.console, bar=_bar)
+    shown = Progress(total, console=bar.console, bar=bar)
     try:
         yield shown
     finally:
-        if outer is not None and shown.task is not None:
-            outer.remove_task(shown.task)
-        elif outer is None:
-            _bar.stop()
+        if outer is None:
+            bar.stop()
             _bar = None
+        elif shown.task is not None:
+            bar.remove_task(shown.task)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -19,7 +18,6 @@ from rich.console import Console
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.systems import SYSTEMS, installed
-from benchmarks.headline.__main__ import keep
 from benchmarks.nodes.needs import Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.report import Check, Row, ratio_check, show
 from benchmarks.tables.__main__ import (
@@ -29,7 +27,6 @@ from benchmarks.tables.__main__ import (
     PICTURE,
     RESULTS,
     TABLES,
-    draw,
     drawn,
     kept,
     table_of,
@@ -103,17 +100,6 @@ class TestNodes:
         assert gigabytes_per_second(25e6, gpu, 8) == pytest.approx(2.0)
 
 
-def test_one_command_line_leads_to_all() -> None:
-    from benchmarks.__main__ import main
-
-    listed = CliRunner().invoke(main, ["--help"])
-    assert listed.exit_code == 0
-    for name in ("engine", "headline", "nnunet", "nodes", "tables", "training", "transforms"):
-        assert f"  {name} " in listed.stdout
-    assert "--only" in CliRunner().invoke(main, ["engine", "--help"]).stdout
-    assert CliRunner().invoke(main, ["engines"]).exit_code == 2
-
-
 def test_systems_that_are_not_installed_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Grain" in installed(SYSTEMS)
     monkeypatch.setitem(sys.modules, "grain", None)  # then it is neither found nor imported
@@ -156,39 +142,6 @@ def test_every_line_of_a_table_has_a_machine() -> None:
     assert table_of(results, "machines").count("\n") == len(results) + 2
     assert table_of(results, "cores").count("\n") >= 3
     assert len(re.findall(r"^\| [AH]100", table_of(results, "nodes"), re.MULTILINE)) >= 6
-
-
-def made(cpu: str, value: float, relation: str = ">=") -> dict[str, Any]:
-    spread = [value - 1, value + 1]
-    check = {"against": "NonDetMultiThreadedAugmenter", "value": value, "spread": spread, "relation": relation}
-    return {
-        "environment": {"cpu": cpu},
-        "rows": [{"name": "transport", "unit": "batches/s", "checks": [check]}],
-    }
-
-
-def test_a_table_has_the_lowest_machine_first(tmp_path: Path) -> None:
-    results = [made("A", 30.0), made("B", 5.0), made("C", 0.1)]
-    results[2]["rows"][0]["checks"][0].update(relation="<=", spread=[0.05, 0.2])
-    (line,) = table_of(results, "headline").splitlines()[2:]
-    assert line.endswith("| 5.0× (4.0–6.0) B; 10.0× (5.0–20) C; 30× (29–31) A |"), line
-    draw(results, tmp_path / "ratios.png")
-    assert (tmp_path / "ratios.png").stat().st_size > 5000
-
-
-def test_rows_measured_anew_take_the_place_of_the_machines_own(tmp_path: Path) -> None:
-    about = {"cpu": "Some CPU, family 1, model 2", "date": "2026-01-02"}
-    keep(rows(), about, tmp_path)
-    (memory,) = (row for row in rows() if row.name == "memory")
-    memory.ours = 7.0
-    keep([memory], {**about, "date": "2026-03-04"}, tmp_path)
-    (file,) = tmp_path.iterdir()
-    assert file.name == "some-cpu-family-1-model-2.json"
-    found = json.loads(file.read_text())["rows"]
-    assert [(row["name"], row["ours"], row["date"]) for row in found] == [
-        ("memory", 7.0, "2026-03-04"),
-        ("transport", 50.0, "2026-01-02"),
-    ]
 
 
 @pytest.mark.slow

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,7 +13,7 @@ from detaug.cli import main
 from detaug.ledger.receipt import as_text, make_receipt
 from tests.support import hostile
 from tests.support.ledgers.runs import run
-from tests.support.preloaded import PRELOADED, run_code
+from tests.support.preloaded import run_code
 from tests.support.processes import environment_of_a_script
 
 COMMANDS = {
@@ -101,14 +98,3 @@ def test_odd_factory_gives_its_result_where_it_was_asked_for(name: str, folder: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert json.loads(done.stdout), "and nothing else"
-
-
-def test_factory_that_hangs_is_ended_by_ctrl_c(folder: Path) -> None:
-    words = arguments("replay", "tests.support.hostile:hangs")
-    process: Any = PRELOADED.run(PROGRAM, words, folder, environment_of_a_script())
-    with process:
-        while process.stderr.readline() != "HANGING\n":
-            pass
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "interrupted\n")

@@ -9,7 +9,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -18,35 +17,26 @@ import torch
 
 from detaug.doctor import machine
 from detaug.doctor.machine import environment
-from detaug.kernels import cache, compiling
+from detaug.kernels import cache
 from detaug.processes import cores
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 
-def test_record_is_json_without_nan() -> None:
+def test_record_is_json_and_says_what_is_installed_and_set() -> None:
     record = environment()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-
-
-def test_versions_are_those_that_are_installed() -> None:
-    record = environment()
     assert record["detaug"] == {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS}
     assert record["python"]["version"] == platform.python_version()
     packages = record["packages"]
-    assert packages["torch"] == torch.__version__
-    assert packages["numpy"] == np.__version__
+    assert (packages["torch"], packages["numpy"]) == (torch.__version__, np.__version__)
     assert packages["batchgenerators"] == importlib.metadata.version("batchgenerators")
     assert {"scipy", "numba", "batchgeneratorsv2", "nnunetv2"} <= set(packages)
-
-
-def test_cores_threads_and_dispatch_levels_are_the_process_s_own() -> None:
-    record = environment()
     assert record["cpu"]["torch_capability"] == torch.backends.cpu.get_cpu_capability()
     assert 1 <= record["cpu"]["usable_cores"] <= record["cpu"]["logical_cores"]
-    assert record["threads"]["torch"] == torch.get_num_threads()
     assert record["numpy"]["cpu_features"]
     assert any(pool["user_api"] == "blas" for pool in record["blas"])
     before = torch.get_num_threads()
+    assert record["threads"]["torch"] == before
     try:
         torch.set_num_threads(before + 1)
         assert environment()["threads"]["torch"] == before + 1
@@ -115,19 +105,6 @@ assert not heavy, heavy
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("chosen", ["folder", "file", ""])
-def test_kernel_cache_is_where_the_compiler_puts_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, chosen: str
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("NUMBA_CACHE_DIR", chosen and str(tmp_path / chosen))
-    record = environment()["kernel_cache"]
-    used = cache.cache_folder()
-    assert record["folder"] == (used and str(used)) or record["folder"].startswith("~")
-    assert record["kernels"] == len(compiling.all_kernels())
-
-
 def test_compiled_kernels_are_counted_for_this_source_and_python(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -154,11 +131,3 @@ def test_processors_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch
     for number in (17, 160):
         monkeypatch.setattr(machine, "lines", lambda _, number=number: text.format(number).splitlines())
         assert machine.cpu_model() == f"AMD EPYC, family 25, model {number}"
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: its name and driver are meant")
-def test_gpu_and_driver_are_named() -> None:
-    torch.cuda.init()
-    gpu = environment()["gpu"]
-    assert gpu["devices"][0]["name"] == torch.cuda.get_device_name(0)
-    assert gpu["driver"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from typing import Any
 
 import pytest
@@ -64,8 +65,6 @@ def test_nothing_is_said_against_a_machine_that_is_well_set() -> None:
     ],
 )
 def test_each_fault_is_named_alone_with_what_to_do(change: dict[str, Any], topic: str, level: str, says: str) -> None:
-    import re
-
     record = changed(**change)
     if record["kernel_cache"].get("folder") is None:
         record["kernel_cache"]["folder"] = None
