@@ -66,7 +66,8 @@ class Command(click.Command):
         try:
             return super().main(*arguments, **options)
         except OSError as error:
-            _stop_printing()
+            if error.filename is None:
+                _stop_printing()
             click.echo(f"Error: {error.filename}: {error.strerror}" if error.filename else f"Error: {error}", err=True)
             sys.exit(2)
 

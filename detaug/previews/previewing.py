@@ -97,9 +97,8 @@ def preview(
             at += 1
     if not rows:
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
-    view = rows[0].before
     name = f"name {made.name}" if made.name else "no name"
-    subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {view.shape[0]}, {view.dtype}"
+    subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
     last = "as delivered" if made.transform is None else f"after {name_of(made.transform)}"
     return Preview(title, subtitle, rows[:samples], last)
 

@@ -25,19 +25,17 @@ _HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
 
 @dataclass(frozen=True)
 class View:
-    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape with channels, a fingerprint of
-    image and labels, the image's dtype."""
+    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape with channels, and a fingerprint
+    of image and labels."""
 
     planes: tuple[Plane, ...]
     shape: tuple[int, ...]
     print: str
-    dtype: str
 
     @classmethod
     def of(cls, image: Any, labels: Any, **options: Any) -> View:
         """A sample as it is now; nothing of it is kept but planes. Options are those of `planes_of`."""
-        dtype = str(image.dtype).removeprefix("torch.")
-        return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint([image, labels]), dtype)
+        return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint([image, labels]))
 
     @property
     def size(self) -> str:
