@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,41 +125,3 @@ def test_validate_test_and_predict_read_an_epoch() -> None:
     trainer().validate(module, loader(name="val"), verbose=False)
     assert module.validated == [VALIDATION]
     assert trainer().predict(module, loader()) == REFERENCE[0]
-
-
-SPAWNED = """
-import pytorch_lightning as pl
-from tests.peers.loops.test_lightning_loops import Module, loader
-class Late(Module):
-    def train_dataloader(self):
-        from detaug import DeterministicAugmenter
-        from tests.peers.loops.numbers import Numbers
-        return DeterministicAugmenter.from_torch_distributed(Numbers(), batch_size=2, num_processes=1, seed=3).loader()
-    def on_train_end(self):
-        print("rank", self.global_rank, self.trained, flush=True)
-if __name__ == "__main__":
-    import sys
-    trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp_spawn", max_epochs=1, logger=False,
-                         enable_checkpointing=False, enable_progress_bar=False)
-    trainer.fit(*([Late()] if sys.argv[1] == "late" else [Module(), loader()]))
-"""
-
-
-@pytest.mark.slow
-def test_ddp_spawn_makes_the_loader_in_each_process_or_is_told_to(tmp_path: Path) -> None:
-    script = tmp_path / "spawned.py"
-    script.write_text(SPAWNED)
-
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
-
-    def run(when: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(script), when]
-        return subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, check=False)
-
-    early = run("early")
-    assert early.returncode != 0
-    assert "train_dataloader()" in early.stderr
-    late = run("late")
-    assert late.returncode == 0, late.stderr
-    assert f"rank 0 {[REFERENCE[0][0::2]]}" in late.stdout
-    assert f"rank 1 {[REFERENCE[0][1::2]]}" in late.stdout

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
-from detaug import DeterministicAugmenter, Skip, current, fingerprint
+from detaug import DeterministicAugmenter, Skip, fingerprint
 from tests.peers.loops.numbers import Numbers, augmenter, epochs, loader, samples, seen
 
 REFERENCE = epochs(5)
@@ -79,7 +79,7 @@ def after(taken: int, of_epoch: int = 1, leave: bool = False) -> dict[str, Any]:
     return json.loads(json.dumps(batches.state_dict()))
 
 
-@pytest.mark.parametrize("taken", [1, 3, 5])
+@pytest.mark.parametrize("taken", [0, 1, 5])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int, workers: int) -> None:
     batches = loader(workers)
@@ -115,12 +115,6 @@ def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_e
     del passing  # epochs 0 and 1 were left after a batch
     batches.sampler.set_epoch(named)
     assert seen(resumed(batches.state_dict())) == REFERENCE[named]
-
-
-def test_a_state_before_the_first_batch_gives_epoch_0() -> None:
-    batches = loader()
-    batches.load_state_dict(loader().state_dict())
-    assert [seen(batches) for _ in range(2)] == REFERENCE[:2]
 
 
 def test_set_epoch_after_a_state_is_the_rest_of_that_epoch_or_another_from_its_start() -> None:
@@ -172,15 +166,10 @@ def test_a_state_of_two_ranks_goes_on_with_one() -> None:
     assert seen(alone) == REFERENCE[0][2:]
 
 
-@pytest.mark.parametrize("state", [None, {}, {"epoch": 1}, [], "state", {"augmenter": {}, "next_epoch": 1}])
+@pytest.mark.parametrize("state", [None, {}, "state", augmenter().state_dict(), {"augmenter": {}, "next_epoch": 1}])
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(ValueError, match=r"this is no state of aug\.loader\(\)"):
+    with pytest.raises(ValueError, match=r"this is no state of aug\.loader\(\).* goes into aug\.load_state_dict"):
         loader().load_state_dict(state)
-
-
-def test_an_augmenters_state_is_refused_with_the_place_where_it_belongs() -> None:
-    with pytest.raises(ValueError, match=r"goes into aug\.load_state_dict"):
-        loader().load_state_dict(augmenter().state_dict())
 
 
 @pytest.mark.parametrize("wrong", [{"next_epoch": -1}, {"next_epoch": "1"}, {"augmenter": {}}, {"in_epoch": 3}])
@@ -201,20 +190,16 @@ def test_a_state_of_another_pipeline_is_refused() -> None:
 # --- validation -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["val", "fold 0/val", "valid", "validation", "test"])
+@pytest.mark.parametrize("name", ["val", "fold 0/val", "test"])
 def test_a_validation_is_the_same_every_time(name: str) -> None:
     (first,) = epochs(1, name=name)
     batches = loader(name=name)
     assert samples(next(iter(batches))) == first[0]
-    assert [seen(batches) for _ in range(3)] == [first] * 3
+    assert [seen(batches) for _ in range(2)] == [first] * 2
     batches.set_epoch(2)
     assert seen(batches) == first
-
-
-@pytest.mark.parametrize("name", ["train", "values", "val/train", ""])
-def test_what_is_no_validation_goes_through_its_epochs(name: str) -> None:
-    batches = loader(name=name)
-    assert [seen(batches) for _ in range(2)] == epochs(2, name=name)
+    training = loader(name=f"{name}/train")
+    assert [seen(training) for _ in range(2)] == epochs(2, name=f"{name}/train")
 
 
 def test_any_epoch_can_be_that_of_every_pass() -> None:
@@ -328,17 +313,6 @@ def test_a_batch_that_fails_raises_and_the_next_pass_begins() -> None:
     assert samples(next(iter(batches))) == REFERENCE[1][0]
 
 
-class Endless:
-    """A loader of one's own."""
-
-    def __iter__(self) -> Endless:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        now = current()
-        return {"data": np.array([now.epoch, now.step])}
-
-
 class Counting:
     """A finite loader that keeps state, of a length that it does not say."""
 
@@ -350,16 +324,9 @@ def data(batches: Any) -> list[list[int]]:
     return [batch["data"].tolist() for batch in batches]
 
 
-def test_batches_per_epoch_are_a_loaders_epoch() -> None:
-    batches = DeterministicAugmenter(Endless(), None, 0, seed=1, batches_per_epoch=3).loader()
-    assert len(batches) == 3
-    assert [data(batches) for _ in range(2)] == [[[epoch, step] for step in range(3)] for epoch in range(2)]
-
-
-@pytest.mark.parametrize("endless", [Endless(), Counting()])
-def test_a_loader_of_unknown_length_is_refused(endless: Any) -> None:
-    with pytest.raises(TypeError, match=r"Counting|Endless.* batches_per_epoch="):
-        DeterministicAugmenter(endless, None, 0, seed=1).loader()
+def test_a_loader_of_unknown_length_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Counting.* batches_per_epoch="):
+        DeterministicAugmenter(Counting(), None, 0, seed=1).loader()
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -368,6 +335,7 @@ def test_a_finite_stream_passes_and_resumes(workers: int) -> None:
         return DeterministicAugmenter(Counting(), None, workers, seed=1, num_streams=1, batches_per_epoch=5).loader()
 
     batches, whole = made(), [[number] for number in range(5)]
+    assert len(batches) == 5
     assert [data(batches) for _ in range(2)] == [whole, whole]
     passing = iter(batches)
     assert data(next(passing) for _ in range(2)) == whole[:2]

@@ -6,7 +6,6 @@ import os
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -144,28 +143,6 @@ def test_one_rank_goes_on_with_the_batches_and_to_the_weights_of_two(training: T
     (resumed,) = training.run(tmp_path / "killed", 2)
     assert steps(resumed) == steps(whole)[8:]
     assert weights(resumed) == weights(whole)
-
-
-@pytest.mark.slow
-def test_torchrun_starts_two_ranks_and_then_one(tmp_path: Path) -> None:
-    pytest.importorskip("nilearn")
-
-    def run(ranks: int, killed_at: int) -> tuple[int, list[str]]:
-        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_port=0"]
-        done = subprocess.run(
-            [*launcher, str(UNTIL), str(killed_at), str(FOLDER / "loop_ddp.py"), str(tmp_path), "--workers", "1"],
-            env=_environment(), capture_output=True, text=True, timeout=280, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout.splitlines()
-
-    code, killed = run(2, killed_at=5)
-    assert code != 0
-    seen = {rank: slices([line[2:] for line in killed if line.startswith(rank)]) for rank in "01"}
-    code, resumed = run(1, killed_at=0)
-    assert code == 0
-    both = [batch for pair in zip(seen["0"], seen["1"], strict=False) for batch in pair]
-    assert len(set(both[:8] + slices(resumed))) == STEPS
-    assert weights(resumed)
 
 
 @pytest.mark.parametrize("name", sorted(set(LIBRARIES) - {"loop_ddp.py"}))

@@ -6,11 +6,9 @@ import logging
 import warnings
 from typing import Any
 
-import numpy as np
 import pytest
-from batchgenerators.dataloading.data_loader import DataLoaderFromDataset, SlimDataLoaderBase
-from batchgenerators.dataloading.dataset import Dataset
-from batchgenerators.examples.multithreaded_dataloading import DummyDL, DummyDLWithShuffle
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
@@ -28,28 +26,6 @@ def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) ->
     for _ in range(3):
         assert list(augmenter) == list(range(100))
     assert len(augmenter._engine.worker_pids()) == n
-
-
-@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_example_loader_that_shuffles_by_itself_gives_its_own_passes(make: Maker, n: int) -> None:
-    alone = DummyDLWithShuffle(1)
-    passes = [list(alone) for _ in range(4)]
-    augmenter = make(DummyDLWithShuffle(3), None, n, seed=1)
-    assert [list(augmenter) for _ in range(3)] == passes[:3]
-    augmenter.set_epoch(3)
-    assert list(augmenter) == passes[3], "jumping forward steps through the passes in between"
-    augmenter.set_epoch(1)
-    assert list(augmenter) == passes[1]
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("batch_size", [1, 12, 75])
-@pytest.mark.parametrize("n", [0, 2])
-def test_unshuffled_loader_walks_through_its_data(make: Maker, threads: int, batch_size: int, n: int) -> None:
-    loader = IndexLoader(123, batch_size, threads, return_incomplete=True, shuffle=False)
-    augmenter = make(loader, None, n, 1, None, False, seed=1)
-    for _ in range(3):
-        assert flat(augmenter) == list(range(123))
 
 
 def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker) -> None:
@@ -87,6 +63,7 @@ def test_every_size_gives_as_many_batches_as_it_should(
                 batches = list(augmenter)
                 assert len(batches) == expected
                 assert len(set(flat(batches))) == len(flat(batches)) == items
+                assert shuffle or flat(batches) == list(range(items))
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -96,27 +73,6 @@ def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: 
     assert {len(batch) for batch in batches} == {12}
     assert set(flat(batches)) == set(range(30))
     assert len({tuple(batch) for batch in batches}) == 100
-
-
-class Squares(Dataset):
-    def __len__(self) -> int:
-        return 10
-
-    def __getitem__(self, item: int) -> dict[str, Any]:
-        return {"index": int(item), "data": np.full((1, 2), item**2, np.float32)}
-
-
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_loader_from_a_batchgenerators_dataset(make: Maker, shuffle: bool) -> None:
-    loader = DataLoaderFromDataset(Squares(), 3, 2, return_incomplete=True, shuffle=shuffle)
-    augmenter = make(loader, None, 0, seed=1)
-    for _ in range(2):
-        batches = list(augmenter)
-        assert [len(batch["index"]) for batch in batches] == [3, 3, 3, 1]
-        indices = np.concatenate([batch["index"] for batch in batches])
-        assert sorted(indices) == list(range(10))
-        assert (sorted(indices) == indices.tolist()) is (not shuffle)
-        assert np.array_equal(np.concatenate([batch["data"] for batch in batches])[:, 0], indices.astype(float) ** 2)
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -182,17 +138,6 @@ class Slim(SlimDataLoaderBase):
             raise StopIteration
         self.place += 1
         return self.place - 1
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_slim_loader_goes_on_through_its_epochs_stream_by_stream(make: Maker, n: int) -> None:
-    augmenter = make(Slim(), None, n, seed=1, batches_per_epoch=34)
-    assert augmenter.num_streams == 12
-    epochs = [list(augmenter) for _ in range(5)]
-    # Streams 0 to 9 have 3 turns of each epoch, 10 and 11 have 2.
-    assert sorted({case for epoch in epochs for case in epoch}) == list(range(5 * 3))
-    alone = make(Slim(), None, n, seed=1, batches_per_epoch=34, num_streams=1)
-    assert [case for _ in range(5) for case in alone] == list(range(170))
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

@@ -77,12 +77,6 @@ def test_own_collate_function_and_transform(make: Maker, n: int) -> None:
     assert batches[1]["data"][:, 0, 0].tolist() == [3.0, 4.0]
 
 
-def test_subset_and_concatenation_of_torch_work(make: Maker) -> None:
-    both = torch.utils.data.ConcatDataset([Pairs(3), torch.utils.data.Subset(Pairs(10), [7, 8])])
-    augmenter = make.from_dataset(both, 1, shuffle=False, num_processes=1, seed=1)
-    assert [int(label) for _, label in augmenter] == [0, 1, 2, 7, 8]
-
-
 def test_default_number_of_processes_works() -> None:
     with DeterministicAugmenter.from_dataset(Pairs(4), 2, seed=1) as augmenter:
         assert len(list(augmenter)) == 2

@@ -58,22 +58,6 @@ def count_to(n: int) -> Iterator[int]:
     yield from range(n)
 
 
-class Cases:
-    """Endless: one case after the other, over and over."""
-
-    def __init__(self, n: int) -> None:
-        self.n, self.place = n, 0
-
-    def __next__(self) -> int:
-        self.place += 1
-        return (self.place - 1) % self.n
-
-
-def all_cases(n: int) -> Iterator[int]:
-    while True:
-        yield from range(n)
-
-
 FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
     "a list": (lambda: [3, 1, 2], [3, 1, 2]),
     "a tuple of arrays": (lambda: ({"a": 1}, {"a": 2}), [{"a": 1}, {"a": 2}]),
@@ -104,28 +88,6 @@ def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: 
 def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker) -> None:
     batches = take(make(Endless(), None, 0, seed=1, num_streams=4), 40)
     assert len({batch["draw"] for batch in batches}) == len({batch["own"] for batch in batches}) == 40
-
-
-ENDLESS: dict[str, Callable[[], Any]] = {
-    "an iterator": lambda: Cases(100),
-    "a function that makes a generator": lambda: functools.partial(all_cases, 100),
-    "an iterable": lambda: Repeated(100),
-}
-
-
-class Repeated:
-    def __init__(self, n: int) -> None:
-        self.n = n
-
-    def __iter__(self) -> Iterator[int]:
-        return all_cases(self.n)
-
-
-@pytest.mark.parametrize("what", ENDLESS)
-@pytest.mark.parametrize("n", [0, 2])
-def test_endless_loader_goes_on_from_epoch_to_epoch(make: Maker, what: str, n: int) -> None:
-    augmenter = make(ENDLESS[what](), None, n, seed=1, batches_per_epoch=25)
-    assert [case for _ in range(5) for case in augmenter] == [i % 100 for i in range(125)]
 
 
 class UnevenStreams(Split):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -82,15 +80,6 @@ def test_what_pytorch_refuses_is_refused_with_the_same_error(
     assert str(ours.value).startswith(str(theirs.value).rstrip("."))
 
 
-@pytest.mark.parametrize("argument", [np.int64(2), (np.int64(2),) * 3, np.array([2, 1, 2])], ids=repr)
-def test_numpy_integers_are_integers(argument: Any) -> None:
-    given = argument.tolist() if isinstance(argument, np.ndarray) else argument
-    original = nn.AvgPool3d(given)
-    ours = copy.deepcopy(original)
-    ours.__class__ = layers.AvgPool3d
-    assert_same_as(original, ours, noise((1, 2, 6, 4, 5)))
-
-
 def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
     logits = noise((2, 160, 3))
     target = torch.tensor([[156, 1, 2], [3, 156, 159]], dtype=torch.uint8)
@@ -143,33 +132,6 @@ def test_functional_transforms_and_forward_differentiation(name: str) -> None:
         lambda f: torch.func.vmap(torch.func.grad(lambda y: call(f, y).square().sum()))(torch.stack([x, tangent])),
     ):
         torch.testing.assert_close(transform(layers), transform(functional), rtol=1e-10, atol=1e-10)
-
-
-def test_second_derivatives_of_a_swapped_model_compose_with_functional_call_and_vmap() -> None:
-    original = nn.Sequential(
-        nn.Conv3d(1, 2, 3, padding=1, padding_mode="reflect"), nn.AvgPool3d(2), nn.AdaptiveAvgPool3d(1)
-    )
-    models = original.double(), layers.make_deterministic(copy.deepcopy(original))
-    x = noise((3, 1, 4, 4, 4))
-    results = []
-    for model in models:
-        parameters = dict(model.named_parameters())
-
-        def loss(parameters: dict[str, torch.Tensor], y: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
-            value: torch.Tensor = torch.func.functional_call(model, parameters, (y[None],))
-            return value.square().sum()
-
-        one = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(parameters, x)
-        two = torch.func.hessian(lambda y, loss=loss, parameters=parameters: loss(parameters, y))(x[0])
-        results.append([*one.values(), two])
-    for wanted, found in zip(*results, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
-
-
-@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
-def test_an_empty_batch_has_an_empty_gradient(name: str) -> None:
-    call, shape = CALLS[name]
-    assert_same_as(lambda x: call(functional, x), lambda x: call(layers, x), noise((0, *shape[1:])))
 
 
 @pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import warnings
 from typing import Any
@@ -138,11 +137,6 @@ def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) 
     assert_same_as(original, layers.AvgPool3d(kernel, stride, padding, **arguments), image(2, *shape))
 
 
-def test_windows_that_fill_a_padded_axis_are_no_tiles() -> None:
-    original, ours = (module.AvgPool3d(3, padding=1) for module in (torch.nn, layers))
-    assert_same_as(original, ours, image(1, 6, 6, 6))
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, (3, None, 5), (7, 8, 9), (14, 3, 20)])
 def test_adaptive_pooling_equals_pytorchs(size: Any) -> None:
     assert_same_as(torch.nn.AdaptiveAvgPool3d(size), layers.AdaptiveAvgPool3d(size), image(2, 2, 7, 8, 9))
@@ -162,15 +156,6 @@ def test_reflection_equals_pytorchs(amounts: tuple[int, ...]) -> None:
         )
         name = f"ReflectionPad{ndim}d"
         assert_same_as(getattr(torch.nn, name)(2), getattr(layers, name)(2), tensor)
-
-
-def test_the_other_modes_of_padding_are_pytorchs() -> None:
-    assert_same_as(
-        lambda x: functional.pad(x, (1, 2), value=3.0), lambda x: layers.pad(x, (1, 2), value=3.0), image(2, 3)
-    )
-    assert_same_as(
-        lambda x: functional.pad(x, (1, 2), "circular"), lambda x: layers.pad(x, (1, 2), "circular"), image(2, 2, 3)
-    )
 
 
 # --- interpolation
@@ -233,27 +218,6 @@ def test_any_scale_factor(size: int, scale: float, mode: str, recompute: bool | 
     matrix = functional.interpolate(torch.eye(size, dtype=torch.float64)[None], **keywords)[0]
     cotangent = torch.randn(value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     torch.testing.assert_close(gradient, cotangent @ matrix.T, rtol=1e-10, atol=1e-10)
-
-
-def test_the_modules_equal_pytorchs() -> None:
-    for name, arguments in (
-        ("Upsample", {"scale_factor": 2, "mode": "bilinear"}),
-        ("Upsample", {"size": (5, 9), "mode": "bicubic", "align_corners": True}),
-        ("UpsamplingBilinear2d", {"scale_factor": 2}),
-    ):
-        original = getattr(torch.nn, name)(**arguments)
-        ours = layers.make_deterministic(copy.deepcopy(original))
-        assert isinstance(ours, layers.Upsample)
-        assert_same_as(original, ours, image(2, 2, 5, 6))
-
-
-def test_a_long_signal_needs_no_square_of_its_length_in_memory() -> None:
-    signal = image(1, 1, 400_000).float()
-    value, gradient = value_and_gradient(lambda x: layers.interpolate(x, scale_factor=2, mode="linear"), signal)
-    assert value.shape[-1] == 2 * gradient.shape[-1]
-    torch.testing.assert_close(
-        gradient, value_and_gradient(lambda x: functional.interpolate(x, scale_factor=2, mode="linear"), signal)[1]
-    )
 
 
 def test_bytes_are_images_too() -> None:
