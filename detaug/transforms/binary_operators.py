@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -78,19 +77,13 @@ class ApplyRandomBinaryOperator(ImageTransform):
         every = set(channels("channel_idx", self.channel_idx, len(image)))
         applied = channels("apply_to_channels", params["apply_to_channels"], len(image))
         for channel, operator, size in zip(applied, params["operators"], params["strel_size"], strict=True):
-            others = [image[other] for other in sorted(every - {channel})]
-            _apply(image[channel], others, operator, size)
+            before = image[channel] != 0
+            after = apply_operator(operator, before, ball(size) if before.ndim == 3 else disk(size))
+            for other in every - {channel}:
+                image[other][after & ~before] = 0
+            image[channel] = after
 
     kernels = (dilate,)
-
-
-def _apply(channel: np.ndarray, others: Sequence[np.ndarray], operator: str, size: float) -> None:
-    before = channel != 0
-    after = apply_operator(operator, before, ball(size) if channel.ndim == 3 else disk(size))
-    gained = after & ~before
-    for other in others:
-        other[gained] = 0
-    channel[...] = after
 
 
 def _operator(wanted: Any) -> str:
@@ -101,7 +94,6 @@ def _operator(wanted: Any) -> str:
     return one_of_texts("any_of_these", name, OPERATORS)
 
 
-@lru_cache(maxsize=256)
 def ball(radius: float) -> Footprint:
     """`skimage.morphology.ball`: ``int(2 radius + 1)`` points, evenly from -radius to radius along each axis, of which
     those within the radius belong to it. Between whole and half radii the points are farther than a voxel apart.
@@ -112,7 +104,6 @@ def ball(radius: float) -> Footprint:
     return _round(positions, 3, radius * radius)
 
 
-@lru_cache(maxsize=256)
 def disk(radius: float) -> Footprint:
     """`skimage.morphology.disk`: points one voxel apart, from -radius on, of which those within the radius belong to
     it.
