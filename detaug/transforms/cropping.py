@@ -100,7 +100,7 @@ class _Crop(Transform):
 
     def undo(self, params: Params, shapes: Shapes | None) -> Steps:
         space = self._space(shapes or {})
-        params = checked(self, params, lambda: shapes or {})
+        params = checked(self, params, shapes or {})
         return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
 
     def spatial_dims(self) -> int | None:

@@ -268,7 +268,7 @@ class SpatialTransform(Transform):
                 "p_elastic_deform=0"
             )
         space = self._space(shapes or {})
-        params = checked(self, params, lambda: shapes or {})
+        params = checked(self, params, shapes or {})
         center = params["center_location_in_pixels"]
         if params["affine"] is None:
             return [undone_crop(self.patch_size, [math.floor(c) for c in center], space)]

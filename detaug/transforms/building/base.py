@@ -135,7 +135,7 @@ class Transform:
             raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
         if DEFERRED in params:
             # a user's callable wants the image: only now is there one
-            key = checked(self, params, workspace.shapes, {DEFERRED: KEY})[DEFERRED]
+            key = checked(self, params, workspace.shapes(), {DEFERRED: KEY})[DEFERRED]
             params = self.draw(draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")})
         before = workspace.shapes()
         self.change(workspace, params)

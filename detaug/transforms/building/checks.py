@@ -20,7 +20,7 @@ from detaug.transforms.building.gate import Check, Given, Refused, as_plain
 #: The unsigned integers of as many bytes, for what is done with bits alone.
 UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
-_NOTHING = Given(None, {}, dict)
+_NOTHING = Given(None, {}, {})
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 

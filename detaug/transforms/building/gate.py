@@ -17,7 +17,7 @@ import itertools
 import math
 import reprlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,21 +28,17 @@ LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
 
 
-class Given:
-    """What a check may depend on: the transform, its params, and the arrays' shapes."""
+class Given(NamedTuple):
+    """What a check may depend on: the transform, its params, and the arrays' shapes by role."""
 
-    __slots__ = ("_shape", "_shapes", "params", "transform")
-
-    def __init__(self, transform: Any, params: Any, shapes: Callable[[], Mapping[str, Any]]) -> None:
-        self.transform, self.params, self._shapes = transform, params, shapes
-        self._shape: tuple[int, ...] | None = None
+    transform: Any
+    params: Any
+    shapes: Mapping[str, Any]
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
-        if self._shape is None:
-            shapes = self._shapes()
-            self._shape = shapes.get("image") or shapes.get("segmentation") or shapes.get("regression_target") or ()
-        return self._shape
+        roles = ("image", "segmentation", "regression_target")
+        return next((tuple(self.shapes[role]) for role in roles if self.shapes.get(role)), ())
 
     def dims(self) -> int:
         return len(self.shape()) - 1
@@ -75,7 +71,7 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            change(self, workspace, checked(self, params, workspace.shapes, checks, type(self).change is gated))
+            change(self, workspace, checked(self, params, workspace.shapes(), checks, type(self).change is gated))
 
         gated.checks = checks  # type: ignore[attr-defined]
         return gated
@@ -86,14 +82,14 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
 def checked(
     transform: Any,
     params: Any,
-    shapes: Callable[[], Mapping[str, Any]],
+    shapes: Mapping[str, Any],
     checks: Mapping[str, Check] | None = None,
     alone: bool = True,
 ) -> Any:
     """Params as the transform's `change` gets them; raises as `takes`.
 
     Args:
-        shapes: gives those of the arrays.
+        shapes: of the arrays, by role.
         checks: None: those of the transform's class.
         alone: there may be no others.
     """
