@@ -31,7 +31,8 @@ class SpatialTransform(Transform):
     Where a draw asks for none of these, voxels are only copied (a centre crop without padding copies nothing).
     Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) - mean + c`` of the source, with m the
     patch's middle, A rotation, shear and scaling, u the displacement, c the crop's centre and mean the average of
-    ``A u`` (if ``center_deformation``). Coordinates are computed in float64 row by row; no grid is made.
+    ``A u`` (if ``center_deformation``). Coordinates are computed in float64 row by row; but for a
+    deformation's displacements no grid is made.
 
     Args:
         patch_size: voxels of the output along each of the two or three axes.
