@@ -156,32 +156,26 @@ def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[s
 
 def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]) -> Explanation:
     """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
-    state = state_of(objects, references)
-    stages: list[tuple[str, str]] = []
-
-    def note(name: str, result: Any) -> None:
-        if len(stages) < _MOST_KEYS:
-            stages.append((name[:60], _print_of(result)))
-
-    with stages_told(note):
+    found = Explanation(state=state_of(objects, references))
+    with stages_told(lambda name, result: found.stages.append((name[:60], _print_of(result)))):
         try:
             make()
         except Exception as error:
-            stages.append((type(error).__name__, str(error)[:1000]))
-    return Explanation(stages, state)
+            found.stages.append((type(error).__name__, str(error)[:1000]))
+    return found
 
 
 @contextmanager
 def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
     """Inside, `note` gets the class of each transform, loader or data set that returns something in this thread, and what."""
+    room = iter(range(_MOST_KEYS))
 
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
         code = frame.f_code
         if event != "return" or code.co_name not in ("__call__", "generate_train_batch", "__getitem__", "__next__"):
             return
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        module = str(frame.f_globals.get("__name__", ""))
-        if owner is None or module.startswith(_NO_STAGES):
+        if owner is None or str(frame.f_globals.get("__name__")).startswith(_NO_STAGES) or next(room, None) is None:
             return
         sys.setprofile(None)
         try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console
 from rich.errors import LiveError
@@ -69,12 +69,10 @@ def _started(console: Console) -> Bar | None:
     """A bar on a terminal; None: it is none, or the program has a bar of rich's own on it."""
     columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
     bar = Bar(*columns, TextColumn("{task.description}", markup=False), console=console, transient=True)
-    try:
+    with suppress(LiveError):
         if console.is_terminal:
             bar.start()
             return bar
-    except LiveError:
-        pass
     return None
 
 

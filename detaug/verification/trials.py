@@ -31,9 +31,6 @@ from detaug.verification.handed_in import CannotTravel, Factory, call_factory
 from detaug.verification.outputs import Output, output_of
 from detaug.watching.interception import Site
 
-#: Of whatever is called as a transform is, so many results are looked at.
-_MOST_OUTPUTS = 300
-
 
 class Subject(NamedTuple):
     """The pipeline on trial: its factory, its branch of the seed tree, and where its epochs are cut."""
@@ -97,12 +94,11 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
     """The batch's fingerprint; what the loader and each transform returned are added to `outputs`."""
 
     def note(name: str, value: Any) -> None:
-        if len(outputs) < _MOST_OUTPUTS:
-            outputs.append(output_of(name, value))
+        outputs.append(output_of(name, value))
 
     with stages_told(note):
         batch = producer.make(key.epoch, key.step, watch=partial(note, "the loader"))
-    outputs.append(output_of("the batch", batch))
+    note("the batch", batch)
     return fingerprint(batch)
 
 
