@@ -51,11 +51,9 @@ def test_batchgeneratorsv2_within_a_pipeline() -> None:
     one, other = (pipeline.apply(given, params) for _ in range(2))
     assert fingerprint(one) == fingerprint(other)
     assert isinstance(one["image"], torch.Tensor)
-    # without it, only the image is another one
+    without = Compose([GaussianNoise(0.1), Compose([]), Mirror((0, 1, 2))])
     params["transforms"][1] = {"transforms": []}
-    without = Compose([GaussianNoise(0.1), Compose([]), Mirror((0, 1, 2))]).apply(given, params)
-    assert fingerprint(without["segmentation"]) == fingerprint(one["segmentation"])
-    assert fingerprint(without["image"]) != fingerprint(one["image"])
+    assert fingerprint(without.apply(given, params)["image"]) != fingerprint(one["image"])
 
 
 def halved(**arrays: torch.Tensor) -> dict[str, Any]:

@@ -10,12 +10,6 @@ from detaug.transforms.geometry.points import map_points, map_rows
 TURN = [[math.cos(0.3), -math.sin(0.3)], [math.sin(0.3), math.cos(0.3)]]
 
 
-def test_points_are_multiplied_by_the_matrix_and_moved():
-    rng = np.random.default_rng(0)
-    matrix, offset, points = rng.standard_normal((3, 3)), rng.standard_normal(3), rng.standard_normal((20, 3))
-    np.testing.assert_allclose(map_points(points, matrix, offset), points @ matrix.T + offset, rtol=1e-13, atol=1e-13)
-
-
 def test_a_box_becomes_the_box_around_its_corners():
     box = np.array([[1.0, 2.0, 5.0, 3.0]])
     corners = map_points(np.array([[1, 2], [1, 3], [5, 2], [5, 3]]), TURN, (1, 1))
