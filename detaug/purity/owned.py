@@ -40,11 +40,8 @@ class Owned(Template):
         parts = [(n, paths.get(id(part), f"#{n}"), part) for n, part in enumerate(self.originals)]
         self._generators = _seeded(parts)
         self._tellable = [number for number, _, part in parts if callable(getattr(part, "set_epoch", None))]
-
-    @property
-    def is_told_epochs(self) -> bool:
-        """Whether a part of it has ``set_epoch``."""
-        return bool(self._tellable)
+        #: Whether a part of it has ``set_epoch``.
+        self.is_told_epochs = bool(self._tellable)
 
 
 class OwnedCopy:

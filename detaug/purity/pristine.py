@@ -61,6 +61,8 @@ class Pristine:
             self.transform_template = Owned(self.transforms, self.transforms, external=shared, keep=keep)
         except Exception as error:
             raise CannotCopy(why_not(roots, keep, error)) from error
+        #: How many transforms were told not to choose their algorithm by the clock.
+        self.settled = self.loader_template.settled + self.transform_template.settled
         self.shared = Shared(self.references())
 
     def check_kept(self) -> None:
@@ -90,11 +92,6 @@ class Pristine:
                 made = Pristine(source, self.transform, self.keep, make)
             self._in_process = os.getpid(), made
         return self._in_process[1]
-
-    @property
-    def settled(self) -> int:
-        """How many transforms were told not to choose their algorithm by the clock."""
-        return self.loader_template.settled + self.transform_template.settled
 
     def references(self) -> list[Any]:
         """Its classes and functions."""
