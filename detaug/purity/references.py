@@ -21,8 +21,7 @@ import numpy as np
 import torch
 
 #: Values that hold nothing else.
-PLAIN = (str, bytes, bytearray, int, float, complex, type(None), np.generic, torch.dtype)
-_LEAVES = (*PLAIN, range, slice, np.dtype)
+_LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.generic, torch.dtype, range, slice, np.dtype)
 #: Built-in objects that lead to the user's.
 _LED_THROUGH = (
     *(dict, list, tuple, set, frozenset, deque),
@@ -86,9 +85,7 @@ def parts_of(value: Any) -> Iterator[_Edge]:
         yield "", value.__self__
         yield ".__func__", value.__func__
     elif isinstance(value, functools.partial):
-        yield ".func", value.func
-        yield ".args", value.args
-        yield ".keywords", value.keywords
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     elif isinstance(value, np.ndarray):
         if value.dtype.hasobject:
             yield ".flat", value.ravel().tolist()
