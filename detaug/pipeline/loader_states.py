@@ -130,13 +130,9 @@ class LoaderStates:
                 if state.last_step(self._num_streams) < due and self._leads_to(state, due.epoch, max(turn, 0))
             ]
             if usable:
-                _, epoch, turn, in_mid_pass, text = max(usable)
-                entries[str(stream)] = {
-                    "epoch": epoch,
-                    "turn": turn,
-                    "in_mid_pass": in_mid_pass,
-                    "state": json.loads(text),
-                }
+                _, *place, text = max(usable)
+                values = (*place, json.loads(text))
+                entries[str(stream)] = dict(zip(("epoch", "turn", "in_mid_pass", "state"), values, strict=True))
         return json.dumps(entries) if entries else ""
 
     def _all_of(self, stream: int, taken: bool = True) -> list[LoaderState]:
