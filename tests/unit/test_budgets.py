@@ -27,7 +27,7 @@ BUDGETS = {
     "pipeline": 1_280,
     "previews": 535,
     "processes": 710,
-    "purity": 1_770,
+    "purity": 1_765,
     "ray": 835,
     "remaking": 435,
     "reports": 325,
