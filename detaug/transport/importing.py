@@ -30,38 +30,27 @@ def check_not_imported_by_worker() -> None:
 
 
 def forget_imports_of_other_threads() -> None:
-    """Have a forked process import again the modules that other threads of its parent were importing at the fork.
-
-    Their locks would never be released, and the modules never be complete.
-    """
-    locks = _locks_of_imports()
+    """Have a forked process import again the modules that other threads of its parent were importing at the fork: their locks
+    would never be released, and the modules never be complete."""
+    # None where this Python keeps them elsewhere.
+    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
     if locks is not None and not locks:
         return  # Nobody was importing. To look at every module would write to all of them, and so copy their memory.
-    own = set(_modules_being_imported())
-    # Not list(...items()): a collection while that goes on may run finalizers that import something.
-    for name, module in sys.modules.copy().items():
-        if name not in own and _is_initializing(getattr(module, "__spec__", None)):
-            del sys.modules[name]
+    for name in set(_incomplete_modules()).difference(_modules_being_imported()):
+        del sys.modules[name]
     if locks is not None:
         locks.clear()
 
 
 def is_anybody_importing() -> bool:
-    """Whether a thread of this process is importing a module: its stack says so."""
-    return any(_imports(frame) for frame in sys._current_frames().values())
+    """Whether a thread of this process is importing a module."""
+    return bool(_incomplete_modules())
 
 
-def _imports(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_name == "_find_and_load" and frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _locks_of_imports() -> Any:
-    """importlib's, one for each module that is being imported; None where this Python keeps them elsewhere."""
-    return getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
+def _incomplete_modules() -> list[str]:
+    # Not list(...items()): a collection while that goes on may run finalizers that import something.
+    modules = sys.modules.copy().items()
+    return [name for name, module in modules if _is_initializing(getattr(module, "__spec__", None))]
 
 
 def _modules_being_imported() -> Iterator[str]:

@@ -107,23 +107,6 @@ def _interrupt_the_engine(number: int, frame: FrameType | None) -> None:
         frame = frame.f_back
 
 
-def resumes(times: int, each: int) -> Outcome:
-    """Ended and resumed at random steps, each time with other processes."""
-    outcome = Outcome("end and resume with other process counts, fork")
-    chance = random.Random(times)
-    state, found = None, []
-    for _ in range(times):
-        kind, processes = Counting, chance.randint(0, 4)
-        with made(kind(), processes, num_cached=chance.randint(0, 5)) as augmenter:
-            if state is not None:
-                augmenter.load_state_dict(state)
-            found += prints(next(augmenter) for _ in range(chance.randint(1, 2 * each)))
-            state = augmenter.state_dict()
-    outcome.faults = times
-    outcome.compare(found, undisturbed(Counting, len(found)))
-    return outcome
-
-
 def many_batches(batches: int) -> Outcome:
     """One long epoch."""
     outcome = Outcome(f"{batches:,} batches, fork")
@@ -168,7 +151,6 @@ ROWS: dict[str, Callable[[bool], Outcome]] = {
     "interrupts of streams": lambda short: interrupts(
         *((200, 30) if short else (300, 50)), Counting, 0, within=0.2 if short else 0.5
     ),
-    "resumes": lambda short: resumes(*((5, 10) if short else (30, 20))),
     "batches": lambda short: many_batches(600 if short else 10_000),
     "starts": lambda short: many_starts(10 if short else 1000),
 }

@@ -7,7 +7,7 @@ import pytest
 from tests.stress.rows import ROWS
 
 #: Shown by quicker tests in tests/processes as well.
-RARELY = ("resumes", "stops", "kills, forkserver", "kills, spawn")
+RARELY = ("stops", "kills, forkserver", "kills, spawn")
 
 
 @pytest.mark.timeout(120)

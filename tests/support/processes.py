@@ -149,15 +149,13 @@ def start_script(
     *arguments: str,
     prelude: str = PRELUDE,
     wrap: tuple[str, ...] = (),
-    fresh: bool = False,
     whole_end: bool = False,
 ) -> Script:
     """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own words.
 
     Args:
         folder: where the script lies and runs.
-        wrap: a command that is to run the interpreter.
-        fresh: in an interpreter of its own, not in a fork of one that has imported detaug.
+        wrap: a command that is to run the interpreter, which is one of its own then.
         whole_end: see `Preloaded.run`.
     """
     file = folder / f"script_{uuid.uuid4().hex[:8]}.py"
@@ -165,7 +163,7 @@ def start_script(
     file.write_text(f"{prelude}\nif __name__ == '__main__':\n{guarded}\n")
     mark = uuid.uuid4().hex
     environment, marked = environment_of_a_script(), {_MARK: mark}
-    if not (fresh or wrap):
+    if not wrap:
         return Script(PRELOADED.run(file, arguments, folder, environment, marked, whole_end), mark)
     process = subprocess.Popen(
         [*wrap, sys.executable, str(file), *arguments],
