@@ -13,24 +13,18 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 CPUS = 8
 
 
-#: Of the engines' suite, what the schedule does for every engine: those of this machine show it in the default tier, and
-#: here every test starts an actor, which imports torch. Order, epochs and errors are in test_losses.py too.
-SCHEDULES = {
-    "test_batches_come_in_order_and_epochs_end",
-    "test_a_move_goes_anywhere",
-    "test_a_ledger_has_every_batch_as_it_was_given",
-    "test_a_failure_is_raised_until_the_position_is_moved",
-    "test_what_is_put_back_is_due_again",
-    "test_failures_can_be_left_out",
-    "test_other_ranks_steps_are_theirs",
-    "test_several_threads_get_each_batch_once_and_right",
-    "test_failures_reach_every_thread",
+#: Of the engines' suite, what an engine does by itself. The rest the schedule does for every engine: those of this machine show
+#: it in the default tier, and here every test starts an actor, which imports torch.
+OWN = {
+    "test_bytes_are_those_of_a_replay",
+    "test_work_is_checked",
+    "test_closing_ends_what_was_started_and_may_be_repeated",
 }
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name == "ray" and item.name in SCHEDULES:
+        if item.path.parent.name == "ray" and item.path.stem == "test_conformance" and item.name not in OWN:
             item.add_marker(pytest.mark.slow)
 
 
