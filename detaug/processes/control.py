@@ -33,11 +33,8 @@ _LEFT_TO_THE_PARENT: tuple[int, ...] = (
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore signals for the parent, and forget handlers inherited from it.
-
-    A Python handler that does nothing is used, for programs that a loader executes would inherit SIG_IGN. Processes that a
-    loader forks get the default back.
-    """
+    """Ignore signals for the parent, and forget handlers inherited from it: by a Python handler, for programs that a loader
+    executes would inherit SIG_IGN. Processes that a loader forks get the default back."""
     signal.set_wakeup_fd(-1)
     # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -181,11 +178,8 @@ def adopt_orphans() -> None:
 
 
 def kill_orphans(workers: set[int]) -> None:
-    """Kill the children of this process that are not `workers`: what the loaders of dead workers had started.
-
-    A pool or subprocess of a loader is of no use without it, and would often wait forever on pipes that its siblings
-    hold open. A daemon that has moved to its own session stays.
-    """
+    """Kill the children of this process that are not `workers`: pools and programs of dead workers' loaders, which would often
+    wait for ever on pipes that their siblings hold open. A daemon that has moved to its own session stays."""
     deadline = time.monotonic() + _PATIENCE
     with suppress(OSError, psutil.Error):  # no descriptor is left to look for them
         for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
@@ -200,11 +194,8 @@ def kill_orphans(workers: set[int]) -> None:
 
 
 def renew_standard_streams() -> None:
-    """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are.
-
-    A thread of the parent that was printing at the fork holds its stream's lock, which nobody releases in the child: the
-    first ``print`` would wait forever. What the parent has not yet written out stays the parent's, too.
-    """
+    """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are. A thread of the
+    parent that was printing at the fork holds its stream's lock: in the child the first ``print`` would wait for ever."""
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         new = _same_file(old)

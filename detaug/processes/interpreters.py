@@ -37,14 +37,8 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What a fresh interpreter is given, as it was when the engine started: one that is started later, in another's
-    place, is given the same, whatever the program has done to its environment and its folder meanwhile.
-
-    Attributes:
-        environment: see `worker_environment`.
-        folder: the current one; None where it is gone.
-        arguments: ``sys.argv``, which loaders and the modules that a worker imports may read.
-    """
+    """What a fresh interpreter is given, as it was when the engine started, whatever the program has changed since: environment,
+    current folder (None: it is gone), and ``sys.argv``, which loaders and the modules that a worker imports may read."""
 
     environment: dict[str, str] = field(repr=False)
     folder: str | None
@@ -71,11 +65,8 @@ class Surrounding:
 
 
 def code_of(module: str, *arguments: object) -> str:
-    """The code with which a fresh interpreter runs ``main(*arguments)`` of a module of ours.
-
-    Imports leave no garbage behind, but make so many objects (torch's, above all) that looking for garbage among them
-    takes a seventh of the time until the interpreter is ready. What the user's modules do is imported later.
-    """
+    """The code with which a fresh interpreter runs ``main(*arguments)`` of a module of ours. To look for garbage among what torch
+    makes at its import would take a seventh of the time until it is ready."""
     given = ", ".join(map(repr, arguments))
     return f"import gc; gc.disable(); from {module} import main; gc.enable(); main({given})"
 
@@ -110,11 +101,8 @@ def _folder() -> str | None:
 
 
 def known_hash_seed() -> int | None:
-    """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random.
-
-    A program may have changed the variable since (``os.environ["PYTHONHASHSEED"] = "0"``), which has no effect on its hashes:
-    where the system tells, what it was at the start counts.
-    """
+    """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random. What the program has set
+    since (``os.environ["PYTHONHASHSEED"] = "0"``) has no effect on its hashes."""
     if not sys.flags.hash_randomization:
         return 0
     if sys.flags.ignore_environment:

@@ -3,9 +3,6 @@
 A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its node's object store → Ray
 brings it to this node and tells of it from a thread of its own, which leaves an event → the thread maps the batch and puts it
 into the schedule.
-
-An answer that is lost with its node's object store is made again by anybody. What follows an actor's death, `detaug.ray.pool`
-says.
 """
 
 from __future__ import annotations

@@ -80,10 +80,8 @@ def remark(node: NodeReport, ours: NodeReport) -> str:
 
 
 def advice_on(error: str) -> str:
-    """What to do about an error that is there because another node lacks something; empty: it need not be.
-
-    A missing file is known by the system's words, or by the class alone, as fsspec has it.
-    """
+    """What to do about an error that is there because another node lacks something; empty: it need not be. A missing file is
+    known by the system's words, or by the class alone, as fsspec has it."""
     if "No such file or directory" in error or re.search(r"^FileNotFoundError\b", error, re.MULTILINE):
         return "Paths must exist on every node of the cluster: a shared folder, or fsspec"
     if "ModuleNotFoundError" in error:

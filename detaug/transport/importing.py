@@ -68,10 +68,8 @@ def _is_initializing(spec: Any) -> bool:
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        """Without the import system where the module is there, though another thread is still importing it.
-
-        ``python -c "import train"`` with a loop in the module: that thread waits for this very batch.
-        """
+        """Without the import system where another thread is still importing the module: with a loop in ``train`` and ``python -c
+        "import train"`` that thread waits for this very batch."""
         if not _is_initializing(getattr(sys.modules.get(module), "__spec__", None)):
             return super().find_class(module, name)
         found = named(module, name)

@@ -327,17 +327,12 @@ class ParentSlots:
 
 
 class _HandedOut(weakref.ref[BlockView]):
-    """The view of a slot that a batch keeps, seen from here without keeping it.
-
-    Attributes:
-        is_users: the user was given the batch.
-        forked: a process that was forked since then may see it.
-    """
+    """The view of a slot that a batch keeps, seen from here without keeping it."""
 
     slot: int
     mapping: Mapping
-    is_users = False
-    forked = False
+    is_users = False  # the user was given the batch
+    forked = False  # and a process that was forked since then may see it
 
 
 def _copy(source: Bytes) -> Bytes:
