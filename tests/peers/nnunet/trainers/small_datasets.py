@@ -173,9 +173,3 @@ def prepare(root: Path, kind: str) -> Kind:
         file.with_name(f"{RESIDUAL_ENCODER}.json").write_text(json.dumps(_residual_encoder(plans), indent=4))
         nnunet.preprocess([made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False)
     return made
-
-
-if __name__ == "__main__":
-    import sys
-
-    prepare(Path(sys.argv[1]), sys.argv[2])

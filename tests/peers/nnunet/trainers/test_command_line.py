@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,15 +28,6 @@ def gone(pids: list[int], seconds: float = 20) -> bool:
             return True
         time.sleep(0.2)
     return False
-
-
-def names_of(pids: list[int]) -> list[str]:
-    """Of those of these processes that still live."""
-    names = []
-    for pid in pids:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            names.append(psutil.Process(pid).name())
-    return names
 
 
 @pytest.mark.slow
@@ -159,7 +149,8 @@ def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -
     cluster = {"DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25", "RAY_AUTH_MODE": "disabled"}
     moved.environment |= cluster
     children = moved.train_until_killed(2, processes=1)
-    assert any("ray" in name for name in names_of(children)), "a cluster of the training's own"
+    living = [each.name() for each in psutil.process_iter(["name"]) if each.pid in children]
+    assert any("ray" in name for name in living), "a cluster of the training's own"
     for name in cluster:
         del moved.environment[name]
     moved.train("--c", seed=None, processes=1, SHORT_VALIDATION="0")

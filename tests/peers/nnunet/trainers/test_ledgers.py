@@ -162,7 +162,6 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     ("arguments", "why"),
     [
         (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
-        (("1", "3d_lowres", "0"), "has no configuration '3d_lowres'"),
         (("1", "2d", "0", "-tr", "ShortDetAug"), "this is another pipeline than the ledger's"),
         (("1", "3d_fullres", "7"), "data_loader.data.identifiers: here ['brain_003'], in the ledger ['brain_000']"),
         (("1", "3d_fullres", "one"), "invalid literal"),

@@ -39,10 +39,6 @@ class ShortDeterministic(DeterministicTraining, _Short):
     pass
 
 
-class ShortStock(_Short):
-    pass
-
-
 class _Compiled(_Short):
     """nnU-Net compiles on GPUs only; torch can on a CPU as well."""
 
