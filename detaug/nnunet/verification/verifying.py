@@ -93,6 +93,10 @@ class Result(reports.Result[Row]):
     device: str = ""
     samples: int = 0
 
+    @property
+    def status(self) -> int:
+        return 0 if self.ok else 1  # a training that fails is not equal, either
+
     def as_json(self) -> dict[str, Any]:
         return {**asdict(self), "ok": self.ok, "rows": [row.as_json() for row in self.rows]}
 
