@@ -13,11 +13,8 @@ from detaug.verification.result import Cause
 from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
 from detaug.watching.interception import Site
 
-#: No more lines than this are tried one by one.
-_MOST_TRIED = 24
-
-#: Every batch that is made alone costs a process.
-_MOST_ALONE = 4
+#: No more lines than this are tried one by one; every batch that is made alone costs a process.
+_MOST_TRIED, _MOST_ALONE = 24, 4
 
 #: What is changed, in the order of the rows: what a row is called, and what a cause says of the line or the pipeline.
 _FACTORS = {

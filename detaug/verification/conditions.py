@@ -127,6 +127,12 @@ class Surroundings:
         return base + 1e6 * number + 10 * (self._read + random.Random(f"{number}/{self._read}").random())
 
     def _datetime(self) -> type:
+        def told(frame: FrameType, tz: datetime.tzinfo | None = None) -> datetime.datetime:
+            site = direct_caller(frame)
+            if site is None:
+                return _Real.datetime.now(tz)
+            return _Real.datetime.fromtimestamp(self._time(site, "datetime.now", _WALL), tz)
+
         class Kind(type(datetime.datetime)):  # type: ignore[misc]
             def __instancecheck__(cls, value: object) -> bool:
                 return isinstance(value, _Real.datetime)
@@ -134,10 +140,11 @@ class Surroundings:
         class Datetime(datetime.datetime, metaclass=Kind):  # its `today` asks `time.time`
             @classmethod
             def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-                site = direct_caller(sys._getframe(1))
-                if site is None:
-                    return _Real.datetime.now(tz)
-                return _Real.datetime.fromtimestamp(self._time(site, "datetime.now", _WALL), tz)
+                return told(sys._getframe(1), tz)
+
+            @classmethod
+            def utcnow(cls) -> Any:
+                return told(sys._getframe(1), datetime.UTC).replace(tzinfo=None)
 
         return Datetime
 

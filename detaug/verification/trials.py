@@ -41,10 +41,8 @@ class Subject(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """Batches to be made in this order, and what surrounds the pipeline; `watched`: the last one's outputs are kept.
-
-    Where "hash" is what the conditions change, their number is the interpreter's PYTHONHASHSEED.
-    """
+    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed, the number is the
+    interpreter's PYTHONHASHSEED); `watched`: the last one's outputs are kept."""
 
     order: tuple[BatchKey, ...]
     conditions: Conditions = Conditions()

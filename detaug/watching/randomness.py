@@ -34,16 +34,18 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 _seed_of_python = random.Random.seed
 
 
-def _not_told(_seed: Any, _frame: FrameType) -> None:
-    """Of seeds."""
+def _not_told(_seed: Any, _frame: FrameType) -> None: ...
 
 
 def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
     """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as well."""
 
-    def urandom(size: int) -> bytes:
-        given = asked("os.urandom", size, sys._getframe(1))
-        return os_urandom(size) if given is None else given
+    def asking(name: str) -> Callable[..., bytes]:
+        def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
+            given = asked(name, size, sys._getframe(1))
+            return os_urandom(size) if given is None else given
+
+        return ask
 
     def uuid1(*arguments: Any, **options: Any) -> uuid.UUID:
         given = asked("uuid.uuid1", 16, sys._getframe(1))
@@ -71,8 +73,11 @@ def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
 
     # Kept in variables, which nothing takes the place of.
     os_urandom, uuid_uuid1, torch_seed_itself, seed_itself = os.urandom, uuid.uuid1, torch.seed, random.seed
-    found = {os.urandom: urandom, uuid.uuid1: uuid1, torch.seed: torch_seed, random.seed: seed_python}
-    return {**found, **{each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)}}
+    found: dict[Any, Any] = {
+        getattr(os, each): asking(f"os.{each}") for each in ("urandom", "getrandom") if hasattr(os, each)
+    }
+    found |= {uuid.uuid1: uuid1, torch.seed: torch_seed, random.seed: seed_python}
+    return found | {each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)}
 
 
 @contextmanager
@@ -100,10 +105,7 @@ class Guard:
     """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
 
     It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day in the
-    functions that seed. `detaug.verify` finds the rest.
-
-    Args:
-        report: called with a sentence that names ``file:line``.
+    functions that seed. `detaug.verify` finds the rest. `report` gets a sentence that names ``file:line``.
     """
 
     def __init__(self, report: Callable[[str], None]) -> None:

@@ -29,6 +29,7 @@ def asked() -> tuple[object, ...]:
     return (
         os.urandom(4),
         urandom(4),
+        os.getrandom(4),
         uuid.uuid4(),
         uuid.uuid1(),
         np.random.default_rng().random(),
@@ -40,6 +41,7 @@ def asked() -> tuple[object, ...]:
         perf_counter(),
         datetime.datetime.now(),
         datetime.datetime.today(),
+        datetime.datetime.utcnow(),
         os.getpid(),
         np.random.rand(),
         random.random(),
@@ -62,10 +64,10 @@ def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alo
     still = answers(Conditions())
     assert answers(Conditions()) == still
     for factor, places in (
-        ("randomness", range(8)),
-        ("clock", range(8, 13)),
-        ("process", range(13, 14)),
-        ("global_state", range(14, 16)),
+        ("randomness", range(9)),
+        ("clock", range(9, 15)),
+        ("process", range(15, 16)),
+        ("global_state", range(16, 18)),
     ):
         changed = answers(Conditions(factor, 1))
         differing = {place for place, (here, there) in enumerate(zip(still, changed, strict=True)) if here != there}
