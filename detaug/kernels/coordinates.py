@@ -259,6 +259,42 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 
 @inlined
+def is_straight(displacement: Any, flat: Any, voxels: Any) -> Any:
+    """Whether `split_straight` may be tried: no displacement, three dimensions, and indices of 32 bits."""
+    return (displacement.size == 0) & (not flat) & (voxels < 2**31)
+
+
+@inlined
+def split_straight(patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, index: Any, rest: Any) -> Any:
+    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume; False, and nothing done, where the
+    piece does not lie within the source.
+
+    Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of its ends.
+    """
+    matrix, offset, _, _ = patch_map
+    bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
+    by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
+    bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
+    mx, my, mz = matrix[0, 2], matrix[1, 2], matrix[2, 2]
+    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
+    last_x, last_y, last_z = np.float64(shape[0] - 1), np.float64(shape[1] - 1), np.float64(shape[2] - 1)
+    for end in (begin, begin + length - 1):
+        step = np.float64(np.int32(end))
+        x, y, z = bx + step * mx, by + step * my, bz + step * mz
+        if not ((x >= 0.0) & (x < last_x) & (y >= 0.0) & (y < last_y) & (z >= 0.0) & (z < last_z)):
+            return False
+    for k in range(np.uint64(length)):  # unsigned: a signed index would be tested for its sign
+        step = np.float64(np.int32(np.uint64(begin) + k))
+        x, y, z = bx + step * mx, by + step * my, bz + step * mz
+        ix, iy, iz = np.floor(x), np.floor(y), np.floor(z)
+        rest[k] = np.float32(x - ix)
+        rest[np.uint64(PITCH) + k] = np.float32(y - iy)
+        rest[np.uint64(2 * PITCH) + k] = np.float32(z - iz)
+        index[k] = np.int32(ix * plane + (iy * line + (iz - origin)))
+    return True
+
+
+@inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
     """Which voxels the samples of a piece draw on, and with which weights; the number of them along each axis.
 

@@ -22,9 +22,12 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
+    is_straight,
     nearest_voxel,
     place_piece,
+    place_row,
     split_piece,
+    split_straight,
     tap_piece,
     touches_nothing,
 )
@@ -96,17 +99,13 @@ def _settle_majorities(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts
 
 
 @inlined
-def _settle_piece(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, rows: Any, sampling: Any, tiebreak: Any, out: Any,
-    chosen: Any, labels: Any, scores: Any,
-) -> None:  # fmt: skip
-    """The labels of a piece's voxels.
+def _settle_piece(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any) -> Any:
+    """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are `_UNSETTLED` in ``chosen``.
 
     Args:
         pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane the upper four are
             the lower ones once more.
-        parts, rows: how far each voxel lies from its lowest neighbour along x, y and z, and where in the source.
-        chosen, labels, scores: scratch.
+        parts: how far each voxel lies from its lowest neighbour along x, y and z.
     """
     count = out.shape[0]
     different = np.uint32(0)
@@ -117,16 +116,23 @@ def _settle_piece(
     if different == 0:
         for n in range(count):
             out[n] = np.int16(pairs0[n])
-        return
+        return 0
     _settle_majorities(pairs0, pairs1, pairs2, pairs3, parts, count, chosen)
     unsettled = np.int32(0)
     for n in range(count):
         unsettled += np.int32(chosen[n] == _UNSETTLED)
         out[n] = np.int16(chosen[n])
-    if unsettled == 0:
-        return
+    return unsettled
+
+
+@inlined
+def _settle_rest(
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, rows: Any, sampling: Any, tiebreak: Any, out: Any, chosen: Any,
+    labels: Any, scores: Any,
+) -> None:  # fmt: skip
+    """The voxels that `_settle_piece` left; ``rows`` says where they lie in the source."""
     shape, _, _, _, flat = sampling
-    for n in range(count):
+    for n in range(out.shape[0]):
         if chosen[n] == _UNSETTLED:
             around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
             x, y, z = 0.0 if flat else rows[n], rows[PITCH + n], rows[2 * PITCH + n]
@@ -244,6 +250,7 @@ def resample_labels(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
+    straight = (mode == LINEAR) & is_straight(displacement, flat, source.shape[1])
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     for c in range(source.shape[0]):
         channel = source[c]
@@ -252,16 +259,23 @@ def resample_labels(
             for begin in range(0, out.shape[3], PIECE):
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
-                if mode != LINEAR:  # nothing is read in pairs
-                    start = stop = low
-                if stop > start:
+                start, stop, low, high = 0, size, 0, size
+                is_split = straight and split_straight(patch_map, i, j, begin, size, shape, index, parts)
+                if not is_split:
+                    start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
+                    if mode != LINEAR:  # nothing is read in pairs
+                        start = stop = low
                     split_piece(rows[start:], stop - start, shape, flat, index, parts)
+                if stop > start:
                     gather(channel, stop - start, shape, flat, index, pairs)
-                    _settle_piece(
-                        pairs, pairs[PITCH:], upper, upper[PITCH:], parts, rows[start:], sampling, tiebreak,
-                        line[start:stop], chosen, labels, scores,
-                    )  # fmt: skip
+                    inner = line[start:stop]
+                    if _settle_piece(pairs, pairs[PITCH:], upper, upper[PITCH:], parts, inner, chosen) > 0:
+                        if is_split:
+                            place_row(rows, patch_map, i, j, begin, size)
+                        _settle_rest(
+                            pairs, pairs[PITCH:], upper, upper[PITCH:], rows[start:], sampling, tiebreak, inner, chosen,
+                            labels, scores,
+                        )  # fmt: skip
                 line[:low] = pad
                 line[high:] = pad
                 for side in range(2):

@@ -21,10 +21,12 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     bring_inside,
+    is_straight,
     nearest_voxel,
     place_piece,
     place_row,
     split_piece,
+    split_straight,
     tap_piece,
     touches_nothing,
 )
@@ -132,13 +134,16 @@ def resample_images(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
+    straight = is_straight(displacement, flat, source.shape[1])
     for row in range(first * out.shape[2], last * out.shape[2]):
         i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
-            if stop > start:
+            start, stop, low, high = 0, size, 0, size
+            if not (straight and split_straight(patch_map, i, j, begin, size, shape, index, rest)):
+                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
                 split_piece(rows[start:], stop - start, shape, flat, index, rest)
+            if stop > start:
                 for c in range(source.shape[0]):
                     gather(source[c], stop - start, shape, flat, index, pairs)
                     _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)

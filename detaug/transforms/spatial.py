@@ -246,7 +246,7 @@ class SpatialTransform(Transform):
             volume, window = workspace.lazy(key), None
             if volume is not None:
                 starts, stops = patch.region(border)
-                workspace.put(key, volume.read(starts, stops))
+                workspace.put(key, volume.lend(starts, stops))
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 
 from detaug.nnunet.loading.case_files import reading
 from detaug.transforms.building.workspace import LazyVolume
+
+_lent = threading.local()  # memory of the last boxes, one of each dtype
 
 
 class CasePatch(LazyVolume):
@@ -36,9 +40,22 @@ class CasePatch(LazyVolume):
         self.dtype = np.dtype(dtype)
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        array = np.full(
-            (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True))), self._padding, self.dtype
-        )
+        return self._read_into(np.empty(self._extents(starts, stops), self.dtype), starts, stops)
+
+    def lend(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears it page by page.
+        extents = self._extents(starts, stops)
+        size = math.prod(extents)
+        memory = vars(_lent).get(self.dtype.char)
+        if memory is None or len(memory) < size:
+            memory = np.empty(size, self.dtype)
+            setattr(_lent, self.dtype.char, memory)
+        return self._read_into(memory[:size].reshape(extents), starts, stops)
+
+    def _extents(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
+        return (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True)))
+
+    def _read_into(self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
         whole = array
         if self._flat:
             starts, stops, whole = [0, *starts], [1, *stops], array[:, None]
@@ -47,12 +64,24 @@ class CasePatch(LazyVolume):
         last = [own + stop for own, stop in zip(self._starts, stops, strict=True)]
         lows = [min(max(0, a), n) for a, n in zip(first, space, strict=True)]
         highs = [max(low, min(n, b)) for low, b, n in zip(lows, last, space, strict=True)]
+        if (lows, highs) != (first, last):
+            array.fill(self._padding)
         if all(low < high for low, high in zip(lows, highs, strict=True)):
-            box = tuple(map(slice, lows, highs))
             within = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True))
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
                 with reading(stored.schunk.urlpath):
-                    whole[(slice(channel, channel + count), *within)] = stored[(..., *box)]
+                    _copy_box(stored, lows, highs, whole[(slice(channel, channel + count), *within)])
                 channel += count
         return array
+
+
+def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
+    """A box of what is stored into an array (C, *extents), without a copy between them where it lies in one piece."""
+    bounds = tuple(lows), tuple(highs)
+    if len(stored.shape) == 4:
+        bounds = (0, *lows), (len(array), *highs)
+    if array.dtype == stored.dtype and array.flags.c_contiguous:
+        stored.get_slice_numpy(array.reshape([b - a for a, b in zip(*bounds, strict=True)]), bounds)
+    else:
+        array[...] = stored[tuple(map(slice, *bounds))]

@@ -73,6 +73,8 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
         assert np.array_equal(read, ours["image"][(slice(None), *part)])
         read[...] = 7  # it is ours to change
         assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
+        for key, volume in volumes.items():  # the memory lent is full of the box before
+            assert np.array_equal(volume.lend(low, high), ours[key][(slice(None), *part)])
 
 
 def pipeline() -> Any:
