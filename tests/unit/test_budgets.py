@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 1_020,
     "loops": 535,
     "memory": 345,
-    "nnunet": 3_990,
+    "nnunet": 3_995,
     "pictures": 225,
     "pipeline": 1_280,
     "previews": 535,
