@@ -168,8 +168,8 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     return array
 
 
-def representable(name: str, value: float, dtype: np.dtype[Any]) -> Any:
-    """A value as an array of this dtype holds it; a ValueError if no element of it can be that value."""
+def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
+    """A ValueError if no element of an array of this dtype can be that value."""
     with np.errstate(invalid="ignore"):
         held = np.asarray(value).astype(dtype)
     if dtype.kind != "f" and held != value:
@@ -178,4 +178,3 @@ def representable(name: str, value: float, dtype: np.dtype[Any]) -> Any:
             f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {whole}. Convert it first, e.g. with "
             ".astype(numpy.int16), or take another value"
         )
-    return held
