@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import io
 import os
-import select
 import signal
 import sys
 import threading
@@ -123,23 +122,18 @@ def open_pidfd(pid: int) -> int | None:
         return None
 
 
-def wait_for_end(pid: int, timeout: float, pidfd: int | None) -> bool:
-    """Wait for a process within `timeout` seconds, and reap it if it is a child; whether it has ended. One that is no child needs
-    its pidfd: once it has ended, its number may be another's."""
+def wait_for_end(pid: int, timeout: float) -> bool:
+    """Wait for a child within `timeout` seconds, and reap it; whether it has ended."""
     deadline = time.monotonic() + timeout
-    waiting = select.poll()
-    if pidfd is not None:
-        waiting.register(pidfd, select.POLLIN)
-        waiting.poll(max(0.0, timeout) * 1000)
     while True:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 return True
-        except ChildProcessError:  # reaped already, or no child
-            return pidfd is None or bool(waiting.poll(0))
+        except ChildProcessError:  # reaped already
+            return True
         if time.monotonic() >= deadline:
             return False
-        time.sleep(0.005)
+        time.sleep(0.002)
 
 
 def kill(pid: int) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import selectors
 import signal
 import sys
 import time
 import warnings
-import weakref
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -24,7 +22,7 @@ from detaug.engine.local.worker import work
 from detaug.engine.order.outcomes import Task
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.producer import Pipeline
-from detaug.processes.control import kill, open_pidfd, run_and_exit, signals_held_back, wait_for_end
+from detaug.processes.control import kill, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.whereabouts import ASKING, Whereabouts, state_of
 from detaug.transport.callers_batches import let_go_of_callers_batches
@@ -153,11 +151,10 @@ class StallWatch:
 
 @dataclass
 class Helper:
-    """The helper process, and the channel to it. `pidfd` is readable once it is dead; None where there are no pidfds."""
+    """The helper process, and the channel to it, which is closed once it is dead."""
 
     pid: int
     control: Channel
-    pidfd: int | None
 
     def start_worker(self, number: int) -> Channel:
         """Ask for a new worker; returns the parent's end of its channel."""
@@ -176,30 +173,9 @@ class Helper:
         with contextlib.suppress(ChannelClosed):
             self.control.send(messages.Quit())
         self.control.close()
-        if not wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd):
+        if not wait_for_end(self.pid, _QUIT_SECONDS):
             kill(self.pid)
-            wait_for_end(self.pid, _QUIT_SECONDS, self.pidfd)
-        if self.pidfd is not None:
-            os.close(self.pidfd)
-            self.pidfd = None
-
-
-#: What the engines of this process watch: their channels, pidfds and pipes. Helpers that are forked keep nothing of it open. A
-#: selector leaves before any of what it watches is closed: the numbers may be another file's next.
-watched: weakref.WeakSet[selectors.BaseSelector] = weakref.WeakSet()
-
-
-def _let_go_of_other_engines(kept: int) -> None:
-    """In a forked helper. The objects stay, and may close their numbers later; so these must stay taken."""
-    nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    for selector in list(watched):
-        numbers = [key.fd for key in selector.get_map().values()]
-        if hasattr(selector, "fileno"):
-            numbers.append(selector.fileno())
-        for number in numbers:
-            if number > 2 and number != kept:
-                os.dup2(nothing, number, inheritable=False)
-    os.close(nothing)
+            wait_for_end(self.pid, _QUIT_SECONDS)
 
 
 def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
@@ -218,13 +194,12 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
                 def live() -> None:
                     ours.close()
                     let_go_of_callers_batches(callers)
-                    _let_go_of_other_engines(kept=theirs.fileno())
                     inherited = pipeline.pristine, job
                     main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited))
 
                 run_and_exit(live)
     theirs.close()
-    return Helper(pid, ours, open_pidfd(pid))
+    return Helper(pid, ours)
 
 
 def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
@@ -239,4 +214,4 @@ def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surro
         theirs.close()
         os.close(payload)
     process.returncode = 0  # `stop` reaps it; its destructor is not to wait
-    return Helper(process.pid, ours, open_pidfd(process.pid))
+    return Helper(process.pid, ours)

@@ -133,7 +133,7 @@ class _Helper:
             kill(pid)
         deadline = time.monotonic() + 2.0
         for pid in self._workers:
-            wait_for_end(pid, deadline - time.monotonic(), None)
+            wait_for_end(pid, deadline - time.monotonic())
         kill_orphans(set(self._workers))
 
 

@@ -24,7 +24,6 @@ from detaug.engine.local.handles import (
     Worker,
     execute_helper,
     fork_helper,
-    watched,
 )
 from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
@@ -82,12 +81,10 @@ class Pool:
         """Start the helper, and the workers from it."""
         self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
         self._selector.register(self._wakes, selectors.EVENT_READ, lambda: self._wakes.recv(4096))
-        watched.add(self._selector)
         self._start_all()
 
     def stop(self) -> None:
         """End all processes."""
-        watched.discard(self._selector)
         for worker in [*self.workers.values(), *([self._checker] if self._checker else [])]:
             worker.close()
         self.workers.clear()
@@ -235,6 +232,7 @@ class Pool:
 
     def _end_checker(self) -> None:
         if self._checker is not None:
+            self.signal(self._checker, signal.SIGKILL)  # a fork of the program's may keep its channel open
             self._mute(self._checker)
             self._checker.close()
             self._checker = None
@@ -266,8 +264,6 @@ class Pool:
             helper = execute_helper(self._start_method, pipeline, job, self._surrounding)
         self.helper = helper
         self._selector.register(helper.control, selectors.EVENT_READ, self._hear_helper)
-        if helper.pidfd is not None:
-            self._selector.register(helper.pidfd, selectors.EVENT_READ, self._lose_helper)
         self._pausing.clear()
         for index in range(self._work.num_processes):
             self._start_worker(index)
@@ -304,9 +300,7 @@ class Pool:
         assert helper is not None
         logger.warning("the helper process (pid %d) has ended", helper.pid)
         self._helper_losses += 1
-        for number in (helper.control.fileno(), helper.pidfd):
-            if number is not None and number in self._selector.get_map():
-                self._selector.unregister(number)
+        self._selector.unregister(helper.control)
         helper.stop()
         self._lose_checker()
         for worker in list(self.workers.values()):

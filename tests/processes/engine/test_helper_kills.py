@@ -104,25 +104,3 @@ def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the helpers are gone and reaped")
     finally:
         signal.signal(signal.SIGCHLD, before)
-
-
-def test_another_augmenters_channels_are_not_kept_open_by_a_later_one() -> None:
-    with (
-        DeterministicAugmenter(Scaled(), None, 1, seed=3) as first,
-        DeterministicAugmenter(Scaled(), None, 1, seed=4) as second,
-    ):
-        next(first)
-        pool = first._engine._pool  # type: ignore[union-attr]
-        channels = [*(worker.channel for worker in pool.workers.values()), pool.helper.control]
-        watched = [channel.fileno() for channel in channels]
-        ours = {os.readlink(f"/proc/self/fd/{number}") for number in watched}
-        next(second)
-        for pid in [helper_of(second).pid, *second._engine.worker_pids()]:  # type: ignore[union-attr]
-            theirs = {entry.path for entry in psutil.Process(pid).open_files()} | {
-                os.readlink(f"/proc/{pid}/fd/{number}") for number in os.listdir(f"/proc/{pid}/fd")
-            }
-            assert not ours & theirs
-        pids = [*first._engine.worker_pids(), helper_of(first).pid]  # type: ignore[union-attr]
-        first.close()
-        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the first one's processes are gone")
-        assert prints(second, 3)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil, gcd
+from math import gcd
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
 from detaug.pipeline.plan import BatchKey, Plan
@@ -35,12 +35,9 @@ class ReferenceSchedule:
         first = position.step - self.plan.rank
         return range(first, first + self.plan.world_size)
 
-    def _made_at(self, step: int) -> int:
-        wraps_at = self.plan.wraps_at
-        return step if wraps_at is None or step < wraps_at else (step - wraps_at) % wraps_at
-
     def _key(self, position: Position) -> BatchKey:
-        return BatchKey(position.epoch, self._made_at(position.step))
+        wraps = self.plan.wraps_at is not None
+        return BatchKey(position.epoch, self.plan.made_at(position.step) if wraps else position.step)
 
     def _probed(self, position: Position) -> list[BatchKey]:
         return [BatchKey(position.epoch, step) for step in self._round(position) if step != position.step]
@@ -136,17 +133,9 @@ class ReferenceSchedule:
             self.position = position
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        over = self.limit is not None and position.taken >= self._share(self.limit - position.before)
-        if self.plan.num_steps is not None:
-            # Where rounds begin, some whole number of them before this one.
-            first = (position.step - self.plan.rank) % self.plan.world_size
-            rounds = (self.plan.num_steps - first) / self.plan.world_size
-            ends = {
-                "drop": first + int(rounds // 1) * self.plan.world_size,
-                "pad": first + ceil(rounds) * self.plan.world_size,
-                "uneven": self.plan.num_steps,
-            }
-            over = over or position.step >= ends[self.plan.tail]
+        over = self.limit is not None and position.taken >= self.plan.share_of(max(0, self.limit - position.before))
+        end = self.plan.end(self.plan.phase_of(position.step))  # `Plan` has tests of its own
+        over = over or (end is not None and position.step >= end)
         ended = self._ended.get(position.epoch)
         if not over and ended:
             if self.probing:
@@ -160,11 +149,6 @@ class ReferenceSchedule:
                 if all(stream in ended for stream in own):
                     over = position.step > max(self.plan.step_of(stream, ended[stream] - 1) for stream in own)
         return EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped)) if over else None
-
-    def _share(self, batches: int) -> int:
-        """Of the batches 0 ... batches - 1, dealt out one by one, and what becomes of the last round."""
-        full, left = divmod(max(0, batches), self.plan.world_size)
-        return full + {"drop": False, "pad": left > 0, "uneven": left > self.plan.rank}[self.plan.tail]
 
     def _gap(self, key: BatchKey) -> bool:
         turn = self._ended.get(key.epoch, {}).get(self.plan.stream_of(key.step))
