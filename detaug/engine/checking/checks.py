@@ -146,10 +146,6 @@ class Checks:
             return None
         return self._firsts[0] if self._cost_of(self._firsts[0].key) <= self._most else None
 
-    def would_pay(self, seconds: float) -> bool:
-        """Whether something beside the checks may take so long."""
-        return seconds <= _SHARE * self._worked
-
     def depends_on_hashes(self, check: CheckedBatch, one: BatchReport, other: BatchReport) -> Difference:
         """These makings of it, which differ, were made with different hash seeds."""
         self.different += 1

@@ -5,8 +5,7 @@ with another PYTHONHASHSEED, in the background. Where it differs there, the caus
 lacks, such as a module's variable that the program has set. So it is made in further ones, which differ from the first in
 nothing but their hash seeds, and the user is told if these differ among each other.
 
-The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it. Each later one finds
-half of the sets of two strings that those before have missed, and waits until it takes no more than a share of the workers' time.
+The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ class HashOrder:
         self._began = time.monotonic()
         self._check: CheckedBatch | None = None
         self._made: list[BatchReport] = []
-        self._spent = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
@@ -77,7 +75,7 @@ class HashOrder:
         except ChannelClosed:
             self._give_up("the pipeline cannot be made there")
             return None
-        return self._take(*arrived[0][0]) if arrived else None
+        return self._take(arrived[0][0]) if arrived else None
 
     def close(self) -> None:
         """End the interpreter."""
@@ -100,9 +98,7 @@ class HashOrder:
                 return False
             self._check = self._checks.for_other_hashes()
             return self._check is not None
-        if not self._made:  # an interrupt came before the first one was started
-            return True
-        return self._is_suspect or self._checks.would_pay(self._spent * (1 + 1 / len(self._made)))
+        return not self._made or self._is_suspect
 
     def _start(self) -> None:
         assert self._check is not None
@@ -127,16 +123,15 @@ class HashOrder:
         except Exception as error:  # objects of the user's, full disks, limits: the run goes on without
             self._give_up(str(error))
 
-    def _take(self, again: Again, seconds: float) -> Difference | None:
+    def _take(self, again: Again) -> Difference | None:
         assert self._check is not None
         self.close()
-        self._spent += seconds
         if not isinstance(again.report, BatchReport):
             self._give_up(str(again.report))
             return None
         self._made.append(again.report)
         keys = self._checks.differing(self._made[0], again.report)
-        self._checks.knows_hash_order = bool(keys) or len(self._made) == len(_SEEDS)
+        self._checks.knows_hash_order = bool(keys) or not self._is_suspect or len(self._made) == len(_SEEDS)
         return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
 
     def _give_up(self, why: str) -> None:
@@ -155,6 +150,6 @@ def main(channel: int, payload: int, epoch: int, step: int) -> None:
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
         job.settings.renew()
         again = answer(producer, MakeAgain(BatchKey(epoch, step), stepped=True), BaseException)
-        Channel.from_descriptor(channel).send((again, time.process_time()))
+        Channel.from_descriptor(channel).send(again)
 
     run_and_exit(live)
