@@ -34,5 +34,5 @@ def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(
 
 
 def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers() -> None:
-    assert lengths(Loader()).schedule(num_workers=3, num_cached=2, max_skips=None).window == 5
-    assert lengths(Loader()).schedule(num_workers=0, num_cached=2, max_skips=None).window == 1
+    assert lengths(Loader(stateless=True)).schedule(num_workers=3, num_cached=2, max_skips=None).window == 5
+    assert lengths(Loader(stateless=True)).schedule(num_workers=0, num_cached=2, max_skips=None).window == 1
