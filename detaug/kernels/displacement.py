@@ -12,13 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.convolution import weighted_lines
-
-# Voxels that are convolved together, so that their sums stay in the first-level cache.
-_CHUNK = 2048
-# The width of the columns of planes that are convolved along the first axis.
-_COLUMN = 512
+from detaug.kernels.compiling import kernel
 
 
 @kernel("void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])")
@@ -86,73 +80,3 @@ def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, 
                 )
         for k in range(out.shape[1]):
             out[j, k] *= scale
-
-
-@inlined
-def _wrap_lines(lines: Any, length: Any, radius: Any, n: Any) -> None:
-    """Lines ``radius ... radius + length`` of n voxels each, continued periodically on both sides."""
-    for t in range(radius):
-        for k in range(n):
-            lines[t * n + k] = lines[(t + length) * n + k]
-            lines[(radius + length + t) * n + k] = lines[(radius + t) * n + k]
-
-
-@inlined
-def _convolve_lines(
-    lines: Any, first: Any, count: Any, n: Any, weights: Any, steps: Any, out: Any, start: Any, pitch: Any
-) -> None:
-    """Convolved across lines of n voxels: line ``first + m`` of the result, for m < count, is at ``start + m * pitch``."""
-    radius = weights.shape[0] - 1
-    centre = (first + radius) * n
-    for t in range(1, radius + 1):
-        steps[0, t] = centre - t * n
-        steps[1, t] = centre + t * n
-    weighted_lines(lines, centre, n, steps, weights, out, start, pitch, count, n)
-
-
-@kernel("void(float32[:, :, ::1], float32[::1], float32[::1], float32[::1])")
-def convolve_periodic(field: Any, weights0: Any, weights1: Any, weights2: Any) -> None:
-    """Convolve a field (X, Y, Z) along its axes, in place. It goes on periodically beyond its ends.
-
-    Args:
-        weights0, weights1, weights2: an axis' weight at its centre, at distance 1, 2, ..., at most half its length (where
-            both sides are one voxel, which is then counted twice).
-    """
-    n0, n1, n2 = field.shape
-    size = n1 * n2
-    r0, r1, r2 = weights0.shape[0] - 1, weights1.shape[0] - 1, weights2.shape[0] - 1
-    whole = field.reshape(-1)
-    pitch = n2 + 2 * r2
-    padded = np.empty(n1 * pitch, np.float32)
-    rows = np.empty((n1 + 2 * r1) * n2, np.float32)
-    steps = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
-    block = max(1, _CHUNK // n2)
-    for i in range(n0):
-        for j in range(n1):
-            at, line = j * pitch, i * size + j * n2
-            for k in range(n2):
-                padded[at + r2 + k] = whole[line + k]
-            for t in range(r2):
-                padded[at + t] = whole[line + n2 - r2 + t]
-                padded[at + r2 + n2 + t] = whole[line + t]
-        for j in range(0, n1, block):
-            centre = j * pitch + r2
-            for t in range(1, r2 + 1):
-                steps[0, t] = centre - t
-                steps[1, t] = centre + t
-            weighted_lines(padded, centre, pitch, steps, weights2, rows, (r1 + j) * n2, n2, min(block, n1 - j), n2)
-        _wrap_lines(rows, n1, r1, n2)
-        for j in range(0, n1, block):
-            _convolve_lines(rows, j, min(block, n1 - j), n2, weights1, steps, whole, i * size + j * n2, n2)
-    if r0 == 0:
-        return
-    column = np.empty((n0 + 2 * r0) * _COLUMN, np.float32)
-    block = _CHUNK // _COLUMN
-    for first in range(0, size, _COLUMN):
-        width = min(_COLUMN, size - first)
-        for i in range(n0):
-            for k in range(width):
-                column[(r0 + i) * width + k] = whole[i * size + first + k]
-        _wrap_lines(column, n0, r0, width)
-        for i in range(0, n0, block):
-            _convolve_lines(column, i, min(block, n0 - i), width, weights0, steps, whole, i * size + first, size)

@@ -1,4 +1,4 @@
-"""Discrete Fourier transforms in float32 with a fixed order of operations, of many lines at once.
+"""Discrete Fourier transforms in float32 with a fixed order of operations, of `WIDTH` lines at once.
 
 A transform of n voxels is done in place in stages, one for each factor of n: 4 as often as possible, then 2, then odd
 primes, the least first. The forward transform splits off the factors first and leaves its frequencies in the order
@@ -9,13 +9,14 @@ A prime factor p costs p additions and multiplications a voxel. Where one is abo
 convolution with a chirp instead (Bluestein, "A linear filtering approach to the computation of discrete Fourier transform",
 1970): k r = (k^2 + r^2 - (k - r)^2) / 2. The convolution is a product in the frequencies of a longer transform of small factors.
 
-Lines lie beside each other: row r of ``work`` holds voxel r of all of them, first their real parts and ``imaginary``
-elements further on their imaginary parts; ``width`` of them, a multiple of `LANES`. With a real, symmetric gain a complex
-transform filters two real lines in one go, one as the real, one as the imaginary part.
+Lines lie beside each other: row r of the flat array ``work`` holds voxel r of all of them, `WIDTH` real parts and then as many
+imaginary ones. With a real, symmetric gain a complex transform filters two real lines in one go, one as the real, one as the
+imaginary part.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -23,17 +24,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.kernels.compiling import inlined, shared
-from detaug.kernels.lanes import LANES, everywhere, load, store
 from detaug.kernels.scalars import cosine, sine
+
+# Numbers of a type of their own: for each that is written out in a call, Numba would compile the called function once more.
+#: Complex lines that are transformed together, and the numbers of a row of them.
+WIDTH, ROW = np.int64(32), np.int64(64)
+_ZERO, _ONE = np.int64(0), np.int64(1)
 
 #: Measured: from the next prime on a chirp is faster.
 LARGEST_RADIX = 31
-
-# Of a type of their own: for each number that is written out in a call, Numba would compile the called function once more.
-_ZERO, _ONE = np.int64(0), np.int64(1)
-
-# Lines at a time that a chirp stretches: they stay in the second-level cache.
-_STRETCH = np.int64(16)
 
 
 class Plan(NamedTuple):
@@ -64,10 +63,10 @@ def roots_of_unity(n: int) -> np.ndarray:
 @lru_cache(maxsize=64)
 def plan_of(n: int) -> Plan:
     """The plan for n voxels."""
-    if max(_factors(n), default=1) > LARGEST_RADIX:
+    radices = _factors(n)
+    if max(radices, default=1) > LARGEST_RADIX:
         return _chirp_plan_of(n)
     roots = roots_of_unity(n) * (1.0, -1.0)
-    radices = _factors(n)
     twiddles, frequency, length = [np.empty((0, 2))], np.zeros(1, np.int64), n
     for radix in radices:
         rest = length // radix
@@ -99,137 +98,14 @@ def _chirp_plan_of(n: int) -> Plan:
 
 
 def _factors(n: int) -> list[int]:
-    found = []
-    while n % 4 == 0:
-        found.append(4)
-        n //= 4
-    factor = 2
-    while n > 1:
-        if n % factor:
-            factor += 1
-        else:
+    found: list[int] = []
+    for factor in itertools.chain([4], itertools.count(2)):
+        while n % factor == 0:
             found.append(factor)
             n //= factor
-    return found
-
-
-@inlined
-def _times(re: Any, im: Any, twiddles: Any, at: Any) -> Any:
-    w_re, w_im = everywhere(twiddles[at]), everywhere(twiddles[at + 1])
-    return re * w_re - im * w_im, re * w_im + im * w_re
-
-
-@inlined
-def _two(work: Any, re: Any, im: Any, step: Any, twiddles: Any, at: Any, backward: Any) -> None:
-    a_re, a_im = load(work, re), load(work, im)
-    b_re, b_im = load(work, re + step), load(work, im + step)
-    if backward == 1:
-        b_re, b_im = _times(b_re, b_im, twiddles, at)
-    s_re, s_im, d_re, d_im = a_re + b_re, a_im + b_im, a_re - b_re, a_im - b_im
-    if backward == 0:
-        d_re, d_im = _times(d_re, d_im, twiddles, at)
-    store(work, re, s_re)
-    store(work, im, s_im)
-    store(work, re + step, d_re)
-    store(work, im + step, d_im)
-
-
-@inlined
-def _four(work: Any, re: Any, im: Any, step: Any, twiddles: Any, at: Any, backward: Any) -> None:
-    a_re, a_im = load(work, re), load(work, im)
-    b_re, b_im = load(work, re + step), load(work, im + step)
-    c_re, c_im = load(work, re + 2 * step), load(work, im + 2 * step)
-    d_re, d_im = load(work, re + 3 * step), load(work, im + 3 * step)
-    if backward == 1:
-        b_re, b_im = _times(b_re, b_im, twiddles, at)
-        c_re, c_im = _times(c_re, c_im, twiddles, at + 2)
-        d_re, d_im = _times(d_re, d_im, twiddles, at + 4)
-    p_re, p_im, q_re, q_im = a_re + c_re, a_im + c_im, a_re - c_re, a_im - c_im
-    r_re, r_im, s_re, s_im = b_re + d_re, b_im + d_im, b_re - d_re, b_im - d_im
-    a_re, a_im, c_re, c_im = p_re + r_re, p_im + r_im, p_re - r_re, p_im - r_im
-    b_re, b_im, d_re, d_im = q_re + s_im, q_im - s_re, q_re - s_im, q_im + s_re  # - i (b - d), + i (b - d)
-    if backward == 0:
-        b_re, b_im = _times(b_re, b_im, twiddles, at)
-        c_re, c_im = _times(c_re, c_im, twiddles, at + 2)
-        d_re, d_im = _times(d_re, d_im, twiddles, at + 4)
-    store(work, re, a_re)
-    store(work, im, a_im)
-    store(work, re + step, b_re)
-    store(work, im + step, b_im)
-    store(work, re + 2 * step, c_re)
-    store(work, im + 2 * step, c_im)
-    store(work, re + 3 * step, d_re)
-    store(work, im + 3 * step, d_im)
-
-
-@inlined
-def _odd(
-    work: Any, re: Any, im: Any, step: Any, twiddles: Any, at: Any, backward: Any, radix: Any, roots: Any, spare: Any
-) -> None:
-    """Any odd radix: sums and differences of voxels at equal distance from the first one, and then a small table."""
-    half = radix // 2
-    x_re, x_im = load(work, re), load(work, im)
-    y_re, y_im = x_re, x_im
-    for r in range(1, half + 1):
-        first, last = r * step, (radix - r) * step
-        a_re, a_im = load(work, re + first), load(work, im + first)
-        b_re, b_im = load(work, re + last), load(work, im + last)
-        if backward == 1:
-            a_re, a_im = _times(a_re, a_im, twiddles, at + 2 * (r - 1))
-            b_re, b_im = _times(b_re, b_im, twiddles, at + 2 * (radix - r - 1))
-        s_re, s_im = a_re + b_re, a_im + b_im
-        y_re, y_im = y_re + s_re, y_im + s_im
-        place = 4 * LANES * (r - 1)
-        store(spare, place, s_re)
-        store(spare, place + LANES, s_im)
-        store(spare, place + 2 * LANES, a_re - b_re)
-        store(spare, place + 3 * LANES, a_im - b_im)
-    store(work, re, y_re)
-    store(work, im, y_im)
-    for q in range(1, half + 1):
-        c_re, c_im = x_re, x_im
-        s_re, s_im = everywhere(np.float32(0)), everywhere(np.float32(0))
-        k = 0
-        for r in range(half):
-            k += q
-            k -= radix if k >= radix else 0  # a division would take longer than all else here
-            w_re, w_im = everywhere(twiddles[roots + 2 * k]), everywhere(twiddles[roots + 2 * k + 1])
-            place = 4 * LANES * r
-            c_re, c_im = c_re + w_re * load(spare, place), c_im + w_re * load(spare, place + LANES)
-            s_re = s_re + w_im * load(spare, place + 2 * LANES)
-            s_im = s_im + w_im * load(spare, place + 3 * LANES)
-        # i (s_re + i s_im) = - s_im + i s_re
-        a_re, a_im, b_re, b_im = c_re - s_im, c_im + s_re, c_re + s_im, c_im - s_re
-        if backward == 0:
-            a_re, a_im = _times(a_re, a_im, twiddles, at + 2 * (q - 1))
-            b_re, b_im = _times(b_re, b_im, twiddles, at + 2 * (radix - q - 1))
-        store(work, re + q * step, a_re)
-        store(work, im + q * step, a_im)
-        store(work, re + (radix - q) * step, b_re)
-        store(work, im + (radix - q) * step, b_im)
-
-
-@inlined
-def _stage(
-    work: Any, re: Any, im: Any, pitch: Any, width: Any, n: Any, length: Any, radix: Any, twiddles: Any, roots: Any,
-    backward: Any, spare: Any,
-) -> None:  # fmt: skip
-    """All butterflies of one radix over stretches of ``length`` rows; ``roots`` is where the stage's twiddles begin."""
-    rest = length // radix
-    step = rest * pitch
-    for begin in range(0, n, length):
-        for j in range(rest):
-            at = roots + 2 * (radix + j * (radix - 1))
-            row = (begin + j) * pitch
-            if radix == 4:
-                for k in range(row, row + width, LANES):
-                    _four(work, re + k, im + k, step, twiddles, at, backward)
-            elif radix == 2:
-                for k in range(row, row + width, LANES):
-                    _two(work, re + k, im + k, step, twiddles, at, backward)
-            else:
-                for k in range(row, row + width, LANES):
-                    _odd(work, re + k, im + k, step, twiddles, at, backward, radix, roots, spare)
+        if n == 1:
+            return found
+    raise AssertionError
 
 
 class Axis(NamedTuple):
@@ -249,87 +125,192 @@ def axis_of(n: Any, radices: Any, twiddles: Any) -> Any:
     for s in range(radices.shape[0]):
         largest = max(largest, radices[s])
         length *= radices[s]
-    stretch = np.empty(0 if length == n else 2 * _STRETCH * length, np.float32)
-    return Axis(n, radices, twiddles, np.empty(2 * LANES * largest, np.float32), stretch)
+    stretch = np.empty(0 if length == n else ROW * length, np.float32)
+    return Axis(n, radices, twiddles, np.empty(ROW * (largest + 3), np.float32), stretch)
 
 
 @inlined
-def forward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, axis: Any) -> None:
-    """Transform ``width`` lines of n voxels in place: sum of x[r] exp(-2 pi i k r / n), left in the order of `Plan`.
-
-    Args:
-        work: flat float32. Real parts begin at ``first``, imaginary ones ``imaginary`` elements further on.
-        pitch: from one row to the next.
-        axis: an `Axis`.
-    """
+def forward(work: Any, axis: Any) -> None:
+    """Transform lines of n voxels in place: sum of x[r] exp(-2 pi i k r / n), left in the order of `Plan`."""
     if axis.stretch.shape[0] > 0:
-        _by_chirp(work, first, first + imaginary, pitch, width, axis)
+        _by_chirp(work, _ZERO, WIDTH, axis)
     else:
-        _stages_forward(work, first, imaginary, pitch, width, axis.n, axis)
+        _stages(work, axis.n, axis, _ZERO)
 
 
 @inlined
-def backward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, axis: Any) -> None:
+def backward(work: Any, axis: Any) -> None:
     """The inverse of `forward`, times n.
 
     Stages run the other way round, and twiddles are multiplied before instead of after. Their conjugates are had by
     exchanging real and imaginary parts: the forward transform of i conj(x) is i conj of the backward transform of x.
     """
     if axis.stretch.shape[0] > 0:
-        _by_chirp(work, first + imaginary, first, pitch, width, axis)
+        _by_chirp(work, WIDTH, _ZERO, axis)
     else:
-        _stages_backward(work, first, imaginary, pitch, width, axis.n, axis)
+        _stages(work, axis.n, axis, _ONE)
 
 
 @inlined
-def _stages_forward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, n: Any, axis: Any) -> None:
-    radices, twiddles, spare = axis.radices, axis.twiddles, axis.spare
-    length, roots = n, _ZERO
+def _stages(work: Any, n: Any, axis: Any, back: Any) -> None:
+    radices, twiddles = axis.radices, axis.twiddles
+    length, roots = (_ONE, 2 * (n - 1 + radices.sum())) if back == 1 else (n, _ZERO)
     for s in range(radices.shape[0]):
-        radix = radices[s]
-        _stage(work, first, first + imaginary, pitch, width, n, length, radix, twiddles, roots, _ZERO, spare)
-        roots += 2 * (radix + (length // radix) * (radix - 1))
-        length //= radix
+        if back == 1:
+            radix = radices[radices.shape[0] - 1 - s]
+            roots -= 2 * (radix + length * (radix - 1))
+            length *= radix
+            _stage(work, n, length, radix, twiddles, roots, WIDTH, _ZERO, back, axis.spare)
+        else:
+            radix = radices[s]
+            _stage(work, n, length, radix, twiddles, roots, _ZERO, WIDTH, back, axis.spare)
+            roots += 2 * (radix + (length // radix) * (radix - 1))
+            length //= radix
 
 
 @inlined
-def _stages_backward(work: Any, first: Any, imaginary: Any, pitch: Any, width: Any, n: Any, axis: Any) -> None:
-    radices, twiddles, spare = axis.radices, axis.twiddles, axis.spare
-    length, roots = _ONE, 2 * (n - 1 + radices.sum())
-    for s in range(radices.shape[0] - 1, -1, -1):
-        radix = radices[s]
-        roots -= 2 * (radix + length * (radix - 1))
-        length *= radix
-        _stage(work, first + imaginary, first, pitch, width, n, length, radix, twiddles, roots, _ONE, spare)
+def _stage(
+    work: Any, n: Any, length: Any, radix: Any, twiddles: Any, roots: Any, re: Any, im: Any, back: Any, spare: Any
+) -> None:
+    """All butterflies of one radix over stretches of ``length`` rows; ``roots`` is where the stage's twiddles begin."""
+    rest = length // radix
+    for begin in range(0, n, length):
+        for j in range(rest):
+            at = roots + 2 * (radix + j * (radix - 1))
+            row, step = np.uint64((begin + j) * ROW), np.uint64(rest * ROW)
+            if radix == 4:
+                _four(work, row, step, np.uint64(re), np.uint64(im), twiddles, at, back)
+            elif radix == 2:
+                _two(work, row, step, np.uint64(re), np.uint64(im), twiddles, at, back)
+            else:
+                _odd(work, row, step, np.uint64(re), np.uint64(im), twiddles, at, back, radix, roots, spare)
+
+
+@inlined
+def _root(twiddles: Any, at: Any) -> Any:
+    return twiddles[at], twiddles[at + 1]
+
+
+@inlined
+def _times(x: Any, w: Any) -> Any:
+    return x[0] * w[0] - x[1] * w[1], x[0] * w[1] + x[1] * w[0]
+
+
+@inlined
+def _two(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any) -> None:
+    w = _root(twiddles, at)
+    for k in range(np.uint64(WIDTH)):
+        p, q = row + k, row + step + k
+        a, b = (work[p + re], work[p + im]), (work[q + re], work[q + im])
+        if back == 1:
+            b = _times(b, w)
+        s, d = (a[0] + b[0], a[1] + b[1]), (a[0] - b[0], a[1] - b[1])
+        if back == 0:
+            d = _times(d, w)
+        work[p + re], work[p + im], work[q + re], work[q + im] = s[0], s[1], d[0], d[1]
+
+
+@inlined
+def _four(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any) -> None:
+    u, v, w = _root(twiddles, at), _root(twiddles, at + 2), _root(twiddles, at + 4)
+    for k in range(np.uint64(WIDTH)):
+        p, q, r, s = row + k, row + step + k, row + step + step + k, row + step + step + step + k
+        a, b = (work[p + re], work[p + im]), (work[q + re], work[q + im])
+        c, d = (work[r + re], work[r + im]), (work[s + re], work[s + im])
+        if back == 1:
+            b, c, d = _times(b, u), _times(c, v), _times(d, w)
+        e, f = (a[0] + c[0], a[1] + c[1]), (a[0] - c[0], a[1] - c[1])
+        g, h = (b[0] + d[0], b[1] + d[1]), (b[0] - d[0], b[1] - d[1])
+        a, c = (e[0] + g[0], e[1] + g[1]), (e[0] - g[0], e[1] - g[1])
+        b, d = (f[0] + h[1], f[1] - h[0]), (f[0] - h[1], f[1] + h[0])  # - i h, + i h
+        if back == 0:
+            b, c, d = _times(b, u), _times(c, v), _times(d, w)
+        work[p + re], work[p + im], work[q + re], work[q + im] = a[0], a[1], b[0], b[1]
+        work[r + re], work[r + im], work[s + re], work[s + im] = c[0], c[1], d[0], d[1]
+
+
+@inlined
+def _odd(
+    work: Any,
+    row: Any,
+    step: Any,
+    re: Any,
+    im: Any,
+    twiddles: Any,
+    at: Any,
+    back: Any,
+    radix: Any,
+    roots: Any,
+    spare: Any,
+) -> None:
+    """Any odd radix: sums and differences of voxels at equal distance from the first one, and then a small table."""
+    half, wide = radix // 2, np.uint64(WIDTH)
+    total, cosines, sines = np.uint64(0), np.uint64(ROW), np.uint64(2 * ROW)  # where they are in ``spare``
+    for k in range(wide):
+        spare[total + k], spare[total + wide + k] = work[row + k + re], work[row + k + im]
+    for r in range(1, half + 1):
+        p, q = row + np.uint64(r) * step, row + np.uint64(radix - r) * step
+        sums, differences = np.uint64((1 + 2 * r) * ROW), np.uint64((2 + 2 * r) * ROW)
+        u, w = _root(twiddles, at + 2 * (r - 1)), _root(twiddles, at + 2 * (radix - r - 1))
+        for k in range(wide):
+            a, b = (work[p + k + re], work[p + k + im]), (work[q + k + re], work[q + k + im])
+            if back == 1:
+                a, b = _times(a, u), _times(b, w)
+            s = a[0] + b[0], a[1] + b[1]
+            spare[total + k] += s[0]
+            spare[total + wide + k] += s[1]
+            spare[sums + k], spare[sums + wide + k] = s[0], s[1]
+            spare[differences + k], spare[differences + wide + k] = a[0] - b[0], a[1] - b[1]
+    for q in range(1, half + 1):
+        for k in range(wide):
+            spare[cosines + k], spare[cosines + wide + k] = work[row + k + re], work[row + k + im]
+            spare[sines + k], spare[sines + wide + k] = np.float32(0), np.float32(0)
+        n = 0
+        for r in range(1, half + 1):
+            n += q
+            n -= radix if n >= radix else 0  # a division would take longer than all else here
+            w = _root(twiddles, roots + 2 * n)
+            sums, differences = np.uint64((1 + 2 * r) * ROW), np.uint64((2 + 2 * r) * ROW)
+            for k in range(np.uint64(ROW)):
+                spare[cosines + k] += w[0] * spare[sums + k]
+                spare[sines + k] += w[1] * spare[differences + k]
+        u, w = _root(twiddles, at + 2 * (q - 1)), _root(twiddles, at + 2 * (radix - q - 1))
+        here, there = row + np.uint64(q) * step, row + np.uint64(radix - q) * step
+        for k in range(wide):
+            c, s = (spare[cosines + k], spare[cosines + wide + k]), (spare[sines + k], spare[sines + wide + k])
+            a, b = (c[0] - s[1], c[1] + s[0]), (c[0] + s[1], c[1] - s[0])  # + i s, - i s
+            if back == 0:
+                a, b = _times(a, u), _times(b, w)
+            work[here + k + re], work[here + k + im] = a[0], a[1]
+            work[there + k + re], work[there + k + im] = b[0], b[1]
+    for k in range(wide):
+        work[row + k + re], work[row + k + im] = spare[total + k], spare[total + wide + k]
 
 
 @inlined
 def _multiply(
-    source: Any, re: Any, im: Any, pitch: Any, rows: Any, width: Any, factors: Any, at: Any, out: Any, out_re: Any,
-    out_im: Any, out_pitch: Any,
-) -> None:  # fmt: skip
+    source: Any, re: Any, im: Any, rows: Any, factors: Any, at: Any, out: Any, to_re: Any, to_im: Any
+) -> None:
     """Each row by its own complex number, the first one at ``factors[at]``."""
     for r in range(rows):
-        for k in range(0, width, LANES):
-            here, there = r * pitch + k, r * out_pitch + k
-            x_re, x_im = _times(load(source, re + here), load(source, im + here), factors, at + 2 * r)
-            store(out, out_re + there, x_re)
-            store(out, out_im + there, x_im)
+        w = _root(factors, at + 2 * r)
+        row = np.uint64(r * ROW)
+        for k in range(np.uint64(WIDTH)):
+            p = row + k
+            x = _times((source[p + np.uint64(re)], source[p + np.uint64(im)]), w)
+            out[p + np.uint64(to_re)], out[p + np.uint64(to_im)] = x
 
 
 @shared
-def _by_chirp(work: Any, re: Any, im: Any, pitch: Any, width: Any, axis: Any) -> None:
-    """The forward transform, a few lines at a time, in the order of the frequencies."""
+def _by_chirp(work: Any, re: Any, im: Any, axis: Any) -> None:
+    """The forward transform in the order of the frequencies."""
     n, twiddles, stretch = axis.n, axis.twiddles, axis.stretch
-    both = 2 * _STRETCH
-    m = stretch.shape[0] // both
+    m = stretch.shape[0] // ROW
     spectrum = twiddles.shape[0] - 2 * m
     chirp = spectrum - 2 * n
-    for k in range(0, width, _STRETCH):
-        wide = min(_STRETCH, width - k)
-        stretch[n * both :] = np.float32(0)
-        _multiply(work, re + k, im + k, pitch, n, wide, twiddles, chirp, stretch, _ZERO, _STRETCH, both)
-        _stages_forward(stretch, _ZERO, _STRETCH, both, wide, m, axis)
-        _multiply(stretch, _ZERO, _STRETCH, both, m, wide, twiddles, spectrum, stretch, _ZERO, _STRETCH, both)
-        _stages_backward(stretch, _ZERO, _STRETCH, both, wide, m, axis)
-        _multiply(stretch, _ZERO, _STRETCH, both, n, wide, twiddles, chirp, work, re + k, im + k, pitch)
+    stretch[n * ROW :] = np.float32(0)
+    _multiply(work, re, im, n, twiddles, chirp, stretch, _ZERO, WIDTH)
+    _stages(stretch, m, axis, _ZERO)
+    _multiply(stretch, _ZERO, WIDTH, m, twiddles, spectrum, stretch, _ZERO, WIDTH)
+    _stages(stretch, m, axis, _ONE)
+    _multiply(stretch, _ZERO, WIDTH, n, twiddles, chirp, work, re, im)

@@ -1,10 +1,11 @@
-"""The k-space of a real volume, of which half is enough, low-pass filters in it, and waves added to the volume.
+"""K-space of real volumes, of which half is enough: filters in it, along one axis or all, and waves added to a volume.
 
-Axes of a volume (X, Y, Z) are transformed one after the other: X first, two real lines as one complex one, whose
-frequencies 0 to X / 2 are taken apart; the negative ones are the conjugates of these. Each such frequency then is a complex
-plane (Y, Z) that stays in the second-level cache while it is transformed along Y and Z, filtered and transformed back.
+A gain that depends on one axis' frequency alone is a filter along that axis: the transforms along the other axes and their
+inverses cancel. So `filter_lines` makes no volume of k-space. For other gains, `to_k_space` transforms along X, two real lines as
+one complex one, whose frequencies 0 to X / 2 are taken apart; the negative ones are the conjugates of these. What is left is
+complex, and is transformed along Y and Z.
 
-Planes are (2, columns) float32, real parts and then imaginary ones, with lines of Z filled up to a multiple of `LANES`.
+Whatever is done to lines is done to a few at a time, which are brought beside each other and back.
 """
 
 from __future__ import annotations
@@ -14,241 +15,185 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.fourier import axis_of, backward, forward
-from detaug.kernels.lanes import LANES, columns_to_lines, everywhere, lines_to_columns, load, store
+from detaug.kernels.fourier import ROW, WIDTH, axis_of, backward, forward
 
-# Complex lines at a time, and 0; not plain integers, for each of which Numba would compile what is called once more.
-_WIDTH, _ZERO = np.int64(32), np.int64(0)
+# Lines of a plane in k-space are filled up to a multiple of this.
+_FILL = 8
+# Neighbouring voxels of a line that are brought together, so that they come from memory once.
+_TILE = 16
 
 
-def plane_columns(n1: int, n2: int) -> int:
-    """Columns of a plane (Y, Z): whole blocks of two times `_WIDTH`."""
-    block, pitch = 2 * int(_WIDTH), -(-n2 // LANES) * LANES
-    return -(-n1 * pitch // block) * block
+def padded_lines(n1: int, n2: int) -> tuple[int, int]:
+    """How long lines are in a plane (Y, Z) of k-space, and how many columns it has: whole blocks of `ROW`."""
+    pitch = -(-n2 // _FILL) * _FILL
+    return pitch, -(-n1 * pitch // int(ROW)) * int(ROW)
 
 
 @inlined
-def _places(first: Any, n1: Any, n2: Any, pitch: Any, places: Any) -> None:
-    """Which element of a flat plane (Y, Z) each column of a block is, -1 for none."""
-    for c in range(places.shape[0]):
-        j, k = (first + c) // pitch, (first + c) % pitch
-        places[c] = j * n2 + k if (j < n1) & (k < n2) else -1
+def _bring(source: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any) -> None:
+    """Voxel k of line c from ``source[starts[c] + k * stride]`` to row k and that column of ``work``, and those behind."""
+    tile = _TILE if stride == 1 else 1
+    for begin in range(0, n, tile):
+        for c in range(starts.shape[0]):
+            for k in range(begin, min(begin + tile, n)):
+                work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
 
 
-@kernel("void(float32[:,::1], int64, int64[::1], float32[::1], int64[::1], float32[:,:,::1])")
-def to_k_space(source: Any, n2: Any, radices: Any, twiddles: Any, row: Any, spectrum: Any) -> None:
+@inlined
+def _bring_back(work: Any, column: Any, starts: Any, stride: Any, n: Any, out: Any) -> None:
+    tile = _TILE if stride == 1 else 1
+    for begin in range(0, n, tile):
+        for c in range(starts.shape[0]):
+            for k in range(begin, min(begin + tile, n)):
+                out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
+
+
+@kernel("void(float32[:,::1], float32[::1], int64, int64[::1], float32[::1], float32[:,::1])")
+def filter_lines(sources: Any, destination: Any, inner: Any, radices: Any, twiddles: Any, gains: Any) -> None:
+    """The sum of volumes, each filtered along the same axis.
+
+    Args:
+        sources: (S, voxels), each volume flat. destination: (voxels,); may be the memory of the first source if S is 1.
+        inner: from one voxel of a line to the next, in elements: the product of the extents of the axes behind.
+        radices, twiddles: the `Plan` of the axis.
+        gains: (S, n), real and the same for a frequency and its negative; in the plan's order, 1 / n included.
+    """
+    n = gains.shape[1]
+    work, total = np.zeros(n * ROW, np.float32), np.empty(n * ROW, np.float32)
+    starts, axis = np.empty(ROW, np.int64), axis_of(n, radices, twiddles)
+    for first in range(0, destination.shape[0] // n, ROW):
+        count = min(ROW, destination.shape[0] // n - first)
+        for c in range(count):
+            starts[c] = (first + c) // inner * n * inner + (first + c) % inner
+        total[:] = np.float32(-0.0)  # what is added to it stays as it is, a zero's sign too
+        for s in range(sources.shape[0]):
+            if count < ROW:
+                work[:] = np.float32(0)
+            _bring(sources[s], starts[:count], inner, n, work, 0)
+            forward(work, axis)
+            for r in range(n):
+                gain, row = gains[s, r], np.uint64(r * ROW)
+                for k in range(np.uint64(ROW)):
+                    total[row + k] += gain * work[row + k]
+        backward(total, axis)
+        _bring_back(total, 0, starts[:count], inner, n, destination)
+
+
+@kernel("void(float32[:,::1], int64[::1], float32[::1], int64[::1], float32[:,:,::1])")
+def to_k_space(source: Any, radices: Any, twiddles: Any, row: Any, spectrum: Any) -> None:
     """Transform along X.
 
     Args:
-        source: (X, Y * Z) of Z = ``n2``.
+        source: (X, columns), a multiple of `ROW` columns; the n-th and the (n + `WIDTH`)-th of a block are one complex line.
         radices, twiddles, row: X's `Plan`.
-        spectrum: (K, 2, columns): frequencies 0 to K - 1 along X, at most X // 2 + 1 of them.
+        spectrum: (K, 2, columns), real and imaginary parts of frequencies 0 to K - 1 along X, at most X // 2 + 1 of them.
     """
-    n, size = source.shape
-    columns = spectrum.shape[2]
-    both, pitch = 2 * _WIDTH, (n2 + LANES - 1) // LANES * LANES
-    work, places = np.empty(n * both, np.float32), np.empty(both, np.int64)
-    axis = axis_of(n, radices, twiddles)
-    out = spectrum.reshape(-1)
-    half = everywhere(np.float32(0.5))
-    for first in range(0, columns, both):
-        _places(first, size // n2, n2, pitch, places)
-        whole = (places[0] >= 0) & (places[both - 1] == places[0] + both - 1)
+    n, half, wide = source.shape[0], np.float32(0.5), np.uint64(WIDTH)
+    work, axis = np.empty(n * ROW, np.float32), axis_of(n, radices, twiddles)
+    for first in range(0, source.shape[1], ROW):
         for i in range(n):
-            line, b = source[i], np.uint64(i * both)
-            if whole:
-                a = np.uint64(places[0])
-                for c in range(np.uint64(both)):
-                    work[b + c] = line[a + c]
-            else:
-                for c in range(both):
-                    work[b + c] = line[places[c]] if places[c] >= 0 else np.float32(0)
-        forward(work, _ZERO, _WIDTH, both, _WIDTH, axis)
+            for c in range(np.uint64(ROW)):
+                work[np.uint64(i * ROW) + c] = source[i, np.uint64(first) + c]
+        forward(work, axis)
         for f in range(spectrum.shape[0]):
-            p, q = row[f] * both, row[(n - f) % n] * both
-            at = 2 * f * columns + first
-            for k in range(0, _WIDTH, LANES):
-                p_re, p_im = load(work, p + k), load(work, p + _WIDTH + k)
-                q_re, q_im = load(work, q + k), load(work, q + _WIDTH + k)
-                store(out, at + k, half * (p_re + q_re))
-                store(out, at + columns + k, half * (p_im - q_im))
-                store(out, at + _WIDTH + k, half * (p_im + q_im))
-                store(out, at + columns + _WIDTH + k, half * (q_re - p_re))
+            p, q = np.uint64(row[f] * ROW), np.uint64(row[(n - f) % n] * ROW)
+            re, im = spectrum[f, 0, first : first + ROW], spectrum[f, 1, first : first + ROW]
+            for k in range(wide):
+                re[k] = half * (work[p + k] + work[q + k])
+                im[k] = half * (work[p + wide + k] - work[q + wide + k])
+                re[wide + k] = half * (work[p + wide + k] + work[q + wide + k])
+                im[wide + k] = half * (work[q + k] - work[p + k])
 
 
-@kernel("void(float32[:,:,::1], int64, int64[::1], float32[::1], int64[::1], float32[:,::1])")
-def from_k_space(spectrum: Any, n2: Any, radices: Any, twiddles: Any, row: Any, destination: Any) -> None:
+@kernel("void(float32[:,:,::1], int64[::1], float32[::1], int64[::1], float32[:,::1])")
+def from_k_space(spectrum: Any, radices: Any, twiddles: Any, row: Any, destination: Any) -> None:
     """The inverse of `to_k_space`, times X; frequencies that ``spectrum`` does not have are 0."""
-    n, size = destination.shape
-    columns = spectrum.shape[2]
-    both, pitch = 2 * _WIDTH, (n2 + LANES - 1) // LANES * LANES
-    work, places = np.empty(n * both, np.float32), np.empty(both, np.int64)
-    axis = axis_of(n, radices, twiddles)
-    flat = spectrum.reshape(-1)
-    for first in range(0, columns, both):
-        _places(first, size // n2, n2, pitch, places)
-        whole = (places[0] >= 0) & (places[both - 1] == places[0] + both - 1)
+    n, wide = destination.shape[0], np.uint64(WIDTH)
+    work, axis = np.empty(n * ROW, np.float32), axis_of(n, radices, twiddles)
+    for first in range(0, destination.shape[1], ROW):
         work[:] = np.float32(0)
         for f in range(spectrum.shape[0]):
-            p, q = row[f] * both, row[(n - f) % n] * both
-            at = 2 * f * columns + first
-            for k in range(0, _WIDTH, LANES):
-                a_re, a_im = load(flat, at + k), load(flat, at + columns + k)
-                b_re, b_im = load(flat, at + _WIDTH + k), load(flat, at + columns + _WIDTH + k)
+            p, q = np.uint64(row[f] * ROW), np.uint64(row[(n - f) % n] * ROW)
+            re, im = spectrum[f, 0, first : first + ROW], spectrum[f, 1, first : first + ROW]
+            for k in range(wide):
                 if p == q:  # a real line has real numbers here
-                    store(work, p + k, a_re)
-                    store(work, p + _WIDTH + k, b_re)
+                    work[p + k], work[p + wide + k] = re[k], re[wide + k]
                 else:
-                    store(work, p + k, a_re - b_im)
-                    store(work, p + _WIDTH + k, a_im + b_re)
-                    store(work, q + k, a_re + b_im)
-                    store(work, q + _WIDTH + k, b_re - a_im)
-        backward(work, _ZERO, _WIDTH, both, _WIDTH, axis)
+                    work[p + k], work[p + wide + k] = re[k] - im[wide + k], im[k] + re[wide + k]
+                    work[q + k], work[q + wide + k] = re[k] + im[wide + k], re[wide + k] - im[k]
+        backward(work, axis)
         for i in range(n):
-            line, b = destination[i], np.uint64(i * both)
-            if whole:
-                a = np.uint64(places[0])
-                for c in range(np.uint64(both)):
-                    line[a + c] = work[b + c]
-            else:
-                for c in range(both):
-                    if places[c] >= 0:
-                        line[places[c]] = work[b + c]
+            for c in range(np.uint64(ROW)):
+                destination[i, np.uint64(first) + c] = work[np.uint64(i * ROW) + c]
 
 
-@inlined
-def _along_y(spectrum: Any, plane: Any, columns: Any, pitch: Any, axis: Any, back: Any) -> None:
-    """A plane, a few of its columns at a time."""
-    for c in range(0, pitch, _WIDTH):
-        first, width = 2 * plane * columns + c, min(_WIDTH, pitch - c)
-        if back:
-            backward(spectrum, first, columns, pitch, width, axis)
-        else:
-            forward(spectrum, first, columns, pitch, width, axis)
-
-
-@inlined
-def _bring(spectrum: Any, starts: Any, count: Any, columns: Any, n: Any, work: Any) -> None:
-    """Lines along Z, beside each other; columns without a line are 0."""
-    if count < _WIDTH:
-        work[:] = np.float32(0)
-    lines_to_columns(spectrum, starts, _ZERO, count, n, work, _ZERO, 2 * _WIDTH)
-    lines_to_columns(spectrum, starts, columns, count, n, work, _WIDTH, 2 * _WIDTH)
-
-
-@inlined
-def _bring_back(work: Any, starts: Any, count: Any, columns: Any, n: Any, spectrum: Any) -> None:
-    columns_to_lines(work, _ZERO, 2 * _WIDTH, starts, _ZERO, count, n, spectrum)
-    columns_to_lines(work, _WIDTH, 2 * _WIDTH, starts, columns, count, n, spectrum)
-
-
-@kernel("float64(float32[:,:,::1], int64, int64, int64[::1], float32[::1], int64[::1], float32[::1])")
-def largest_magnitude(
-    spectrum: Any, n1: Any, n2: Any, radices1: Any, twiddles1: Any, radices2: Any, twiddles2: Any
-) -> Any:
-    """The largest absolute value in k-space; not finite if one of the voxels is not.
+@kernel("void(float32[:,:,::1], int64, int64, int64[::1], float32[::1], boolean)")
+def along_y(spectrum: Any, n: Any, pitch: Any, radices: Any, twiddles: Any, back: Any) -> None:
+    """Transform planes along Y in place, or back, times Y.
 
     Args:
-        spectrum: from `to_k_space`, all of X // 2 + 1 frequencies; it is overwritten.
-        n1, n2: Y and Z. radices, twiddles: the `Plan` of each.
+        spectrum: (K, 2, columns), lines of ``pitch`` columns one after another. n, radices, twiddles: Y, and its `Plan`.
     """
-    both, columns, pitch = 2 * _WIDTH, spectrum.shape[2], (n2 + LANES - 1) // LANES * LANES
-    flat = spectrum.reshape(-1)
-    axis1, axis2 = axis_of(n1, radices1, twiddles1), axis_of(n2, radices2, twiddles2)
-    work, starts, largest = np.empty(n2 * both, np.float32), np.empty(_WIDTH, np.int64), np.zeros(_WIDTH, np.float64)
-    together = max(1, _WIDTH // n1)  # planes, so that there are lines enough
-    for begin in range(0, spectrum.shape[0], together):
-        end = min(begin + together, spectrum.shape[0])
-        for plane in range(begin, end):
-            _along_y(flat, plane, columns, pitch, axis1, False)
-        for line in range(begin * n1, end * n1, _WIDTH):
-            count = min(_WIDTH, end * n1 - line)
-            for c in range(count):
-                starts[c] = 2 * ((line + c) // n1) * columns + ((line + c) % n1) * pitch
-            _bring(flat, starts, count, columns, n2, work)
-            forward(work, _ZERO, _WIDTH, both, _WIDTH, axis2)
-            for k in range(n2):
-                at = np.uint64(k * both)
-                for c in range(np.uint64(_WIDTH)):
-                    re, im = np.float64(work[at + c]), np.float64(work[at + np.uint64(_WIDTH) + c])
-                    square = re * re + im * im
-                    largest[c] = largest[c] if square <= largest[c] else square  # NaN is taken
-    total = 0.0
-    for c in range(_WIDTH):
-        total = total if largest[c] <= total else largest[c]
-    return np.sqrt(total)
+    work, axis = np.zeros(n * ROW, np.float32), axis_of(n, radices, twiddles)
+    for f in range(spectrum.shape[0]):
+        for first in range(0, pitch, WIDTH):
+            width = np.uint64(min(WIDTH, pitch - first))
+            for part in range(2):
+                plane = spectrum[f, part]
+                for j in range(n):
+                    at, row = np.uint64(j * pitch + first), np.uint64(j * ROW + part * WIDTH)
+                    for k in range(width):
+                        work[row + k] = plane[at + k]
+            if back:
+                backward(work, axis)
+            else:
+                forward(work, axis)
+            for part in range(2):
+                plane = spectrum[f, part]
+                for j in range(n):
+                    at, row = np.uint64(j * pitch + first), np.uint64(j * ROW + part * WIDTH)
+                    for k in range(width):
+                        plane[at + k] = work[row + k]
 
 
 @inlined
-def _limit_lines(work: Any, squares: Any, room: Any, scale: Any) -> None:
-    """Gains of lines along Z: ``scale`` if a frequency and its negative are in the ball, half of it if one of them is."""
-    both = 2 * _WIDTH
-    half = np.float32(0.5) * scale
+def _keep_ball(work: Any, room: Any, squares: Any, scale: Any) -> None:
+    half, none = np.float32(0.5) * scale, np.float32(0)
     for k in range(squares.shape[1]):
-        here, there = squares[0, k], squares[1, k]
-        at = np.uint64(k * both)
-        for c in range(np.uint64(_WIDTH)):
-            gain = (half if here <= room[c] else np.float32(0)) + (
-                half if there <= room[np.uint64(_WIDTH) + c] else np.float32(0)
-            )
-            work[at + c] *= gain
-            work[at + np.uint64(_WIDTH) + c] *= gain
+        here, there, row = squares[0, k], squares[1, k], np.uint64(k * ROW)
+        for c in range(np.uint64(room.shape[1])):
+            gain = (half if here <= room[0, c] else none) + (half if there <= room[1, c] else none)
+            work[row + c] *= gain
+            work[row + np.uint64(WIDTH) + c] *= gain
 
 
-@kernel(
-    "void(float32[:,:,::1], int64[::1], float32[::1], int64[::1], float32[::1], int32[:,::1], int32[:,::1], int32[:,::1], "
-    "int32, float32)"
-)
-def keep_ball(
-    spectrum: Any, radices1: Any, twiddles1: Any, radices2: Any, twiddles2: Any, squares0: Any, squares1: Any,
-    squares2: Any, limit: Any, scale: Any,
-) -> None:  # fmt: skip
-    """Transform along Y and Z, keep what is in a ball around the middle, and transform back, times Y Z ``scale``.
+@kernel("void(float32[::1], int64, int64[::1], int64, int64[::1], float32[::1], int32[:,::1], int32[:,::1], float32)")
+def along_z(
+    spectrum: Any, imaginary: Any, starts: Any, n: Any, radices: Any, twiddles: Any, room: Any, squares: Any, scale: Any
+) -> None:
+    """Transform lines along Z in place; or there, times the gains of a ball, and back.
 
     The ball's middle need not be frequency 0, so that a frequency may be in it and its negative not. The real part of what
     such a filter gives is what the mean of its gains for the two gives.
 
     Args:
-        spectrum: from `to_k_space`.
-        radices, twiddles: the `Plan` of Y and Z.
-        squares: for each axis (2, n), the squared distance of each frequency from the ball's middle, and that of its
-            negative; along X in the order of the frequencies, along Y and Z in that of the plan.
-        limit: sums up to this one are in the ball.
+        spectrum: flat; where a line starts, and its imaginary parts ``imaginary`` elements further on.
+        n, radices, twiddles: Z, and its `Plan`.
+        squares: (2, Z) in the plan's order, the squared distance along Z of each frequency from the ball's middle, and that of
+            its negative; (2, 0) for no ball.
+        room: (2, lines), up to which squares are in the ball. scale: the gain in it.
     """
-    n1, n2 = squares1.shape[1], squares2.shape[1]
-    both, columns, pitch = 2 * _WIDTH, spectrum.shape[2], (n2 + LANES - 1) // LANES * LANES
-    flat = spectrum.reshape(-1)
-    axis1, axis2 = axis_of(n1, radices1, twiddles1), axis_of(n2, radices2, twiddles2)
-    work, starts, room = np.empty(n2 * both, np.float32), np.empty(_WIDTH, np.int64), np.empty(both, np.int32)
-    least = squares2[0, 0]
-    for k in range(n2):
-        least = min(least, squares2[0, k], squares2[1, k])
-    together = max(1, _WIDTH // n1)  # planes, so that there are lines enough
-    for begin in range(0, spectrum.shape[0], together):
-        end = min(begin + together, spectrum.shape[0])
-        for plane in range(begin, end):
-            _along_y(flat, plane, columns, pitch, axis1, False)
-        count = 0
-        for line in range(begin * n1, end * n1):
-            i, j = line // n1, line % n1
-            start = 2 * i * columns + j * pitch
-            here = limit - squares0[0, i] - squares1[0, j]
-            there = limit - squares0[1, i] - squares1[1, j]
-            if max(here, there) >= least:
-                starts[count], room[count], room[_WIDTH + count] = start, here, there
-                count += 1
-            else:
-                flat[start : start + n2] = np.float32(0)
-                flat[start + columns : start + columns + n2] = np.float32(0)
-            if (count == _WIDTH) | ((line == end * n1 - 1) & (count > 0)):
-                _bring(flat, starts, count, columns, n2, work)
-                forward(work, _ZERO, _WIDTH, both, _WIDTH, axis2)
-                _limit_lines(work, squares2, room, scale)
-                backward(work, _ZERO, _WIDTH, both, _WIDTH, axis2)
-                _bring_back(work, starts, count, columns, n2, flat)
-                count = 0
-        for plane in range(begin, end):
-            _along_y(flat, plane, columns, pitch, axis1, True)
+    work, axis = np.zeros(n * ROW, np.float32), axis_of(n, radices, twiddles)
+    for first in range(0, starts.shape[0], WIDTH):
+        lines = starts[first : first + WIDTH]
+        for part in range(2):
+            _bring(spectrum[part * imaginary :], lines, 1, n, work, part * WIDTH)
+        forward(work, axis)
+        if squares.shape[1] > 0:
+            _keep_ball(work, room[:, first : first + WIDTH], squares, scale)
+            backward(work, axis)
+        for part in range(2):
+            _bring_back(work, part * WIDTH, lines, 1, n, spectrum[part * imaginary :])
 
 
 @kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[:,:,::1], float32[:,:,::1])")
@@ -260,18 +205,16 @@ def add_waves(source: Any, destination: Any, waves0: Any, waves1: Any, waves2: A
         waves0, waves1: (S, 2, X) and (S, 2, Y), real and imaginary parts. waves2: (S, 2, Z).
     """
     n2 = waves2.shape[2]
-    whole = n2 // LANES * LANES
+    line = np.empty(n2, np.float32)
     for i in range(waves0.shape[2]):
-        plane, out = source[i], destination[i]
         for j in range(waves1.shape[2]):
-            first = j * n2
+            for k in range(n2):
+                line[k] = source[i, j * n2 + k]
             for s in range(waves0.shape[0]):
                 re = np.float32(waves0[s, 0, i] * waves1[s, 0, j] - waves0[s, 1, i] * waves1[s, 1, j])
                 im = np.float32(waves0[s, 0, i] * waves1[s, 1, j] + waves0[s, 1, i] * waves1[s, 0, j])
-                cosines, sines, before = waves2[s, 0], waves2[s, 1], plane if s == 0 else out
-                all_re, all_im = everywhere(re), everywhere(im)
-                for k in range(0, whole, LANES):
-                    wave = all_re * load(cosines, k) - all_im * load(sines, k)
-                    store(out, first + k, load(before, first + k) + wave)
-                for k in range(whole, n2):
-                    out[first + k] = before[first + k] + (re * cosines[k] - im * sines[k])
+                cosines, sines = waves2[s, 0], waves2[s, 1]
+                for k in range(n2):
+                    line[k] += re * cosines[k] - im * sines[k]
+            for k in range(n2):
+                destination[i, j * n2 + k] = line[k]

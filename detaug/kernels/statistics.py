@@ -1,4 +1,4 @@
-"""Minimum, maximum, mean, standard deviation and order statistics of float32 arrays: the same on every CPU.
+"""Minimum, maximum, mean and standard deviation of float32 arrays: the same on every CPU.
 
 Sums run in 256 float64 lanes: value i goes to lane i modulo 256, and the lanes are added up from the first to the last.
 """
@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.elementary import key_of, value_of
 
 LANES = 256
 _RANGE_LANES = 64
 
-_f32 = np.float32
 _f64 = np.float64
-_u32 = np.uint32
-_HALF = _u32(0xFFFF)
 
 
 @inlined
@@ -68,40 +64,6 @@ def moments(values: Any) -> Any:
         high = highest[lane] if highest[lane] > high else high
     mean, deviation = mean_and_deviation(sums, squares, pivot, values.shape[0])
     return _f64(low), _f64(high), mean, deviation
-
-
-@kernel("void(float32[::1], int64[::1], float32[::1])")
-def order_statistics(values: Any, ranks: Any, out: Any) -> None:
-    """The values that stand at these ranks (0 is the smallest) once sorted, exactly; NaN if there is one among them
-    all.
-
-    Counts the upper and then the lower 16 bits of the values' keys; both zeros have one.
-    """
-    upper = np.zeros(65536, np.int64)
-    has_nan = False
-    for i in range(values.shape[0]):
-        has_nan |= values[i] != values[i]
-        upper[key_of(values[i] + _f32(0)) >> _u32(16)] += 1
-    lower = np.zeros(65536, np.int64)
-    counted_for = -1
-    for n in range(ranks.shape[0]):
-        rest = ranks[n]
-        bucket = 0
-        while rest >= upper[bucket]:
-            rest -= upper[bucket]
-            bucket += 1
-        if bucket != counted_for:
-            lower[:] = 0
-            for i in range(values.shape[0]):
-                key = key_of(values[i] + _f32(0))
-                if key >> _u32(16) == bucket:
-                    lower[key & _HALF] += 1
-            counted_for = bucket
-        place = 0
-        while rest >= lower[place]:
-            rest -= lower[place]
-            place += 1
-        out[n] = np.nan if has_nan else value_of(_u32(_u32(bucket << 16) | _u32(place)))
 
 
 @kernel("UniTuple(float32, 2)(float32[:,::1])")

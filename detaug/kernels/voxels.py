@@ -1,7 +1,11 @@
-"""Voxels mirrored, picked and replaced. Only bits are moved: arrays are of an unsigned type as wide as their own."""
+"""Voxels mirrored, picked and replaced, and volumes continued beyond their ends.
+
+Only bits are moved: kernels get arrays of an unsigned type as wide as their own.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +56,40 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
                 out = destination[c, i, j]
                 for k in range(destination.shape[3]):
                     out[k] = row[np.uint64(rows2[k])]  # unsigned: a signed index would be tested for its sign
+
+
+def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
+    """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this order."""
+    out = np.empty((len(array), *map(len, places)), array.dtype)
+    lift = 3 - len(places)  # a plane is a volume of one slice
+    source, made = (
+        each.view(f"u{array.itemsize}").reshape(len(each), *(1,) * lift, *each.shape[1:]) for each in (array, out)
+    )
+    pick(source, *(np.zeros(1, np.int64),) * lift, *places, made)
+    return out
+
+
+def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
+    """A copy of a volume (X, Y, Z) that is longer by so many voxels before and behind it along each axis.
+
+    Args:
+        mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a | a b c | c b``), "edge"
+            (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``); again and again where the volume is shorter.
+    """
+    places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
+    made: np.ndarray = picked(volume[None], places)[0]
+    return made
+
+
+def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
+    places = np.arange(-before, n + behind)
+    if mode == "wrap":
+        return places % n
+    if mode == "edge":
+        return np.clip(places, 0, n - 1)
+    twice = int(mode == "symmetric")  # whether the outermost voxels are there twice
+    period = max(1, 2 * n - 2 + 2 * twice)
+    return np.minimum(places % period, period - twice - places % period)
 
 
 @kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))

@@ -13,8 +13,7 @@ its ``drop2`` along Z (whose length is Z) and its least product.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -139,41 +138,6 @@ def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: A
     return np.float32(start), np.float32(-strength * both)
 
 
-class Window(NamedTuple):
-    """A window's factors along X and Y, its ``drop2`` along Z, and its least product."""
-
-    factors0: Any
-    factors1: Any
-    drop2: Any
-    least: Any
-
-
-def windowed(change: Callable[..., Any]) -> Any:
-    """The walk over a plane's lines, for kernels to inline.
-
-    Args:
-        change: inlined into it, ``change(x, share, at, given)``: the new value of voxel ``at`` of the plane, whose value
-            is x, for the window's share there; ``given`` is what the walk is given.
-
-    Returns:
-        ``walk(plane, out, window, i, offset, strength, given)`` for plane i, where a share is
-        ``offset + strength * window``; plane and out, (Y * Z), may be one array.
-    """
-
-    @inlined
-    def walk(plane: Any, out: Any, window: Any, i: Any, offset: Any, strength: Any, given: Any) -> None:
-        factors0, factors1, drop2, least = window
-        n2 = drop2.shape[0]
-        for j in range(factors1.shape[0]):
-            start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
-            first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
-            for k in range(np.uint64(n2)):
-                at = first + k
-                out[at] = change(plane[at], start + slope * drop2[k], at, given)
-
-    return walk
-
-
 @kernel(f"float64(float32[:,::1], {_WINDOW})")
 def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
     """The sum of voxel times window, in float64: one sum for each column of lines, and then these one after another."""
@@ -192,52 +156,31 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
     return total
 
 
-@windowed
-@inlined
-def _add(x: Any, share: Any, _at: Any, _given: Any) -> Any:
-    return x + share
-
-
-@windowed
-@inlined
-def _scale_about(x: Any, share: Any, _at: Any, middle: Any) -> Any:
-    return x + share * (x - middle)
-
-
-@windowed
-@inlined
-def _blend_power(x: Any, share: Any, _at: Any, given: Any) -> Any:
-    exponent, low, extent = given
-    relative = (x - low) / extent
-    return x + extent * (share * (unit_power(relative, exponent) - relative))
-
-
-@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64)")
-def add_window(
-    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any, strength: Any
-) -> None:
-    """``x + offset + strength * window``."""
-    window = Window(factors0, factors1, drop2, least)
-    for i in range(factors0.shape[0]):
-        _add(source[i], destination[i], window, i, offset, strength, 0)
-
-
-@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float64, float32)")
-def scale_about(
-    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, strength: Any, middle: Any
-) -> None:
-    """``x + strength * window * (x - middle)``."""
-    window = Window(factors0, factors1, drop2, least)
-    for i in range(factors0.shape[0]):
-        _scale_about(source[i], destination[i], window, i, 0.0, strength, middle)
-
-
-@kernel(f"void(float32[:,::1], float32[:,::1], {_WINDOW}, float32, float32, float32)")
-def blend_power(
-    source: Any, destination: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, exponent: Any, low: Any,
-    extent: Any,
+@kernel(f"void(float32[:,::1], float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64, float32)")
+def add_windowed(
+    source: Any, destination: Any, change: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any,
+    strength: Any, factor: Any,
 ) -> None:  # fmt: skip
-    """``x + extent * window * (r^exponent - r)`` with ``r = (x - low) / extent``."""
-    window = Window(factors0, factors1, drop2, least)
+    """``x + factor * ((offset + strength * window) * change)``.
+
+    Args:
+        change: (X, Y * Z), or one plane of it for all.
+    """
+    n2 = drop2.shape[0]
     for i in range(factors0.shape[0]):
-        _blend_power(source[i], destination[i], window, i, 0.0, 1.0, (exponent, low, extent))
+        plane, out, changes = source[i], destination[i], change[i % change.shape[0]]
+        for j in range(factors1.shape[0]):
+            start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
+            first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
+            for k in range(np.uint64(n2)):
+                at = first + k
+                out[at] = plane[at] + factor * ((start + slope * drop2[k]) * changes[at])
+
+
+@kernel("void(float32[:,::1], float32[:,::1], float32, float32, float32)")
+def change_by_power(source: Any, out: Any, low: Any, extent: Any, exponent: Any) -> None:
+    """``r^exponent - r`` with ``r = (x - low) / extent``."""
+    for i in range(source.shape[0]):
+        for k in range(source.shape[1]):
+            relative = (source[i, k] - low) / extent
+            out[i, k] = unit_power(relative, exponent) - relative

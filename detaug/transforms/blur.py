@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.convolution import convolve
+from detaug.kernels.convolution import convolve, convolve_padded
 from detaug.kernels.scalars import exponential
+from detaug.kernels.voxels import pick
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
-from detaug.transforms.building.per_channel import length_of_lines, per_axis, plane_channels
+from detaug.transforms.building.per_channel import per_axis
 from detaug.transforms.building.workspace import Workspace
 
-_NO_WINDOW = (np.empty(0), np.empty(0), np.empty(0, np.float32), 0.0, 0.0, np.float32(0))
 _JUST_THE_CENTRE = np.ones(1, np.float32)
 
 
@@ -83,10 +83,11 @@ class GaussianBlur(ImageTransform):
         shape = workspace["image"].shape[1:]
         weights = {c: blur_weights(shape, sigmas) for c, sigmas in zip(channels, each, strict=True)}
         weights = {c: found for c, found in weights.items() if any(len(axis) > 1 for axis in found)}
-        for c, before, after in plane_channels(workspace, weights):
-            convolve(before, after, length_of_lines(shape), *weights[c], False, *_NO_WINDOW)
+        volume = per_axis(shape, shape, 1)
+        for c, before, after in workspace.chosen_channels(weights):
+            convolve(before.reshape(volume), weights[c], "reflect", after.reshape(volume))
 
-    kernels = (convolve,)
+    kernels = (pick, convolve_padded)
 
 
 def kernel_size(sigma: float, truncate: float = 6.0) -> int:

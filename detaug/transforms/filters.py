@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.convolution import sharpen
+from detaug.kernels.convolution import sharpen_padded
 from detaug.kernels.intensity import clamp
-from detaug.kernels.median import LARGEST, median_filter, program
+from detaug.kernels.median import LARGEST, median_filter, run_program
 from detaug.kernels.statistics import least_and_largest
+from detaug.kernels.voxels import padded, pick
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
-from detaug.transforms.building.per_channel import length_of_lines, per_axis, plane_channels
+from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -68,12 +69,12 @@ class MedianFilter(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
-        for c, before, after in plane_channels(workspace, sizes if max(shape) > 1 else ()):
+        volume = per_axis(shape, shape, 1)
+        for c, before, after in workspace.chosen_channels(sizes if max(shape) > 1 else ()):
             box = per_axis([sizes[c]] * len(shape), shape, 1)
-            steps, places, result = program(*box)
-            median_filter(before, after, length_of_lines(shape), *box, steps, places, *result)
+            median_filter(before.reshape(volume), box, after.reshape(volume))
 
-    kernels = (median_filter,)
+    kernels = (pick, run_program)
 
 
 class Sharpening(ImageTransform):
@@ -118,13 +119,15 @@ class Sharpening(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
         strengths = {c: float(s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
-        for c, before, after in plane_channels(workspace, strengths if max(shape) > 1 else ()):
-            limits = least_and_largest(before) if params["clamp_intensities"][c] else None
-            sharpen(before, after, length_of_lines(shape), strengths[c])
+        volume = per_axis(shape, shape, 1)
+        for c, before, after in workspace.chosen_channels(strengths if max(shape) > 1 else ()):
+            limits = least_and_largest(flat_planes(before)) if params["clamp_intensities"][c] else None
+            around = padded(before.reshape(volume), [(1, 1)] * 3, "edge")
+            sharpen_padded(around, after.reshape(volume), strengths[c])
             if limits is not None:
                 clamp(after.reshape(-1), np.float32(limits[0]), np.float32(limits[1]))
 
-    kernels = (sharpen, least_and_largest, clamp)
+    kernels = (pick, sharpen_padded, least_and_largest, clamp)
 
 
 def _sizes(wanted: Any) -> Any:

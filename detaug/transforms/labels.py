@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.voxels import pick, replace_label
+from detaug.kernels.voxels import pick, picked, replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
 from detaug.transforms.building.gate import takes
@@ -157,7 +157,10 @@ class DownsampleSegForDS(_LabelTransform):
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         full = workspace.contiguous("segmentation")
-        levels = [full if size is None else _smaller(full, size) for size in self._sizes(full.shape[1:])]
+        levels = [
+            full if size is None else picked(full, [*map(nearest, full.shape[1:], size)])
+            for size in self._sizes(full.shape[1:])
+        ]
         workspace.put("segmentation", levels, owned=False)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -188,14 +191,6 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
     if len(space) < 2 or space["image"] != space["segmentation"]:
         raise ValueError(f"{name} needs an image and a segmentation of one spatial shape, got {space}")
     return workspace.labels()
-
-
-def _smaller(labels: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    result = np.empty((len(labels), *size), labels.dtype)
-    bits, lift = UNSIGNED[labels.itemsize], (1,) * (3 - len(size))  # a plane is a volume of one slice
-    source, copy = (each.view(bits).reshape(len(each), *lift, *each.shape[1:]) for each in (labels, result))
-    pick(source, *map(nearest, source.shape[1:], copy.shape[1:]), copy)
-    return result
 
 
 @lru_cache(maxsize=256)

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.convolution import convolve
+from detaug.kernels.convolution import convolve, convolve_padded
 from detaug.kernels.intensity import clamp
 from detaug.kernels.statistics import least_and_largest, moments
-from detaug.kernels.windows import add_window, blend_power, scale_about, window_factors, windowed_sum
+from detaug.kernels.voxels import pick
+from detaug.kernels.windows import add_windowed, change_by_power, window_factors, windowed_sum
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -32,7 +33,7 @@ from detaug.transforms.building.gate import (
     takes,
     where_not_none,
 )
-from detaug.transforms.building.per_channel import flat_planes, length_of_lines, per_axis, plane_channels
+from detaug.transforms.building.per_channel import flat_planes, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _NOTHING = 2.0**-150  # rounds to 0 in float32
@@ -92,6 +93,18 @@ class LocalWindow:
     def sum(self) -> float:
         """The window's sum over all voxels."""
         return self.mean() * math.prod(map(len, self._factors))
+
+    def add(
+        self,
+        before: np.ndarray,
+        after: np.ndarray,
+        change: np.ndarray,
+        strength: float,
+        offset: float = 0.0,
+        factor: Any = 1.0,
+    ) -> None:
+        """``before + factor * ((offset + strength * window) * change)``, of (X, Y * Z); the first two may be one array."""
+        add_windowed(before, after, change, *self.arguments, offset, strength, np.float32(factor))
 
     def values(self, mean_centered: bool = False) -> np.ndarray:
         """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
@@ -208,13 +221,14 @@ class BrightnessGradientAdditive(_LocalTransform):
             low, high = min(each[0] for each in limits), max(each[1] for each in limits)
         for c, before, after in plane_channels(workspace, windows):
             window, strength = windows[c]
+            whole = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
-            add_window(before, after, *window.arguments, -mean * strength / peak, strength / peak)
+            window.add(before, after, whole, strength / peak, -mean * strength / peak)
             if self.clip_intensities:
                 clamp(after.reshape(-1), np.float32(low), np.float32(high))
 
-    kernels = (window_factors, add_window, least_and_largest, clamp)
+    kernels = (window_factors, add_windowed, least_and_largest, clamp)
 
 
 class LocalContrast(_LocalTransform):
@@ -251,9 +265,9 @@ class LocalContrast(_LocalTransform):
         for c, before, after in plane_channels(workspace, windows):
             window, contrast = windows[c]
             mean = windowed_sum(before, *window.arguments) / (window.sum() + 1e-8)
-            scale_about(before, after, *window.arguments, contrast - 1.0, np.float32(mean))
+            window.add(before, after, _less(before, np.float32(mean)), contrast - 1.0)
 
-    kernels = (window_factors, windowed_sum, scale_about)
+    kernels = (window_factors, windowed_sum, add_windowed)
 
 
 class LocalGamma(_LocalTransform):
@@ -289,9 +303,11 @@ class LocalGamma(_LocalTransform):
             window, gamma = windows[c]
             low, high = (np.float32(limit) for limit in least_and_largest(before))
             extent = max(np.float32(high - low), np.float32(1e-8))
-            blend_power(before, after, *window.arguments, np.float32(gamma), low, extent)
+            change = np.empty_like(before)
+            change_by_power(before, change, low, extent, np.float32(gamma))
+            window.add(before, after, change, 1.0, factor=extent)
 
-    kernels = (window_factors, least_and_largest, blend_power)
+    kernels = (window_factors, least_and_largest, change_by_power, add_windowed)
 
 
 class LocalSmoothing(_LocalTransform):
@@ -337,11 +353,21 @@ class LocalSmoothing(_LocalTransform):
             return
         weights = gaussian_weights(sigma, radius)
         each = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
+        volume = per_axis(shape, shape, 1)
         for c, before, after in plane_channels(workspace, windows):
             window, strength = windows[c]
             middle = np.float32(moments(before.reshape(-1))[2])
             if not np.isfinite(middle):
                 middle = np.float32(0)
-            convolve(before, after, length_of_lines(shape), *each, True, *window.arguments, strength, middle)
+            around = _less(before, middle)  # so that a large offset of all values costs sums no bits
+            blurred = np.empty(volume, np.float32)
+            convolve(around.reshape(volume), each, "symmetric", blurred)
+            window.add(before, after, _less(blurred.reshape(before.shape), around), strength)
 
-    kernels = (window_factors, moments, convolve)
+    kernels = (window_factors, moments, pick, convolve_padded, add_windowed)
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def _less(values: np.ndarray, middle: Any) -> np.ndarray:
+    changed: np.ndarray = values - middle
+    return changed

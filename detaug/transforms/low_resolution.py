@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from detaug.kernels.low_resolution import down_and_up
+from detaug.kernels.low_resolution import interpolate
+from detaug.kernels.voxels import pick, picked
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
-from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis, plane_channels
+from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
@@ -88,14 +90,12 @@ class SimulateLowResolution(ImageTransform):
         shape = workspace["image"].shape[1:]
         coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}
         coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
-        in_place = workspace.owns("image")
-        for c, before, after in plane_channels(workspace, coarse):
-            tables = _tables(shape, coarse[c])
-            if in_place and len(tables[0][0]) > len(tables[0][1]):
-                before = before.copy()  # where it becomes finer, planes are read behind the first that needs them
-            down_and_up(before, after, *tables[0], *tables[1], *tables[2])
+        volume = per_axis(shape, shape, 1)
+        for c, before, after in workspace.chosen_channels(coarse):
+            tables = per_axis([sampling_table(n, m) for n, m in zip(shape, coarse[c], strict=True)], shape, _ONE_VOXEL)
+            _down_and_up(before.reshape(volume), after.reshape(volume), tables)
 
-    kernels = (down_and_up,)
+    kernels = (pick, interpolate)
 
 
 def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
@@ -105,8 +105,8 @@ def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
 
 @lru_cache(maxsize=256)
 def sampling_table(n: int, coarse: int) -> Table:
-    """An axis' ``nearest``, ``lower`` and ``weight``, as `down_and_up` takes them. Every caller gets the same arrays, to be
-    read."""
+    """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next. Every caller gets the same
+    arrays, to be read."""
     step = np.float32(n) / np.float32(coarse)
     centres = (np.arange(coarse, dtype=np.float32) + np.float32(0.5)) * step
     nearest = np.minimum(np.floor(centres).astype(np.int64), n - 1)
@@ -115,9 +115,16 @@ def sampling_table(n: int, coarse: int) -> Table:
     return nearest, lower, (places - lower).astype(np.float32)
 
 
-def _tables(shape: Sequence[int], coarse: Sequence[int]) -> tuple[Table, Table, Table]:
-    tables = [sampling_table(n, m) for n, m in zip(shape, coarse, strict=True)]
-    return per_axis(tables, shape, _ONE_VOXEL)
+def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
+    """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back: along Z, Y and then X."""
+    coarse = picked(source[None], [nearest for nearest, _, _ in tables])[0]
+    for axis in (2, 1, 0):
+        n = destination.shape[axis]
+        finer = np.empty((*coarse.shape[:axis], n, *coarse.shape[axis + 1 :]), np.float32) if axis else destination
+        inner = math.prod(coarse.shape[axis + 1 :])
+        flat = coarse.reshape(-1, coarse.shape[axis], inner), finer.reshape(-1, n, inner)
+        interpolate(*flat, *tables[axis][1:], False)
+        coarse = finer
 
 
 def _as_float32(value: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.intensity import measured_clamp, scale_around
-from detaug.kernels.statistics import moments, order_statistics
+from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
@@ -74,7 +74,7 @@ class CutOffOutliers(ImageTransform):
         for c, source, destination in flat_channels(workspace, cuts):
             cut_off(source, destination, *cuts[c])
 
-    kernels = (moments, order_statistics, measured_clamp, scale_around)
+    kernels = (moments, measured_clamp, scale_around)
 
 
 def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
@@ -86,15 +86,19 @@ def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
 
 
 def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]:
-    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in float64."""
-    positions = [percentile / 100.0 * (values.size - 1) for percentile in wanted]
-    below = [math.floor(position) for position in positions]
-    ranks = np.array([rank for b in below for rank in (b, min(b + 1, values.size - 1))], np.int64)
-    found = np.empty(len(ranks), np.float32)
-    order_statistics(values, ranks, found)
+    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in float64; NaN if there is
+    one among the values."""
+    if np.isnan(values).any():
+        return [math.nan] * len(wanted)
+    values = values + np.float32(0)  # one kind of zero
     result = []
-    for position, b, low, high in zip(positions, below, found[::2].tolist(), found[1::2].tolist(), strict=True):
-        result.append(low if low == high else low + (high - low) * (position - b))
+    for percentile in wanted:
+        position = percentile / 100.0 * (values.size - 1)
+        rank = math.floor(position)
+        ordered = np.partition(values, rank)
+        low = float(ordered[rank])
+        high = float(ordered[rank + 1 :].min(initial=np.inf if rank + 1 < values.size else low))
+        result.append(low if low == high else low + (high - low) * (position - rank))
     return result
 
 

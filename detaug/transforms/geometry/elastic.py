@@ -12,23 +12,22 @@ from functools import lru_cache
 
 import numpy as np
 
-from detaug.kernels.displacement import (
-    convolve_periodic,
-    evaluate_plane,
-    project,
-)
+from detaug.kernels.convolution import convolve, convolve_padded
+from detaug.kernels.displacement import evaluate_plane, project
 from detaug.kernels.normals import add_normals
 from detaug.kernels.scalars import cosine, exponential, sine
 from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
+from detaug.kernels.voxels import pick
 
 # A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose weights add up to less.
 _NEGLIGIBLE_BITS = 30.0
 
 # Filters narrower than this, in voxels, are convolutions.
 _NARROW = 4.0
+_ONE = np.ones(1, np.float32)
 
-KERNELS = (add_normals, project, evaluate_plane, convolve_periodic, moments)
+KERNELS = (add_normals, project, evaluate_plane, convolve_padded, pick, moments)
 
 
 def displacement(
@@ -63,7 +62,9 @@ def displacement(
 
 def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
     """Filter in place by a convolution; the mean of the result."""
-    convolve_periodic(noise, *(_periodic_gaussian(n, sigma) for n in noise.shape))
+    for axis in (2, 1, 0):  # one at a time: the filter may reach as far as the field is long
+        weights = [_periodic_gaussian(n, sigma) if a == axis else _ONE for a, n in enumerate(noise.shape)]
+        convolve(noise, weights, "wrap", noise)
     return float(moments(noise.reshape(-1))[2])
 
 
@@ -88,7 +89,7 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
 
 @lru_cache(maxsize=16)
 def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
-    """The filter's weights at distance 0, 1, 2 ..., as `convolve_periodic` takes them."""
+    """The filter's weights at distance 0, 1, 2 ..., at most half the length (where both sides are one voxel)."""
     half = length // 2
     circle = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
     distances = np.arange(half + 1)

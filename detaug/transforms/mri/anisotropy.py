@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.low_resolution import slices_of_rows
+from detaug.kernels.low_resolution import interpolate
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -79,20 +79,16 @@ class Anisotropy(ChannelTransform):
         wanted = {c: (a, float(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
         for c, before, after in workspace.chosen_channels(wanted):
             axis, distance = wanted[c]
-            tables = _slice_tables(shape[axis], distance, self.profile == "box")
             rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
-            if rows[2] > 1:
-                slices_of_rows(before.reshape(rows), after.reshape(rows), *tables)
-            else:  # rows of one voxel: worked on as the columns that they are of
-                columns = np.ascontiguousarray(before.reshape(rows[:2]).T)[None]
-                slices_of_rows(columns, columns, *tables)
-                after.reshape(rows[:2])[...] = columns[0].T
+            lower, weight, *slices = _slice_tables(shape[axis], distance, self.profile == "box")
+            interpolate(_sliced(before.reshape(rows), *slices), after.reshape(rows), lower, weight, True)
 
-    kernels = (slices_of_rows,)
+    kernels = (interpolate,)
 
 
-def _slice_tables(n: int, distance: float, box: bool) -> tuple[np.ndarray, ...]:
-    """``first``, ``offsets``, ``shares``, ``lower`` and ``weight`` of an axis, as `slices_of_rows` takes them."""
+def _slice_tables(n: int, distance: float, box: bool) -> tuple[Any, ...]:
+    """For each voxel of an axis the slice before it and the weight of the next one; for each slice its first voxel, and the
+    shares that it and those behind it have, float32."""
     count = max(1, math.floor(n / distance))
     origin = (n - 1) / 2.0 - (count - 1) / 2.0 * distance
     centres = origin + np.arange(count) * distance
@@ -102,13 +98,24 @@ def _slice_tables(n: int, distance: float, box: bool) -> tuple[np.ndarray, ...]:
         end = np.minimum(centres + distance / 2.0 + 0.5, float(n))
         first = np.floor(begin).astype(np.int64)
         sizes = np.minimum(np.ceil(end).astype(np.int64), n) - first
-        seen = [first[c] + np.arange(sizes[c]) for c in range(count)]
-        overlaps = [np.minimum(v + 1.0, end[c]) - np.maximum(v, begin[c]) for c, v in enumerate(seen)]
-        shares = np.concatenate([each / (end[c] - begin[c]) for c, each in enumerate(overlaps)])
+        shares = []
+        for c in range(count):
+            voxels = first[c] + np.arange(sizes[c])
+            overlaps = np.minimum(voxels + 1.0, end[c]) - np.maximum(voxels, begin[c])
+            shares.append((overlaps / (end[c] - begin[c])).astype(np.float32))
     else:
         first = np.clip(np.floor(centres + 0.5).astype(np.int64), 0, n - 1)
-        sizes, shares = np.ones(count, np.int64), np.ones(count)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+        shares = [np.ones(1, np.float32)] * count
     places = np.clip((np.arange(n) - origin) / distance, 0.0, count - 1.0)
     lower = np.floor(places).astype(np.int64)
-    return first, offsets, shares.astype(np.float32), lower, (places - lower).astype(np.float32)
+    return lower, (places - lower).astype(np.float32), first, shares
+
+
+def _sliced(rows: np.ndarray, first: np.ndarray, shares: Sequence[np.ndarray]) -> np.ndarray:
+    """Slices along the middle axis: sums of voxels by their shares, one after another."""
+    slices = rows.take(first, axis=1)
+    slices *= np.array([each[0] for each in shares])[:, None]
+    for c, each in enumerate(shares):
+        for n in range(1, len(each)):
+            slices[:, c] += rows[:, first[c] + n] * each[n]
+    return slices

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
-from detaug.kernels.line_filter import filter_lines
-from detaug.kernels.spectrum import add_waves, from_k_space, keep_ball, largest_magnitude, plane_columns, to_k_space
+from detaug.kernels.spectrum import add_waves, along_y, along_z, filter_lines, from_k_space, padded_lines, to_k_space
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -34,6 +33,7 @@ from detaug.transforms.building.per_channel import ChannelTransform, by_channel,
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
+_NO_BALL = np.empty((2, 0), np.int32), np.empty((2, 0), np.int32), np.float32(0)
 
 
 def shifted(n: int, frequencies: np.ndarray) -> np.ndarray:
@@ -202,7 +202,7 @@ class Spikes(ChannelTransform):
                 flat_planes(source), flat_planes(destination), x * amplitude, y, np.ascontiguousarray(z, np.float32)
             )
 
-    kernels = (to_k_space, largest_magnitude, add_waves)
+    kernels = (to_k_space, along_y, along_z, add_waves)
 
 
 def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
@@ -249,7 +249,7 @@ class GibbsNoise(ChannelTransform):
         for c, source, destination in workspace.chosen_channels(limits):
             _cut_off(source, destination, limits[c])
 
-    kernels = (to_k_space, keep_ball, from_k_space)
+    kernels = (to_k_space, along_y, along_z, from_k_space)
 
 
 def _limit(space: Sequence[int], alpha: float) -> int:
@@ -261,25 +261,73 @@ def _limit(space: Sequence[int], alpha: float) -> int:
     return limit
 
 
+class _KSpace:
+    """The k-space of a real volume (X, Y, Z) at the first frequencies along X, worked on in place."""
+
+    def __init__(self, volume: np.ndarray, frequencies: int) -> None:
+        self.shape = per_axis(volume.shape, volume.shape, 1)
+        n0, n1, n2 = self.shape
+        self._pitch, columns = padded_lines(n1, n2)
+        self._padded = np.zeros((n0, columns), np.float32)
+        self._volume()[...] = volume.reshape(self.shape)
+        self.values = np.empty((frequencies, 2, columns), np.float32)
+        _, step, one = self.values.strides
+        shape, strides = (frequencies, n1, 2, n2), (2 * step, one * self._pitch, step, one)
+        self.lines = np.ndarray(shape, np.float32, self.values, strides=strides)
+        plan = plan_of(n0)
+        to_k_space(self._padded, plan.radices, plan.twiddles, plan.row, self.values)
+
+    def _volume(self) -> np.ndarray:
+        strides = (self._padded.strides[0], 4 * self._pitch, 4)
+        return np.ndarray(self.shape, np.float32, self._padded, strides=strides)
+
+    def along_y(self, *, back: bool = False) -> None:
+        """Transform along Y, or back, times Y."""
+        plan = plan_of(self.shape[1])
+        along_y(self.values, self.shape[1], self._pitch, plan.radices, plan.twiddles, back)
+
+    def along_z(self) -> None:
+        """Transform along Z."""
+        self._along_z(np.ones(self.lines.shape[:2], bool), *_NO_BALL)
+
+    def keep_along_z(self, room: np.ndarray, squares: np.ndarray, scale: np.float32) -> None:
+        """Transform along Z, keep a ball (see `detaug.kernels.spectrum.along_z`; room is (2, K, Y)), and transform back."""
+        within = room.max(0) >= squares.min()
+        self.lines[~within] = 0
+        self._along_z(within, np.ascontiguousarray(room[:, within]), squares, scale)
+
+    def _along_z(self, chosen: np.ndarray, room: np.ndarray, squares: np.ndarray, scale: np.float32) -> None:
+        columns, plan = self.values.shape[2], plan_of(self.shape[2])
+        planes, lines = np.nonzero(chosen)
+        starts = planes * (2 * columns) + lines * self._pitch
+        flat = self.values.reshape(-1)
+        along_z(flat, columns, starts, self.shape[2], plan.radices, plan.twiddles, room, squares, scale)
+
+    def image(self) -> np.ndarray:
+        """The volume of what k-space holds now, times X."""
+        plan = plan_of(self.shape[0])
+        from_k_space(self.values, plan.radices, plan.twiddles, plan.row, self._padded)
+        return self._volume()
+
+
 def _largest_in_k_space(channel: np.ndarray) -> float:
-    n0, n1, n2 = per_axis(channel.shape, channel.shape, 1)
-    x, y, z = plan_of(n0), plan_of(n1), plan_of(n2)
-    spectrum = np.empty((n0 // 2 + 1, 2, plane_columns(n1, n2)), np.float32)
-    to_k_space(flat_planes(channel), n2, x.radices, x.twiddles, x.row, spectrum)
-    return float(largest_magnitude(spectrum, n1, n2, y.radices, y.twiddles, z.radices, z.twiddles))
+    """The largest absolute value in k-space; not finite if one of the voxels is not."""
+    k_space = _KSpace(channel, per_axis(channel.shape, channel.shape, 1)[0] // 2 + 1)
+    k_space.along_y()
+    k_space.along_z()
+    return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.values))
 
 
 def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     """Keep of a channel's k-space what is in a ball; both may be one array."""
-    n0, n1, n2 = per_axis(source.shape, source.shape, 1)
-    x, y, z = plan_of(n0), plan_of(n1), plan_of(n2)
-    squares = _squares(n0, True), _squares(n1, False), _squares(n2, False)
-    kept = int((squares[0].min(0) + squares[1].min() + squares[2].min() <= limit).sum())
-    spectrum = np.empty((kept, 2, plane_columns(n1, n2)), np.float32)
-    to_k_space(flat_planes(source), n2, x.radices, x.twiddles, x.row, spectrum)
-    scale = np.float32(1.0 / (n0 * n1 * n2))
-    keep_ball(spectrum, y.radices, y.twiddles, z.radices, z.twiddles, *squares, limit, scale)
-    from_k_space(spectrum, n2, x.radices, x.twiddles, x.row, flat_planes(destination))
+    shape = per_axis(source.shape, source.shape, 1)
+    x, y, z = (_squares(n, axis == 0) for axis, n in enumerate(shape))
+    kept = int((x.min(0) + y.min() + z.min() <= limit).sum())
+    k_space = _KSpace(source, kept)
+    k_space.along_y()
+    k_space.keep_along_z(limit - x[:, :kept, None] - y[:, None], z, np.float32(1.0 / math.prod(shape)))
+    k_space.along_y(back=True)
+    destination[...] = k_space.image().reshape(destination.shape)
 
 
 @lru_cache(maxsize=64)

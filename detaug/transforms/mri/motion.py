@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.coordinates import HELD
-from detaug.kernels.line_filter import filter_lines
 from detaug.kernels.resampling import resample_images
+from detaug.kernels.spectrum import filter_lines
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling

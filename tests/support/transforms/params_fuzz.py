@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from detaug import SeedTree, fingerprint
-from detaug.kernels.statistics import order_statistics
+from detaug.kernels.voxels import picked
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.golden import sample
 
@@ -148,7 +148,7 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
 def check_that_kernels_check() -> None:
     """With ``NUMBA_BOUNDSCHECK=1``, a kernel that reads beyond an array raises."""
     if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
-        found = error_of(lambda: order_statistics(np.zeros(4, np.float32), np.array([9]), np.zeros(0, np.float32)))
+        found = error_of(lambda: picked(np.zeros((1, 1, 4), np.float32), [np.array([0]), np.array([9])]))
         assert isinstance(found, IndexError), found
 
 
