@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.masks import join_runs, set_component
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
@@ -60,31 +59,23 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         count = len(workspace["image"])
         every = list(dict.fromkeys(channels("channel_idx", self.channel_idx, count)))
         for channel in channels("apply_to_channels", params["apply_to_channels"], count):
-            sizes, runs = find_components(workspace.image()[channel])
-            limit = workspace.image()[channel].size * self.dont_do_if_covers_more_than_x_percent
-            removable = [component for component, size in enumerate(sizes) if size < limit]
+            components, sizes = find_components(workspace.image()[channel])
+            limit = components.size * self.dont_do_if_covers_more_than_x_percent
+            removable = [component for component, size in enumerate(sizes, start=1) if size < limit]
             if not removable:
                 continue
             image = workspace.writable("image")
-            chosen = draws.choice(rng, removable)
-            set_component(*runs, chosen, image.shape[-1], np.float32(0), image[channel].reshape(-1))
+            chosen = components == draws.choice(rng, removable)
+            image[channel][chosen] = 0
             others = [other for other in every if other != channel]
             if draws.happens(rng, self.fill_with_other_class_p) and others:
-                other = image[draws.choice(rng, others)]
-                set_component(*runs, chosen, image.shape[-1], np.float32(1), other.reshape(-1))
-
-    kernels = (join_runs, set_component)
+                image[draws.choice(rng, others)][chosen] = 1
 
 
-def find_components(channel: np.ndarray) -> tuple[list[int], tuple[np.ndarray, ...]]:
-    """The components of what is not 0 in a C-contiguous float32 plane or volume, in the order in which the first voxel of
-    each is met: how many voxels each has, and their runs, as `set_component` takes them."""
-    n0, n1 = channel.shape[:2] if channel.ndim == 3 else (1, channel.shape[0])
-    mask = (channel != 0).reshape(n0 * n1, -1)
-    edges = np.diff(mask.view(np.int8), axis=1, prepend=np.int8(0), append=np.int8(0))
-    rows, begin = np.divmod(np.flatnonzero(edges > 0), edges.shape[1])
-    end = np.flatnonzero(edges < 0) % edges.shape[1]
-    first_run = np.searchsorted(rows, np.arange(n0 * n1 + 1))
-    component, sizes = np.empty((2, len(rows)), np.int64)
-    count = join_runs(n0, n1, first_run, begin, end, component, sizes)
-    return sizes[:count].tolist(), (first_run, begin, end, component)
+def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """The components of what is not 0, numbered from 1 in the order in which the first voxel of each is met: each voxel's, and
+    how many voxels each has."""
+    from scipy import ndimage  # which other transforms do without
+
+    components, _ = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
+    return components, np.bincount(components.ravel())[1:].tolist()
