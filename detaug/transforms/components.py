@@ -77,5 +77,6 @@ def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
     how many voxels each has."""
     from scipy import ndimage  # which other transforms do without
 
-    components, _ = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
-    return components, np.bincount(components.ravel())[1:].tolist()
+    components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
+    sizes = sum(np.bincount(plane.ravel(), minlength=count + 1) for plane in components)  # which makes int64 of a plane
+    return components, sizes[1:].tolist()
