@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 490,
     "doctor": 230,
     "engine": 4_640,
-    "kernels": 4_390,
+    "kernels": 3_605,
     "ledger": 1_020,
     "loops": 535,
     "memory": 345,
