@@ -78,5 +78,7 @@ def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
     from scipy import ndimage  # which other transforms do without
 
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
-    sizes = sum(np.bincount(plane.ravel(), minlength=count + 1) for plane in components)  # which makes int64 of a plane
+    sizes = np.zeros(count + 1, np.int64)
+    for plane in components:  # bincount makes int64 of what it counts
+        sizes += np.bincount(plane.ravel(), minlength=count + 1)
     return components, sizes[1:].tolist()
