@@ -7,10 +7,11 @@ loop   ← batch n, once the loop's stream waits for that batch's event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map_only
 
 
 def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched:
@@ -39,7 +40,7 @@ class Prefetched:
         batches = iter(self.loader)
         if self.device.type == "cuda":
             return self._overlapped(batches)
-        return (_in_tensors(batch, lambda tensor: tensor.to(self.device)) for batch in batches)
+        return (tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), batch) for batch in batches)
 
     def _overlapped(self, batches: Iterator[Any]) -> Iterator[Any]:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -48,7 +49,7 @@ class Prefetched:
             state = self._loaders_state()
             with torch.cuda.stream(stream):
                 # Pinned memory is torch's, which keeps it until the copy is over.
-                copied = _in_tensors(batch, self._copy)
+                copied = tree_map_only(torch.Tensor, self._copy, batch)
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
                 event.record(stream)
             if ahead is not None:
@@ -71,7 +72,7 @@ class Prefetched:
             tensor.record_stream(here)  # its memory is not used again before the loop's work on it is over
             return tensor
 
-        return _in_tensors(batch, used_here)
+        return tree_map_only(torch.Tensor, used_here, batch)
 
     def _loaders_state(self) -> Any:
         save = getattr(self.loader, "state_dict", None)
@@ -89,15 +90,3 @@ class Prefetched:
     def set_epoch(self, epoch: int) -> None:
         """The loader's own."""
         self.loader.set_epoch(epoch)
-
-
-def _in_tensors(batch: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    if isinstance(batch, torch.Tensor):
-        return function(batch)
-    if isinstance(batch, Mapping):
-        return {key: _in_tensors(value, function) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(_in_tensors(value, function) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(_in_tensors(value, function) for value in batch)
-    return batch

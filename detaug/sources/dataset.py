@@ -99,15 +99,15 @@ class DatasetSource(Source):
         indices = self.indices(batch)
         if not indices:
             raise StopIteration
-        return collated(self._samples(batch, indices), self.collate_fn)
+        try:
+            return collated(self._samples(batch, indices), self.collate_fn)
+        except StopIteration as error:
+            raise no_end(f"{self.class_name}, asked for the items {indices},") from error
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)
         if callable(fetch_many):
-            try:
-                return list(fetch_many(indices))
-            except StopIteration as error:
-                raise no_end(f"{type(self.loader).__name__}.__getitems__({indices})") from error
+            return list(fetch_many(indices))
         samples = []
         for number, index in enumerate(indices):
             sample = batch.of_sample(number)
@@ -119,10 +119,7 @@ class DatasetSource(Source):
 
     def fetch(self, index: int) -> Any:
         """One item. (Errors name the index that they find in this call's frame.)"""
-        try:
-            return self.loader[index]
-        except StopIteration as error:
-            raise no_end(f"{type(self.loader).__name__}[{index}]") from error
+        return self.loader[index]
 
     def indices(self, batch: Current) -> list[int]:
         """Which samples make this batch."""
