@@ -69,31 +69,3 @@ def test_slow_pages_compile_and_what_they_import_of_detaug_is_there(page: Path) 
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detaug"):
             for name in node.names:
                 assert hasattr(import_module(str(node.module)), name.name), f"{page.name}:{node.lineno}: {name.name}"
-
-
-def test_the_training_page_has_the_three_lines_first_and_the_comparison_last() -> None:
-    text = (REPOSITORY / "docs" / "training.md").read_text(encoding="utf-8")
-    parts = [
-        "seed = seed_everything(1234, deterministic=True)",
-        "make_deterministic(model)",
-        '"optimizer": optimizer.state_dict()',
-        "set_rng_state(checkpoint",
-        "**Promised**",
-        "**Not promised**",
-        "**Costs**",
-        "## One page per task",
-        *(
-            "(training-seed.md)",
-            "(training-resume.md)",
-            "(training-publish.md)",
-            "(training-find.md)",
-            "(training-gpu.md)",
-        ),
-        "## Side by side",
-        "| what | MMEngine |",
-    ]
-    places = [text.index(part) for part in parts]
-    assert places == sorted(places)
-    assert text[: places[0]].count("\n") < 12
-    assert not re.search(r"^#", text[places[-1] :], re.MULTILINE)
-    assert all((REPOSITORY / "docs" / name).exists() for name in re.findall(r"\((training-\w+\.md)\)", text))

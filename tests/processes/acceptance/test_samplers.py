@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from detaug import BatchError, LocalProcesses, StateMismatch
+from detaug import BatchError, StateMismatch
 from detaug.engine.inspection import inspected
 from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
@@ -24,13 +24,6 @@ from tests.support.loaders import Samples
 ORDERS = {
     name: make for name, make in SOURCES.items() if "sampler" in name or name in ("an order", "weights", "buckets")
 }
-
-
-@pytest.mark.slow  # what travels to new interpreters: test_same_batches.py, test_travelling_objects.py
-def test_spawned_workers_draw_the_same_order() -> None:
-    for name in ("a sampler with a generator", "a sampler that is told the epoch", "weights", "a batch sampler"):
-        with ORDERS[name](2, check=False, executor=LocalProcesses("spawn")) as spawned, ORDERS[name](0) as here:
-            assert prints(spawned) == prints(here)
 
 
 def test_a_state_of_another_sampler_is_refused() -> None:

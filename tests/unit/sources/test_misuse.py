@@ -75,6 +75,7 @@ def test_what_is_no_data_set_is_refused_with_the_line_to_write(dataset: Any, err
         ((i for i in range(3)), "and not make_batches()"),
         (lambda: "cases", "is a path"),
         (lambda: Samples(), "was to make a loader"),
+        (3, "must be a batchgenerators loader"),
         (DataLoader(Samples(), 2, num_workers=2), "from_dataset(loader.dataset, 2, shuffle=..., sampler=..., "),
     ],
 )

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from detaug.sources.orders import LARGE, Order, Sampled, Shuffled, Weighted
 
@@ -106,25 +106,6 @@ def test_weights_are_probabilities() -> None:
 
 def test_weighted_draws_are_the_published_ones() -> None:
     assert of(Weighted([1.0, 2.0, 3.0, 4.0, 0.5, 0.5], 6), 1) == PUBLISHED_WEIGHTED
-
-
-@pytest.mark.parametrize(
-    ("sampler", "allowed"),
-    [
-        (RandomSampler(range(20)), set(range(20))),
-        (RandomSampler(range(20), replacement=True, num_samples=30), set(range(20))),
-        (RandomSampler(range(20), generator=torch.Generator().manual_seed(3)), set(range(20))),
-        (WeightedRandomSampler([0.0, 1.0, 1.0], 30), {1, 2}),
-        (SubsetRandomSampler(range(5, 25)), set(range(5, 25))),
-    ],
-)
-def test_torchs_samplers_draw_another_order_in_every_epoch(sampler: Any, allowed: set[int]) -> None:
-    order = Sampled(sampler, "sampler")
-    orders = [of(order, epoch) for epoch in (0, 1, 0)]
-    assert orders[0] == orders[2] != orders[1]
-    assert set(orders[0]) <= allowed
-    assert len(orders[0]) == len(sampler)
-    assert orders[0] == of(Sampled(sampler, "sampler"))
 
 
 def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-import torch
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 
 from detaug.sources import DEFAULT_NUM_STREAMS, resolve_source
@@ -104,26 +103,3 @@ def test_the_users_word_on_statelessness_counts():
     for loader in (Infinite(infinite=False), [1, 2], three):
         with pytest.raises(ValueError, match="stateless"):
             resolve_source(loader, stateless=True)
-
-
-class Pictures(torch.utils.data.Dataset):
-    def __len__(self):
-        return 3
-
-    def __getitem__(self, i):
-        return i
-
-
-@pytest.mark.parametrize(
-    ("loader", "advice"),
-    [
-        (three(), "function that makes it"),
-        (Pictures(), "from_dataset"),
-        (3, "must be a batchgenerators loader"),
-        (None, "must be a batchgenerators loader"),
-        (lambda: 3, "was to make a loader"),
-    ],
-)
-def test_what_gives_no_batches_is_refused_with_advice(loader, advice):
-    with pytest.raises(TypeError, match=advice):
-        resolve_source(loader)
