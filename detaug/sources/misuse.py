@@ -94,13 +94,7 @@ def refuse_as_loader(loader: Any) -> None:
 
 
 def _refuse_libraries(data: Any) -> None:
-    """TypeError: it is a torch DataLoader, or has MONAI's SmartCacheDataset in it."""
-    if isinstance(data, DataLoader):
-        raise TypeError(
-            "a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, with the arguments "
-            f"that the DataLoader was given, {_CALL}(loader.dataset, {data.batch_size}, shuffle=..., sampler=..., "
-            f"batch_sampler=..., drop_last=..., collate_fn=..., worker_init_fn=..., num_processes={data.num_workers})"
-        )
+    """TypeError: it has MONAI's SmartCacheDataset in it, or is a torch DataLoader."""
     for part in _wrapped(data):
         kinds = type(part).__mro__
         if any(kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.") for kind in kinds):
@@ -109,6 +103,12 @@ def _refuse_libraries(data: Any) -> None:
                 "workers keep those that they began with: most of the data would never be trained on. Use "
                 "monai.data.CacheDataset(data, transform), or PersistentDataset(data, transform, cache_dir=...)"
             )
+    if isinstance(data, DataLoader):
+        raise TypeError(
+            "a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, with the arguments "
+            f"that the DataLoader was given, {_CALL}(loader.dataset, {data.batch_size}, shuffle=..., sampler=..., "
+            f"batch_sampler=..., drop_last=..., collate_fn=..., worker_init_fn=..., num_processes={data.num_workers})"
+        )
 
 
 def flag(what: str, value: Any) -> bool:
