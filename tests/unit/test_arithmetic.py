@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from decimal import Decimal, getcontext
-from fractions import Fraction
 
 import pytest
 
@@ -87,12 +86,3 @@ def test_log_of_powers_of_two() -> None:
 def test_log_needs_a_positive_number(x: float) -> None:
     with pytest.raises(ValueError, match="positive"):
         natural_log(x)
-
-
-def test_the_split_of_ln_2_and_of_half_pi_is_exact() -> None:
-    from detaug.kernels import scalars as arithmetic
-
-    ln2 = Fraction(Decimal(2).ln())
-    assert abs(Fraction(arithmetic._LN2_HIGH) + Fraction(arithmetic._LN2_LOW) - ln2) < Fraction(1, 10**25)
-    parts = arithmetic._HALF_PI_HIGH, arithmetic._HALF_PI_MIDDLE, arithmetic._HALF_PI_LOW
-    assert abs(sum(map(Fraction, parts)) - Fraction(_PI / 2)) < Fraction(1, 10**36)

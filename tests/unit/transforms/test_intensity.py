@@ -134,9 +134,6 @@ def test_never_less_accurate_than_batchgeneratorsv2_and_next_to_it(case):
         assert np.abs(found - other).max() <= 5e-4 * max(image.std(), exact.std())
 
 
-ANY = [cls(*arguments) for cls, _, _, arguments in CASES.values()]
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_channel_without_a_finite_mean_becomes_nan_and_its_neighbour_does_not_notice(bad):
     image = image_of((2, 5, 6, 7), 3)
@@ -221,9 +218,3 @@ def test_bg_contrast_serves_as_object_as_method_and_with_a_callable():
 def test_callables_are_told_the_channel():
     transform = MultiplicativeBrightness(lambda channel: 10 + channel, False)
     assert transform.sample(np.random.default_rng(0), {"image": (3, 4, 4)})["multipliers"] == [10, 11, 12]
-
-
-def test_callables_may_look_at_the_image():
-    transform = MultiplicativeBrightness(lambda image, channel: float(image[channel].max()), False)
-    image = np.array([[[2.0]], [[3.0]]], np.float32)
-    assert transform(image=image, rng=np.random.default_rng(0))["image"].ravel().tolist() == [4, 9]
