@@ -50,11 +50,6 @@ def flat_planes(channel: np.ndarray) -> np.ndarray:
     return channel.reshape(per_axis(channel.shape, channel.shape, 1)[0], -1)
 
 
-def length_of_lines(shape: Sequence[int]) -> int:
-    """Z of the image's volume."""
-    return per_axis(shape, shape, 1)[2]
-
-
 def for_channels(drawn: Callable[[int | None], T], channels: list[int], *, synchronized: bool) -> list[T]:
     """What is drawn for each channel, or drawn once, for None, and shared by all of them."""
     if not synchronized:
