@@ -27,6 +27,8 @@ HASH_VARIABLE = "DETAUG_HASH_DATA"
 HASHED = "sha256:"
 #: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
+#: Of how many cases a process knows the places of classes: some 100 kB each.
+KNOWN_PLACES = 512
 #: Of a file's beginning and of its end, so many bytes tell its content from another.
 _EDGE = 64 * 1024
 
@@ -81,9 +83,8 @@ class CaseFolder:
     def open(self, identifier: str) -> Case:
         """A case's arrays, opened for reading, and the places of its classes."""
         image, segmentation, properties, *previous = map(str, self.files(identifier))
-        with open(properties, "rb") as stream, reading(properties):
-            places = pickle.load(stream).get("class_locations")
-        return Case(opened(image), opened(segmentation), opened(previous[0]) if previous else None, places)
+        before = opened(previous[0]) if previous else None
+        return Case(opened(image), opened(segmentation), before, places_of_classes(properties))
 
     def files(self, identifier: str) -> list[Path]:
         """All files of a case that a training reads."""
@@ -96,6 +97,7 @@ class CaseFolder:
         """Look at every case once, that its files are there and whole; a ValueError names every faulty case and what is wrong."""
         faults = []
         opened.cache_clear()  # files may be others than they were
+        places_of_classes.cache_clear()
         for identifier in self.identifiers:
             try:
                 self._check_case(identifier)
@@ -179,6 +181,18 @@ def opened(file: str) -> Any:
     mapped = {} if os.name == "nt" else {"mmap_mode": "r"}
     with reading(file):
         return blosc2.open(urlpath=file, mode="r", dparams={"nthreads": 1}, **mapped)
+
+
+@lru_cache(KNOWN_PLACES)
+def places_of_classes(file: str) -> dict[Any, np.ndarray] | None:
+    """Places of each class, voxel indices in as few bytes as hold them. To read them takes as long as augmenting a plane."""
+    with open(file, "rb") as stream, reading(file):
+        places = pickle.load(stream).get("class_locations")
+    return None if places is None else {label: _compact(np.asarray(each)) for label, each in places.items()}
+
+
+def _compact(places: np.ndarray) -> np.ndarray:
+    return places.astype(np.min_scalar_type(int(places.max()))) if places.size else np.empty((0, 4), np.uint16)
 
 
 def listed_cases(folder: Path) -> list[str]:

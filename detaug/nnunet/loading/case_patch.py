@@ -77,11 +77,14 @@ class CasePatch(LazyVolume):
 
 
 def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
-    """A box of what is stored into an array (C, *extents), without a copy between them where it lies in one piece."""
-    bounds = tuple(lows), tuple(highs)
+    """A box of what is stored into an array (C, *extents): slicing in Python's way takes twice as long for a plane."""
+    bounds = (tuple(lows), tuple(highs))
     if len(stored.shape) == 4:
         bounds = (0, *lows), (len(array), *highs)
+    extents = [b - a for a, b in zip(*bounds, strict=True)]
     if array.dtype == stored.dtype and array.flags.c_contiguous:
-        stored.get_slice_numpy(array.reshape([b - a for a, b in zip(*bounds, strict=True)]), bounds)
+        stored.get_slice_numpy(array.reshape(extents), bounds)
     else:
-        array[...] = stored[tuple(map(slice, *bounds))]
+        part = np.empty(extents, stored.dtype)
+        stored.get_slice_numpy(part, bounds)
+        array[...] = part

@@ -11,6 +11,7 @@ import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -130,6 +131,14 @@ def asks_for(wanted: Any, name: str) -> bool:
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return _declared(function)
+    except TypeError:  # not hashable
+        return _declared.__wrapped__(function)
+
+
+@lru_cache(maxsize=256)  # to look costs as much as a small transform
+def _declared(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature

@@ -95,12 +95,16 @@ def checked(
     """
     if checks is None:
         checks = type(transform).change.checks
-    plain = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
     try:
-        _check_fields(checks, Given(transform, plain, shapes), plain, alone)
+        _check_fields(checks, Given(transform, params, shapes), params, alone)
+        return params
+    except Refused:
+        params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
+    try:
+        _check_fields(checks, Given(transform, params, shapes), params, alone)
     except Refused as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
-    return plain
+    return params
 
 
 def as_plain(value: Any) -> Any:
