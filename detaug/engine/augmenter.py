@@ -25,7 +25,7 @@ from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
-from detaug.engine.shared_seeds import RankSeeds
+from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
@@ -618,6 +618,7 @@ class DeterministicAugmenter(Generic[Batch]):
         group = process_group()
         shared = group is not None and group[1] == self.world_size > 1  # else the group's ranks are others
         self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
+        mention_same_numbers(self)
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive

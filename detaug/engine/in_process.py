@@ -3,6 +3,7 @@ state, settings and thread counts are as they were afterwards."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -24,6 +25,16 @@ from detaug.transport.transfer import pack, unpack
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
 _making = threading.RLock()
+
+
+def _renew_lock() -> None:
+    """In a fork. The thread that held it may not be there to let it go."""
+    global _making
+    _making = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:

@@ -1,20 +1,29 @@
-"""Ranks that should share a seed and do not."""
+"""Augmenters that should share a seed and do not (ranks), and those that share one and should not (train and val)."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
+import weakref
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 
 from detaug.seeding.tree import Seed
 
+if TYPE_CHECKING:
+    from detaug.engine.augmenter import DeterministicAugmenter
+
+logger = logging.getLogger("detaug")
+
 #: After so many batches rank 0 is not asked for any more: it may make no such augmenter.
 _ASKED_AT_MOST = 32
 
 _comparisons: Counter[str] = Counter()
+_started: weakref.WeakSet[DeterministicAugmenter] = weakref.WeakSet()
+_said: set[tuple[int, ...]] = set()
 
 
 class RankSeeds:
@@ -54,3 +63,22 @@ class RankSeeds:
                 "seed. Pass the same seed on all ranks; rank= and world_size= see to it that each rank gets its own batches."
             )
         self._left = 0
+
+
+def mention_same_numbers(augmenter: DeterministicAugmenter) -> None:
+    """Warn once where another pipeline that is running in this process draws the very same random numbers. A second augmenter of
+    the same pipeline is taken for a repetition on purpose."""
+    key = tuple(augmenter._tree.entropy)
+    for other in list(_started):
+        same = other._engine is not None and (tuple(other._tree.entropy), other.rank) == (key, augmenter.rank)
+        if same and other._declared != augmenter._declared and key not in _said:
+            _said.add(key)
+            logger.warning(
+                "two augmenters of this program, one of %s and one of %s, draw the same random numbers, batch by batch: both "
+                'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and name="val".',
+                other._source.class_name,
+                augmenter._source.class_name,
+                augmenter.seed,
+                augmenter.name,
+            )
+    _started.add(augmenter)

@@ -105,6 +105,7 @@ class StallWatch:
         self._limit = limit
         self._pool = pool
         self._places = places
+        self._looked = time.monotonic()
 
     @staticmethod
     def seconds_to_next_look(workers: Collection[Worker]) -> float | None:
@@ -114,7 +115,11 @@ class StallWatch:
     def look(self, workers: Collection[Worker]) -> None:
         """Say, kill or give up what is due."""
         now = time.monotonic()
+        since_last = now - self._looked
         for worker in list(workers):
+            if since_last > 2 * _TICK:  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
+                worker.since = min(now, worker.since + since_last)
+                worker.killed = worker.killed and min(now, worker.killed + since_last)
             seconds = now - worker.since
             if worker.left:
                 self._hurry(worker, now)
@@ -129,6 +134,7 @@ class StallWatch:
                     what = f"making {describe_batch(worker.tasks[0].key, self._places)}"
                     where = f"; {self._whereabouts_of(worker)}"
                 logger.warning("%s has been %s for %.0f s%s", worker.name, what, seconds, where)
+        self._looked = time.monotonic()
 
     def _whereabouts_of(self, worker: Worker) -> str:
         place = ""

@@ -6,6 +6,7 @@ import gc
 import json
 import multiprocessing
 import os
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -104,6 +105,34 @@ def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
 def test_without_workers_a_child_goes_on() -> None:
     with started(num_processes=0) as augmenter:
         assert in_child(lambda: fingerprint(next(augmenter))) == fingerprint(next(augmenter))
+
+
+class Waits(Counter):
+    """In a thread that is not the main one: tells that it is there, and goes on when it may."""
+
+    def __init__(self, there: int, may_go_on: int) -> None:
+        self.there, self.may_go_on = there, may_go_on
+
+    def __next__(self) -> dict[str, Any]:
+        if threading.current_thread() is not threading.main_thread():
+            os.write(self.there, b"!")
+            os.read(self.may_go_on, 1)
+        return super().__next__()
+
+
+def test_without_workers_a_child_goes_on_though_another_thread_was_making_a_batch() -> None:
+    (is_there, there), (may_go_on, go_on) = os.pipe(), os.pipe()
+    augmenter = DeterministicAugmenter(Waits(there, may_go_on), None, 0, seed=1, check=False)
+    expected = [fingerprint(augmenter.replay(0, step)) for step in (1, 0)]
+    thread = threading.Thread(target=lambda: next(augmenter))
+    thread.start()
+    os.read(is_there, 1)
+    assert in_child(lambda: [fingerprint(augmenter.replay(0, 1)), fingerprint(next(augmenter))]) == expected
+    os.write(go_on, b"!")
+    thread.join()
+    assert augmenter.step == 1
+    for end in (is_there, there, may_go_on, go_on):
+        os.close(end)
 
 
 class Wrapped(torch.utils.data.IterableDataset[Any]):

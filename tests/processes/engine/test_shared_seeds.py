@@ -1,4 +1,4 @@
-"""Ranks that have different seeds are told.
+"""Ranks that have different seeds are told, and so are a training and a validation that have the same random numbers.
 
 Run as a program, this file is the process that forks two ranks of a gloo group.
 """
@@ -121,6 +121,45 @@ def test_a_rank_with_another_seed_than_rank_0_is_an_error(ranks: list[dict[str, 
         assert "Pass the same seed on all ranks" in message
     if case == "different":
         assert "rank 0 has seed 5, rank 1 has seed 6" in other[1]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [text for record in caplog.records if "same random numbers" in (text := record.getMessage())]
+
+
+def numbers(*augmenters: DeterministicAugmenter) -> list[Any]:
+    return [next(augmenter)["data"].tolist() for augmenter in augmenters]
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_train_and_val_of_one_seed_without_names_are_told_once(caplog: pytest.LogCaptureFixture, n: int) -> None:
+    with (
+        DeterministicAugmenter(Loader("train"), None, n, seed=9000 + n) as train,
+        DeterministicAugmenter(Loader("val"), None, n, seed=9000 + n) as val,
+    ):
+        first, second = numbers(train, val)
+        assert first == second, "they do draw the same"
+        assert len(said(caplog)) == 1
+        assert 'name="train" and name="val"' in said(caplog)[0]
+        numbers(train, val)
+    assert len(said(caplog)) == 1
+
+
+def test_nothing_is_said_of_names_seeds_and_ranks_of_their_own_and_of_repetitions(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with (
+        DeterministicAugmenter(Loader("train"), None, 0, seed=9010, name="train") as train,
+        DeterministicAugmenter(Loader("val"), None, 0, seed=9010, name="val") as val,
+        DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as other,
+        DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as again,
+        DeterministicAugmenter(Loader("a"), None, 0, seed=9012, rank=0, world_size=2) as first,
+        DeterministicAugmenter(Loader("b"), None, 0, seed=9012, rank=1, world_size=2) as second,
+    ):
+        numbers(train, val, other, again, first, second)
+    with DeterministicAugmenter(Loader("after the others were closed"), None, 0, seed=9011) as last:
+        numbers(last)
+    assert said(caplog) == []
 
 
 if __name__ == "__main__":
