@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 
 from tests.support.augmenters import Maker
-from tests.support.processes import PRELUDE, Script
+from tests.support.processes import PRELUDE, Script, environment_of_a_script
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
 pytestmark = pytest.mark.timeout(120)
@@ -34,6 +36,22 @@ def test_forked_workers_may_use_torch_after_the_parent_used_its_threads(make: Ma
     assert_made_by_workers("fork", batches)
 
 
+def test_standard_input_may_be_closed(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+        os.close(0)
+        with augmenter() as aug:
+            batches = [next(aug) for _ in range(10)]
+            assert os.getpid() not in {batch["pid"] for batch in batches}
+        print("end")
+        """,
+        "spawn",
+    )
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["end"]
+
+
 def test_script_without_a_main_guard_works_or_says_why_not(script: Callable[..., Script], start_method: str) -> None:
     run = script(
         "pass",
@@ -47,6 +65,19 @@ def test_script_without_a_main_guard_works_or_says_why_not(script: Callable[...,
         assert start_method != "fork"
         assert "__main__" in run.err
     run.assert_nobody_left()
+
+
+def test_code_typed_into_an_interpreter_works() -> None:
+    code = PRELUDE + "\nwith augmenter() as aug:\n    next(aug)\n    print('end')\n"
+    run = subprocess.run(
+        [sys.executable, "-c", code, "spawn"],
+        env=environment_of_a_script(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.stdout == "end\n", run.stderr
 
 
 def test_change_of_folder_does_not_hurt_replaced_workers(script: Callable[..., Script], start_method: str) -> None:

@@ -134,6 +134,19 @@ class Leaks(RandomLoader):
 LEAKED: list[Any] = []
 
 
+class CountsAndLeaks(RandomLoader):
+    """The same, with a count that makes it a loader of streams."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        LEAKED.append(np.ones(40 * 2**20, np.uint8))
+        self._count += 1
+        return {**super().generate_train_batch(), "count": self._count}
+
+
 def address_space() -> int:
     with open("/proc/self/status") as status:
         found = re.search(r"VmSize:\s+(\d+) kB", status.read())

@@ -8,7 +8,7 @@ import pytest
 
 from detaug import LocalProcesses
 from detaug.memory.limits import private_memory
-from tests.processes.engine.misbehaving import Leaks
+from tests.processes.engine.misbehaving import CountsAndLeaks, Leaks
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
@@ -33,3 +33,14 @@ def test_leaking_workers_are_replaced_and_bytes_stay(
     assert len({batch[WITNESS]["pid"] for batch in batches}) >= 2, "a batch keeps 40 MB"
     assert "max_worker_memory is" in caplog.text
     assert "ended with" not in caplog.text, "to retire is not to die"
+
+
+@pytest.mark.slow  # the test above, and streams of killed workers in tests/stress
+def test_streams_of_a_worker_that_retired_go_on(make: Maker, mark: str) -> None:
+    options = {"seed": 5, "num_streams": 3, "stateless": False}
+    expected = take(make(CountsAndLeaks(), None, 0, **options), 24)
+    limit = private_memory() + 400 * MIB
+    batches = take(make(CountsAndLeaks(), None, 2, **options, executor=LocalProcesses(max_worker_memory=limit)), 24)
+    assert len({batch[WITNESS]["pid"] for batch in batches}) >= 3
+    assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(24)]
+    assert prints(batches) == prints(expected)

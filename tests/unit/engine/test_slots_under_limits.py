@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from detaug.memory.limits import LimitReached
-from detaug.transport.slots import ParentSlots, WorkerSlots
+from detaug.transport.slots import ParentSlots, WorkerSlots, _mark_all_forked
 from detaug.transport.transfer import pack
 
 
@@ -43,3 +45,36 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> No
         sys.setprofile(before)
     assert lines == []
     assert parent.take_returned() == ([contents.slot], [])
+
+
+def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_else() -> None:
+    worker, parent = WorkerSlots(), ParentSlots(keep=9)
+    held, mappings = [], []
+    for number in range(5):
+        contents, descriptor = worker.write(pack({"data": np.arange(10_000) + number}))
+        parent.map(contents, descriptor)
+        held.append(parent.open(contents))
+        to_user = parent.hand_over(contents)
+        assert to_user is not None
+        to_user()
+        mappings.append(parent._mappings[contents.slot])
+    del held[1:]
+    seen = []
+
+    def fork(frame: FrameType, event: str, arg: Any) -> Any:  # another thread may, at any line
+        if frame.f_code is ParentSlots.take_returned.__code__ and event == "line":
+            _mark_all_forked()
+            seen.append([each.inherited for each in mappings])
+        return fork
+
+    before = sys.gettrace()
+    sys.settrace(fork)
+    try:
+        returned = parent.take_returned()
+    finally:
+        sys.settrace(before)
+    assert len(seen) > 10
+    assert all(each == [True] + [False] * 4 for each in seen)
+    assert len(returned[0]) == 4
+    held.clear()
+    assert parent.take_returned() == ([], [contents.slot - 4]), "the child may see it: it is not filled again"
