@@ -159,7 +159,7 @@ class DownsampleSegForDS(_LabelTransform):
         full = workspace.contiguous("segmentation")
         levels = [
             full if size is None else picked(full, [*map(nearest, full.shape[1:], size)])
-            for size in self._sizes(full.shape[1:])
+            for size in _sizes_of(tuple(self.ds_scales), full.shape[1:])
         ]
         workspace.put("segmentation", levels, owned=False)
 
@@ -167,22 +167,27 @@ class DownsampleSegForDS(_LabelTransform):
         if shapes.get("segmentation") is None:
             return dict(shapes)
         count, *space = shapes["segmentation"]
-        return {**shapes, "segmentation": [(count, *(size or space)) for size in self._sizes(tuple(space))]}
+        return {
+            **shapes,
+            "segmentation": [(count, *(size or space)) for size in _sizes_of(tuple(self.ds_scales), tuple(space))],
+        }
 
     kernels = (pick,)
 
-    def _sizes(self, space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
-        """The spatial shape of each copy, None for the segmentation itself."""
-        sizes: list[tuple[int, ...] | None] = []
-        for scale in self.ds_scales:
-            factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
-            if len(factors) != len(space):
-                raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
-            size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
-            if 0 in size:
-                raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
-            sizes.append(None if all(factor == 1 for factor in factors) else size)
-        return sizes
+
+@lru_cache(64)  # asked for thrice with every sample, as long as a plane takes to be copied
+def _sizes_of(scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+    """The spatial shape of each of `DownsampleSegForDS`'s copies, None for the segmentation itself."""
+    sizes: list[tuple[int, ...] | None] = []
+    for scale in scales:
+        factors = scale if isinstance(scale, tuple) else (scale,) * len(space)
+        if len(factors) != len(space):
+            raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
+        size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
+        if 0 in size:
+            raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
+        sizes.append(None if all(factor == 1 for factor in factors) else size)
+    return sizes
 
 
 def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
