@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_010,
     "sources": 1_155,
     "training": 1_870,
-    "transforms": 6_505,
+    "transforms": 6_510,
     "transport": 990,
     "verification": 1_375,
     "watching": 305,
