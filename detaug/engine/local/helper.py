@@ -69,8 +69,10 @@ class _Helper:
                 # Ahead of the parent's wishes: a signal goes only to a pid that is still its worker's, for the kernel gives no
                 # pid to another process before it is reaped.
                 self._reap()
-                # One at a time: a worker started meanwhile would inherit the descriptors that came with the others.
-                for message, descriptor in self._control.receive_ready(1):
+                # One at a time: a worker started meanwhile would inherit the descriptors that came with the others. But all of
+                # them: what has been read from the socket ends no `poll`.
+                while arrived := self._control.receive_ready(1):
+                    message, descriptor = arrived[0]
                     match message:
                         case messages.Quit():
                             return

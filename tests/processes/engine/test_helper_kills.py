@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
+from detaug.engine.local import messages
 from tests.support.processes import wait_until
 
 pytestmark = [
@@ -104,3 +105,19 @@ def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the helpers are gone and reaped")
     finally:
         signal.signal(signal.SIGCHLD, before)
+
+
+def test_wishes_that_arrive_together_are_all_met() -> None:
+    """As when a process that has died is to be killed, and another one started in its place."""
+    with DeterministicAugmenter(Scaled(), None, 1, seed=3, check=False) as augmenter:
+        next(augmenter)
+        helper = helper_of(augmenter)
+        os.kill(helper.pid, signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(helper.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
+        helper.control.send(messages.Signal(99, signal.SIGKILL))
+        channel = helper.start_worker(99)
+        os.kill(helper.pid, signal.SIGCONT)
+        with contextlib.closing(channel):
+            arrived: list[Any] = []
+            wait_until(lambda: bool(arrived.extend(channel.receive_ready(1)) or arrived), "it is ready", 20)
+            os.close(arrived[0][1])
