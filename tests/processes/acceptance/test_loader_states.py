@@ -22,6 +22,7 @@ from tests.support.stateful_loaders import (
     Endless,
     EpochChain,
     Forgetful,
+    Growing,
     Noise,
     OwnGenerator,
     Refusing,
@@ -234,6 +235,24 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     second = make(Tuples(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
+    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
+    with caplog.at_level(logging.WARNING, logger="detaug"):
+        first = make(Growing(diary), None, n, **options)
+        take(first, 40)
+        state = first.state_dict()
+        rest = prints(take(first, 3))
+        make.close()
+    assert said(caplog).count("stepped forward") == 1
+    assert 0 < json.loads(state["loader_states"])["0"]["turn"] < 40
+    second = make(Growing(diary), None, n, **options)
+    second.load_state_dict(state)
+    assert prints(take(second, 3)) == rest
 
 
 @pytest.mark.parametrize(("n", "check_every"), [(0, 1), (1, 0)])

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import os
+import random
+import signal
 import time
+import uuid
+from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, ReproducibilityError
+from tests.support.processes import wait_until
 
 CALLS = {"number": 0}
+STEP: contextvars.ContextVar[int] = contextvars.ContextVar("step", default=0)
 
 
 class Items:
@@ -43,6 +52,25 @@ class CountsInItsClass:
         return {**batch, "x": batch["x"] + CountsInItsClass.calls}
 
 
+class CountsAndIsHeld:
+    """Every process but the first says that it is there, and stays, as long as a file is there."""
+
+    calls = 0
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __call__(self, **batch):
+        first = self.folder / "first"
+        if not first.exists():
+            first.write_text(str(os.getpid()))
+        if first.read_text() != str(os.getpid()) and (self.folder / "hold").exists():
+            (self.folder / f"held {os.getpid()}").touch()
+            wait_until(lambda: not (self.folder / "hold").exists(), "it may go on")
+        CountsAndIsHeld.calls += 1
+        return {**batch, "x": batch["x"] + CountsAndIsHeld.calls}
+
+
 class AsksTheSystem:
     def __call__(self, **batch):
         return {**batch, "x": batch["x"] + int.from_bytes(os.urandom(3), "little")}
@@ -51,6 +79,42 @@ class AsksTheSystem:
 def counts_in_its_module(**batch):
     CALLS["number"] += 1
     return {**batch, "x": batch["x"] * CALLS["number"]}
+
+
+def counts_in_its_attribute(**batch):
+    counts_in_its_attribute.calls = getattr(counts_in_its_attribute, "calls", 0) + 1
+    return {**batch, "x": batch["x"] + counts_in_its_attribute.calls}
+
+
+@lru_cache(maxsize=99)
+def remembered(key):
+    return random.random() + key
+
+
+def counts_in_a_context_variable(**batch):
+    STEP.set(STEP.get() + 1)
+    return {**batch, "x": batch["x"] + STEP.get()}
+
+
+def counts_in_the_environment(**batch):
+    os.environ["AUGMENTED"] = str(int(os.environ.get("AUGMENTED", "0")) + 1)
+    return {**batch, "x": batch["x"] * float(os.environ["AUGMENTED"])}
+
+
+def counts_files(**batch):
+    """As those do that write previews."""
+    number = len(os.listdir())
+    Path(uuid.uuid4().hex).touch()
+    return {**batch, "x": batch["x"] + number}
+
+
+class MakesItsGenerator(Items):
+    rng = None
+
+    def __getitem__(self, i):
+        if self.rng is None:
+            self.rng = np.random.default_rng(8)
+        return {"x": np.full(3, self.rng.random()), "i": i}
 
 
 class Outer:
@@ -89,9 +153,16 @@ def run(dataset, transform, n, epochs=1, **options):
         (Items, lambda: Outer(Doubles(), CountsInItsClass()), "(CountsInItsClass)", "CountsInItsClass.calls"),
         (Items, lambda: counts_in_its_module, "the transform", "CALLS['number']"),
         (Items, AsksTheSystem, "the transform (AsksTheSystem)", ""),
+        (Items, lambda: counts_in_its_attribute, "the transform", ""),
+        (Items, lambda: counts_in_a_context_variable, "the transform", ""),
+        (Items, lambda: counts_in_the_environment, "the transform", ""),
+        (Items, lambda: counts_files, "the transform", ""),
+        (MakesItsGenerator, None, "the loader (MakesItsGenerator)", "data_loader.rng"),
     ],
 )
-def test_what_is_not_reproducible_is_an_error_that_names_it(n, dataset, transform, who, what):
+def test_what_is_not_reproducible_is_an_error_that_names_it(n, dataset, transform, who, what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AUGMENTED", "0")
     with pytest.raises(ReproducibilityError) as caught:
         run(dataset(), transform and transform(), n)
     assert caught.value.keys == ("x",)
@@ -126,6 +197,12 @@ def test_a_mean_of_all_batches_is_told_by_eight_slow_workers(batches):
 def test_what_counts_in_step_with_the_second_making_is_found_too(start_method):
     with pytest.raises(ReproducibilityError, match="CountsInItsClass"):
         run(Items(), CountsInItsClass(), 1, epochs=3, executor=LocalProcesses(start_method=start_method), check=1)
+
+
+def test_a_functions_cache_of_random_numbers_is_an_error():
+    """In another process than the one that filled it."""
+    with pytest.raises(ReproducibilityError):
+        run(Items(), lambda **batch: {**batch, "x": batch["x"] + remembered(3)}, 1)
 
 
 @pytest.mark.parametrize(("check", "least"), [(True, 3), (1, 32), (Check(ignore=("x",)), 3)])
@@ -182,3 +259,21 @@ def test_what_is_loaded_for_every_batch_is_named_unless_it_is_kept(keep, times, 
     with caplog.at_level(logging.WARNING, "detaug"):
         run(Items(), LoadsAnAtlas(), 0, keep=keep)
     assert caplog.text.count("keep=('atlas',)") == times
+
+
+@pytest.mark.slow
+def test_checks_go_on_where_their_process_has_died(tmp_path):
+    """Under "spawn" one process makes all batches again."""
+    (tmp_path / "hold").touch()
+    options = {"check": Check(on_mismatch="raise"), "executor": LocalProcesses("spawn"), "num_processes": 1, "seed": 1}
+    transform = CountsAndIsHeld(tmp_path)
+    with DeterministicAugmenter.from_dataset(Items(400_000), 2, transform=transform, **options) as augmenter:
+        while not (held := list(tmp_path.glob("held *"))):
+            next(augmenter)
+        checker = int(held[0].name.split()[1])
+        os.kill(checker, signal.SIGKILL)
+        wait_until(lambda: not psutil.pid_exists(checker), "it is gone")
+        (tmp_path / "hold").unlink()
+        with pytest.raises(ReproducibilityError):
+            for _ in augmenter:
+                pass

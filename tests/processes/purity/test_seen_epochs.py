@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from typing import Any
 
 import numpy as np
@@ -276,3 +277,26 @@ def test_iterators_in_a_loader_are_copied_with_their_position() -> None:
     found.assert_right()
     assert found.epoch("2 workers", 0)[:2] == [[1, 1], [2, 2]]
     assert next(loader) == [1, 1]
+
+
+class HoldsStreams:
+    """Workers have others in the place of the program's."""
+
+    epoch = 0
+
+    def __init__(self) -> None:
+        self.streams = (sys.stdout, sys.stderr)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __call__(self, data: Any) -> dict[str, Any]:
+        for stream in self.streams:
+            stream.write("made ")
+        return {"data": data + 10 * self.epoch}
+
+
+def test_what_is_told_of_the_epoch_may_hold_standard_streams() -> None:
+    found = run_all_ways(making(Constant(), HoldsStreams()))
+    found.assert_right()
+    assert float(found.epoch("2 workers", 2)[0]["data"].max()) == 120
