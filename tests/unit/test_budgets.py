@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 875,
     "demo": 490,
     "doctor": 230,
-    "engine": 4_685,
+    "engine": 4_690,
     "kernels": 3_605,
     "ledger": 1_020,
     "loops": 525,
