@@ -7,6 +7,8 @@ process itself make the same bytes, whatever the program sets later. The hash se
 
 from __future__ import annotations
 
+import decimal
+import locale
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,11 +17,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
 
 from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 
 _smallest_normal = sys.float_info.min
+
+
+def _decimals() -> Any:
+    context = decimal.getcontext().copy()
+    context.clear_flags()
+    return context.__reduce__()[1]  # contexts themselves are equal only to themselves
+
+
+def _set_einsum(values: tuple[bool, str | None]) -> None:
+    opt_einsum.enabled, opt_einsum.strategy = values
 
 
 def _default_device() -> str | None:
@@ -45,8 +58,16 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     # Its convolutions round in another way.
     "onednn": (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    # The order of products.
+    "einsum": (lambda: (opt_einsum.enabled, opt_einsum.strategy), _set_einsum),
     "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
     "numpy_errors": (np.geterr, lambda values: np.seterr(**values)),
+    # Sums over arrays that have to be cast go buffer by buffer.
+    "numpy_buffer": (np.getbufsize, np.setbufsize),
+    "decimals": (_decimals, lambda values: decimal.setcontext(decimal.Context(*values))),
+    # The order of strings, the reading of numbers.
+    "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+    "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
 }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
+import locale
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +48,10 @@ def onednn() -> Any:
     return torch.backends.mkldnn.enabled
 
 
+def einsum() -> Any:
+    return str(torch.backends.opt_einsum.strategy)
+
+
 def gradients() -> Any:
     return (torch.zeros(1, requires_grad=True) * 2).requires_grad
 
@@ -59,6 +66,22 @@ def numpy_errors() -> Any:
         return float(np.float64(1.0) / np.float64(0.0))
     except FloatingPointError:
         return "raised"
+
+
+def numpy_buffer() -> Any:
+    return np.getbufsize()
+
+
+def decimals() -> Any:
+    return str(decimal.Decimal(1) / decimal.Decimal(3))
+
+
+def order_of_strings() -> Any:
+    return sorted(["a", "B", "c", "D"], key=locale.strxfrm), locale.localeconv()["decimal_point"]
+
+
+def recursion() -> Any:
+    return sys.getrecursionlimit()
 
 
 def threads() -> Any:

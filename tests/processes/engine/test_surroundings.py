@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import decimal
+import locale
 import os
 import subprocess
 import sys
@@ -39,6 +41,19 @@ def set_and_back(change: Callable[[Any], Any], value: Any, before: Any) -> Setti
     return inside
 
 
+def set_strategy(strategy: str) -> None:
+    torch.backends.opt_einsum.strategy = strategy
+
+
+def with_decimals() -> AbstractContextManager[Any]:
+    return decimal.localcontext(decimal.Context(prec=7, rounding=decimal.ROUND_UP))
+
+
+def other_locale() -> AbstractContextManager[Any]:
+    wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
+    return set_and_back(lambda name: locale.setlocale(locale.LC_ALL, name), wanted, locale.setlocale(locale.LC_ALL))()
+
+
 def set_deterministic(warns: bool) -> None:
     torch.use_deterministic_algorithms(warns, warn_only=warns)
 
@@ -59,9 +74,14 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Setting, Any]] = {
         "high",
     ),
     "onednn": (pipelines.onednn, lambda: torch.backends.mkldnn.flags(enabled=False), False),
+    "einsum": (pipelines.einsum, set_and_back(set_strategy, "greedy", "auto"), "greedy"),
     "gradients": (pipelines.gradients, torch.no_grad, False),
     "autocast": (pipelines.autocast, lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float32"),
     "numpy errors": (pipelines.numpy_errors, lambda: np.errstate(divide="raise"), "raised"),
+    "numpy buffer": (pipelines.numpy_buffer, set_and_back(np.setbufsize, 4096, 8192), 4096),
+    "decimals": (pipelines.decimals, with_decimals, "0.3333334"),
+    "locale": (pipelines.order_of_strings, other_locale, None),
+    "recursion": (pipelines.recursion, set_and_back(sys.setrecursionlimit, 2345, 1000), 2345),
     "threads": (pipelines.threads, set_and_back(torch.set_num_threads, 2, 1), (1, ["1", "1", "1"])),
 }
 
