@@ -29,6 +29,9 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
     kind, flags = type(array), array.flags
     if array.dtype.hasobject:
         return NotImplemented
+    if kind is np.ma.MaskedArray:  # NumPy's own way loses whether the mask is a hard one
+        masked: Any = array
+        return kind, (masked.data, masked.mask, None, False, True, 0, masked._fill_value, True, masked._hardmask)
     if kind is not np.ndarray:
         if any(getattr(kind, name, None) != getattr(np.ndarray, name, None) for name in _PICKLING):
             return NotImplemented

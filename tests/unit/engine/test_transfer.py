@@ -110,6 +110,7 @@ BULKY = {
     "array subclass with gaps": lambda: np.zeros((50, 60)).view(Plain)[::2, ::3],
     "matrix": lambda: np.zeros((50, 60)).view(np.matrix),
     "record array": lambda: np.rec.array([(1, 2.5)] * 600, dtype=[("a", "i4"), ("b", "f8")]),
+    "masked array": lambda: np.ma.masked_greater(np.arange(5000.0), 7),
 }
 
 
@@ -137,7 +138,7 @@ def test_what_is_sent_comes_back_in_its_class(what):
     if isinstance(batch, np.ndarray):
         assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
         assert back.flags.f_contiguous == batch.flags.f_contiguous
-        assert (back == batch).all()
+        assert np.ma.allequal(back, batch) if isinstance(batch, np.ma.MaskedArray) else (back == batch).all()
     else:
         assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
             batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
@@ -168,6 +169,16 @@ def test_a_memory_map_is_sent_as_what_it_shows(tmp_path):
     back = through(mapped[5:7])
     assert np.array_equal(back, mapped[5:7])
     back[:] = 0
+
+
+def test_masks_fill_values_and_hardness_are_kept():
+    batch = np.ma.array(np.arange(2000), mask=np.arange(2000) % 3 == 0, fill_value=-7, hard_mask=True)
+    back = through(batch)
+    assert np.array_equal(back.mask, batch.mask)
+    assert (back.fill_value, back.hardmask) == (-7, True)
+    back[1] = np.ma.masked
+    unset = through(np.ma.array(np.arange(2000)))
+    assert (unset.mask is np.ma.nomask, unset._fill_value, unset.hardmask) == (True, None, False)
 
 
 def test_aliases_are_one_object_of_any_class():
