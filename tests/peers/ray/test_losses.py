@@ -56,6 +56,25 @@ class Counting(DataLoader):
         return {"data": np.full((1, 1, 8, 8), self.at) + np.random.random(), "at": self.at}
 
 
+class DiesAtACheck(Slow):
+    """The first time that a batch is made for the second time, its process ends itself."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        name = f"{current().epoch} {current().step}"
+        try:
+            (self.folder / name).touch(exist_ok=False)
+        except FileExistsError:
+            if not (self.folder / "died").exists():
+                (self.folder / "died").write_text(name)
+                os.kill(os.getpid(), signal.SIGKILL)
+            (self.folder / f"again {name}").touch()
+        return super().generate_train_batch()
+
+
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
     with DeterministicAugmenter(loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False, **options) as augmenter:
         augmenter.set_epoch(epoch)
@@ -134,6 +153,20 @@ class TestOneNode:
             batches[1]["data"][:] = 0
         assert fingerprint(batches[0]) == before
         assert not batches[1]["data"].any()
+
+    @pytest.mark.slow
+    def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
+        self, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check=1) as augmenter:
+            found = [fingerprint(batch) for batch in augmenter]
+            stats = augmenter.stats()
+        assert found == expected(Slow(delay=0))[:12]
+        assert stats["checked"] > 0
+        assert stats["mismatches"] == 0
+        left_out = (tmp_path / "died").read_text()
+        assert not (tmp_path / f"again {left_out}").exists()
+        assert "another takes its place" in caplog.text or "another one makes it again" in caplog.text
 
 
 @pytest.fixture
