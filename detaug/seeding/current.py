@@ -88,7 +88,7 @@ class Current:
         In a worker it lies in the shared memory that the batch travels in; elsewhere it is an ordinary array. Its contents
         are undefined, so write all of it. It is for this batch: what a loader still holds of it when the batch is done is
         copied, as any other array is (so do generator functions, whose frames hold what they yielded last). A process that
-        the loader forks meanwhile must not touch it.
+        the loader forks meanwhile shares it: what one writes, the other sees.
 
         Args:
             shape: of the array; a number or several.

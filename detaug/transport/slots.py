@@ -8,15 +8,16 @@ buffers.
 
 Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with the user at that
 moment is never used again, and all others are not inherited: neither can they change under the child, nor does the child
-keep their memory.
+keep their memory. A batch that another thread takes between the hook and the fork counts as out. Where a loader or a transform
+forks, the child sees the batch that is being made, which then travels in another slot.
 """
 
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
+import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
@@ -152,7 +153,7 @@ class WorkerSlots:
         return written, self._unsent.pop(filling.slot, None)
 
     def _is_held(self, filling: _Filling) -> bool:
-        if filling.is_held and self._offers:
+        if filling.is_held and self._offers and not filling.forked:
             self._offers = False
             self._log(
                 "the loader or a transform still holds arrays of detaug.current().empty() when their batch is done, so they "
@@ -204,8 +205,10 @@ class _Filling:
         self.slot = slot
         self.mapping = mapping
         self.used = 0
+        self.forked = False  # meanwhile: a process that the loader or a transform forked may see it
         self._spans: list[weakref.ref[Span]] = []
         self._placed: list[tuple[int, int]] = []
+        _fillings.add(self)
 
     def take(self, size: int) -> Bytes | None:
         """The next bytes, where there are so many."""
@@ -230,7 +233,7 @@ class _Filling:
     @property
     def is_held(self) -> bool:
         """Whether anything still views what was given out."""
-        return any(span() is not None for span in self._spans)
+        return self.forked or any(span() is not None for span in self._spans)
 
 
 class ParentSlots:
@@ -269,7 +272,7 @@ class ParentSlots:
     def hand_over(self, contents: SlotContents) -> Callable[[], None] | None:
         """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
         handed = self._out[contents.slot]
-        return None if handed() is None else functools.partial(setattr, handed, "is_users", True)
+        return None if handed() is None else handed.hand_over
 
     def map(self, contents: SlotContents, descriptor: int | None) -> None:
         """Take a slot over, if it is a new one. LimitReached: it cannot be; the worker is told to drop it."""
@@ -322,8 +325,7 @@ class ParentSlots:
         """The process forks now: the child sees what the user holds, which therefore must not change any more."""
         for handed in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
             if handed.is_users and handed() is not None:
-                handed.forked = True
-                handed.mapping.inherit()
+                handed.mark_forked()
 
 
 class _HandedOut(weakref.ref[BlockView]):
@@ -333,6 +335,17 @@ class _HandedOut(weakref.ref[BlockView]):
     mapping: Mapping
     is_users = False  # the user was given the batch
     forked = False  # and a process that was forked since then may see it
+
+    def hand_over(self) -> None:
+        """The user is given the batch."""
+        self.is_users = True  # first: either the hook of a thread that forks sees it, or that thread is seen here
+        if _forking:
+            self.mark_forked()
+
+    def mark_forked(self) -> None:
+        """It is seen by a child, and never used again."""
+        self.forked = True
+        self.mapping.inherit()
 
 
 def _copy(source: Bytes) -> Bytes:
@@ -345,6 +358,8 @@ def _copy(source: Bytes) -> Bytes:
 
 
 _every: dict[int, weakref.ref[ParentSlots]] = {}
+_fillings: weakref.WeakSet[_Filling] = weakref.WeakSet()
+_forking: set[int] = set()  # threads between the hook and the end of their fork
 
 
 def let_go_in_a_fork() -> list[tuple[int, int]]:
@@ -361,11 +376,19 @@ def _all_slots() -> list[ParentSlots]:
     return [slots for reference in list(_every.values()) if (slots := reference()) is not None]
 
 
-def _mark_all_forked() -> None:
+def _before_fork() -> None:
+    _forking.add(threading.get_ident())
     for slots in _all_slots():
         slots.mark_forked()
+    for filling in list(_fillings):
+        filling.forked = True
+        filling.mapping.inherit()
+
+
+def _after_fork() -> None:
+    _forking.discard(threading.get_ident())
 
 
 if hasattr(os, "register_at_fork"):
     # Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
-    os.register_at_fork(before=_mark_all_forked)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)

@@ -26,7 +26,7 @@ BUDGETS = {
     "pictures": 225,
     "pipeline": 1_280,
     "previews": 535,
-    "processes": 685,
+    "processes": 705,
     "purity": 1_765,
     "ray": 830,
     "remaking": 435,
@@ -35,7 +35,7 @@ BUDGETS = {
     "sources": 1_155,
     "training": 1_870,
     "transforms": 6_510,
-    "transport": 990,
+    "transport": 1_015,
     "verification": 1_375,
     "watching": 305,
 }

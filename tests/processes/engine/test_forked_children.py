@@ -11,10 +11,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DeterministicAugmenter, current, fingerprint
 from tests.processes.engine.settings_pipelines import Counter, Shows, default_dtype
 
 pytestmark = pytest.mark.timeout(60)
@@ -153,3 +154,37 @@ def test_torch_loader_with_workers_around_it_says_what_is_wrong(monkeypatch: pyt
         with pytest.raises(RuntimeError, match="made in another process"):
             next(iter(loader))
         gc.collect()  # the iterator, here and not in another test
+
+
+class Forks:
+    """Each batch is looked at by a process that is forked from the worker, once the next batch is written."""
+
+    go, child = -1, 0
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        batch = current().empty((300_000,), np.float32)
+        batch[:] = current().step
+        looked = 0
+        if self.child:
+            os.close(self.go)
+            looked = os.waitpid(self.child, 0)[1]
+        ready, self.go = os.pipe()
+        self.child = os.fork()
+        if self.child == 0:
+            os.close(self.go)
+            beside = [np.full(300_000, -1, np.float32) for _ in range(20)]  # which must not lie where the batch does
+            os.read(ready, 1)
+            os._exit(int(not beside or not (batch == current().step).all()))
+        os.close(ready)
+        return {"data": batch, "looked": looked}
+
+
+def test_children_of_a_worker_see_the_batch_that_was_being_made_and_no_later_one() -> None:
+    with DeterministicAugmenter(Forks(), None, 1, seed=1, stateless=True, check=False) as augmenter:
+        for step in range(6):
+            batch = next(augmenter)
+            assert batch["looked"] == 0
+            assert (batch["data"] == step).all()

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from detaug.memory.batch_memory import SMALLEST, allocate_with, empty
+from detaug.transport import slots
 from detaug.transport.slots import ParentSlots, WorkerSlots
 from detaug.transport.transfer import pack
 
@@ -223,3 +224,17 @@ def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
     for step in range(20):
         assert (pair.send(lambda step=step: {"data": np.full(300_000, step)})["data"] == step).all()
     assert pair.made == made + 2, "large slots take the place of small ones"
+
+
+def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritten(pair: Pair) -> None:
+    contents, descriptor = pair.worker.write(pack(filled(1)))
+    pair.parent.map(contents, descriptor)
+    batch = pair.parent.open(contents)
+    hand_over = pair.parent.hand_over(contents)
+    slots._before_fork()
+    assert hand_over is not None
+    hand_over()
+    slots._after_fork()
+    assert pair.parent._mappings[contents.slot].inherited
+    del batch
+    assert pair.parent.take_returned() == ([], [contents.slot])
