@@ -35,6 +35,9 @@ KINDS = {
     "random.Random": random.Random,
 }
 
+#: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and would read beyond the end.
+_LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
+
 Generators = Mapping[str, Any]
 
 
@@ -213,9 +216,14 @@ def _put_back(where: str, generator: Any, stored: Any) -> None:
             stored = stored.detach().to("cpu", copy=True)
         elif isinstance(generator, random.Random):
             version, words, cached_normal = stored
+            if not isinstance(cached_normal, float | None):  # which `setstate` does not check
+                raise TypeError(f"its cached normal must be a float or None, got {cached_normal!r}")
             stored = version, tuple(words), cached_normal
-        elif isinstance(generator, np.random.RandomState):
-            stored = generator._bit_generator, stored
+        else:
+            for name, position in {**stored, **stored["state"]}.items():
+                if name in _LARGEST and not 0 <= position <= _LARGEST[name]:
+                    raise ValueError(f"{name} must be within 0 ... {_LARGEST[name]}, got {position}")
+            stored = (generator._bit_generator, stored) if isinstance(generator, np.random.RandomState) else stored
         put_back(generator, stored)
     except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
         raise ValueError(f"the state's entry {where} is damaged: {error}") from error

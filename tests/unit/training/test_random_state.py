@@ -108,6 +108,16 @@ def test_another_kind_of_global_numpy_generator_is_kept_and_not_mistaken():
         set_rng_state(state)
 
 
+def test_a_default_device_of_tensors_is_no_matter():
+    torch.set_default_device("meta")
+    try:
+        state = rng_state({"a": np.random.default_rng(1)})
+        set_rng_state(state, {"a": np.random.default_rng(2)})
+    finally:
+        torch.set_default_device(None)
+    assert state["cpu"].device.type == "cpu"
+
+
 def damaged(change):
     def make():
         state = copy.deepcopy(rng_state({"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}))
@@ -130,6 +140,11 @@ def without(name):
     return damaged(lambda state: state.pop(name))
 
 
+#: Of the 5056 bytes of torch's CPU state, the count of words that are left, and the next one.
+TORCH_LEFT, TORCH_NEXT = slice(8, 12), slice(16, 24)
+PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -142,6 +157,17 @@ def without(name):
         (dict, ValueError, "missing"),
         (replaced("python", value={"version": 3}), ValueError, "python is damaged"),
         (replaced("python", 1, value=[700] * 625), ValueError, "python is damaged"),
+        (replaced("python", 1, 624, value=625), ValueError, "python is damaged"),
+        (replaced("python", 1, 624, value=-1), ValueError, "python is damaged"),
+        (replaced("python", 2, value="0.5"), ValueError, "python is damaged: its cached normal"),
+        (replaced("numpy", "state", "pos", value=625), ValueError, "numpy is damaged: pos.*624"),
+        (replaced("numpy", "state", "pos", value=-1), ValueError, "numpy is damaged: pos.*624"),
+        (replaced("numpy", "has_gauss", value=2), ValueError, "numpy is damaged: has_gauss"),
+        (replaced(*PHILOX, "buffer_pos", value=5), ValueError, r"'p'\] is damaged: buffer_pos.*4"),
+        (replaced(*PCG, "has_uint32", value=-1), ValueError, r"'a'\] is damaged: has_uint32"),
+        (replaced("cpu", TORCH_LEFT, value=127), ValueError, "cpu is damaged"),
+        (replaced("cpu", TORCH_NEXT, value=127), ValueError, "cpu is damaged"),
+        (replaced("cpu", value=torch.zeros(9, dtype=torch.uint8)), ValueError, "cpu is damaged"),
         (replaced("numpy", "bit_generator", value="PCG64"), StateMismatch, "PCG64.*MT19937"),
         (replaced("numpy", "state", "key", value=[2**32] * 624), ValueError, "numpy is damaged"),
         (replaced("cpu", value=b"bytes"), ValueError, "cpu is damaged"),
@@ -199,6 +225,17 @@ def test_the_outside_does_not_notice_what_happens_inside():
     with pytest.raises(ZeroDivisionError), isolate_rng():
         draw_globals()[0] / 0
     assert draw_globals() == expected[0]
+
+
+def test_isolation_outlives_another_kind_of_numpy_generator() -> None:
+    bits = np.random.get_bit_generator()
+    with isolate_rng():
+        expected = draw_globals()
+    with isolate_rng():
+        np.random.set_bit_generator(np.random.PCG64(1))
+        np.random.random()
+    assert np.random.get_bit_generator() is bits
+    assert draw_globals() == expected
 
 
 class Stubborn(random.Random):
