@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 _CALL = "DeterministicAugmenter.from_dataset"
 #: What to write in place of an argument, where the name alone does not say it.
@@ -105,10 +105,27 @@ def _refuse_libraries(data: Any) -> None:
             )
     if isinstance(data, DataLoader):
         raise TypeError(
-            "a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, with the arguments "
-            f"that the DataLoader was given, {_CALL}(loader.dataset, {data.batch_size}, shuffle=..., sampler=..., "
-            f"batch_sampler=..., drop_last=..., collate_fn=..., worker_init_fn=..., num_processes={data.num_workers})"
+            "a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, "
+            f"{_CALL}(loader.dataset, {', '.join(_as_in(data))}, num_processes={data.num_workers})"
         )
+
+
+def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
+    """Arguments of `from_dataset` that do what the torch DataLoader does."""
+    if loader.batch_size is None and loader.batch_sampler is not None:
+        yield "batch_sampler=loader.batch_sampler"
+    else:
+        yield f"{loader.batch_size or 1}"
+        kind, streams = type(loader.sampler), isinstance(loader.dataset, IterableDataset)
+        plain = kind is SequentialSampler or (kind is RandomSampler and not loader.sampler.replacement)  # type: ignore[attr-defined]
+        yield from [] if streams else [f"shuffle={kind is RandomSampler}" if plain else "sampler=loader.sampler"]
+        yield from ["drop_last=True"] if loader.drop_last else []
+    if loader.batch_sampler is None:
+        yield "collate_fn=lambda samples: loader.collate_fn(samples[0])"
+    elif loader.collate_fn is not default_collate:
+        yield "collate_fn=loader.collate_fn"
+    if loader.worker_init_fn is not None:
+        yield "worker_init_fn=loader.worker_init_fn"
 
 
 def flag(what: str, value: Any) -> bool:
