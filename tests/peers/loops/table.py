@@ -153,6 +153,46 @@ def accelerate(run: Run) -> None:
             accelerator.save_state(str(run.save))
 
 
+def monai(run: Run) -> None:
+    import monai.data
+    from monai.transforms import Randomizable, Transform
+    from monai.utils import set_determinism
+
+    class Draws(Randomizable, Transform):
+        def __call__(self, index: int) -> torch.Tensor:
+            return draw(index, self.R)
+
+    set_determinism(SEED)
+    dataset = monai.data.Dataset(list(range(SAMPLES)), Draws())
+    options = sampler(dataset)
+    options.pop("generator", None)
+    read(run, monai.data.DataLoader(dataset, num_workers=run.workers, batch_size=BATCH, **options))
+
+
+def torchio(run: Run) -> None:
+    import torchio as tio
+
+    subjects = [
+        tio.Subject(image=tio.ScalarImage(tensor=torch.full((1, 2, 2, 2), float(index)))) for index in range(SAMPLES)
+    ]
+    noise = tio.RandomNoise(mean=0, std=0.1)
+
+    def noisy(subject: Any) -> Any:
+        draw(int(subject.image.data.flatten()[0]))
+        return noise(subject)
+
+    dataset = tio.SubjectsDataset(subjects, transform=noisy)
+    seed_all()
+
+    class Images:
+        def __iter__(self) -> Any:
+            for batch in tio.SubjectsLoader(dataset, batch_size=BATCH, num_workers=run.workers, **sampler(dataset)):
+                values = batch["image"][tio.DATA].double().reshape(-1, 8).mean(1)
+                yield torch.stack([values.round(), values], 1)
+
+    read(run, Images())
+
+
 def grain(run: Run) -> None:
     from grain.python import Batch as Together
     from grain.python import DataLoader as GrainLoader
@@ -214,13 +254,15 @@ LIBRARIES: dict[str, Callable[[Run], None]] = {
     "StatefulDataLoader": torchdata_stateful,
     "Lightning": lightning,
     "Accelerate": accelerate,
+    "MONAI": monai,
+    "TorchIO": torchio,
     "Grain": grain,
     "Streaming": streaming,
     "detaug": detaug,
 }
 PACKAGES = {
     "torch DataLoader": "torch", "StatefulDataLoader": "torchdata", "Lightning": "pytorch-lightning", "Accelerate": "accelerate",
-    "Grain": "grain", "Streaming": "mosaicml-streaming",
+    "MONAI": "monai", "TorchIO": "torchio", "Grain": "grain", "Streaming": "mosaicml-streaming",
 }  # fmt: skip
 
 
