@@ -89,6 +89,31 @@ def test_with_deprecated_arguments_the_loss_is_pytorchs_own() -> None:
         assert layers.CrossEntropyLoss(reduce=False)(logits, target).shape == (2, 4)
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_a_target_changed_before_the_gradient_gives_an_error_or_the_right_gradient(
+    name: str, dtype: torch.dtype
+) -> None:
+    logits, target = logits_and_target((2, 3), 4)
+    for weight, smoothing in itertools.product((None, torch.rand(4).double()), (0.0, 0.1)):
+        keywords: dict[str, Any] = {"weight": weight} | (
+            {"label_smoothing": smoothing} if name == "cross_entropy" else {}
+        )
+        for reduction in ("mean", "sum"):
+            leaf, changed = logits.clone().requires_grad_(), target.to(dtype, copy=True)
+            original, ours = (getattr(module, name) for module in (functional, layers))
+            expected = torch.autograd.grad(original(leaf, target, reduction=reduction, **keywords), leaf)
+            loss = ours(leaf, changed, reduction=reduction, **keywords)
+            changed.zero_()
+            try:
+                found = torch.autograd.grad(loss, leaf)
+            except RuntimeError as error:
+                if "modified by an inplace operation" not in str(error):
+                    raise
+            else:
+                torch.testing.assert_close(found, expected)
+
+
 def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
     logits = torch.zeros(1, 2, 400, 400, dtype=torch.float16)
     loss = layers.cross_entropy(logits, torch.zeros(1, 400, 400, dtype=torch.int64))

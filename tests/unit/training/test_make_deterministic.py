@@ -218,6 +218,18 @@ def test_nnunets_losses_with_deep_supervision(name: str, arguments: tuple[Any, .
     )
 
 
+def test_nnunets_networks() -> None:
+    from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
+
+    arguments = (1, 2, [2, 4], nn.Conv3d, 3, [1, 2], 1, 3, 1, True, nn.InstanceNorm3d, {"affine": True})
+    model = ResidualEncoderUNet(*arguments, nonlin=nn.LeakyReLU).double()
+    before = copy.deepcopy(model)
+    report = swap_layers(model)
+    assert list(report.swapped) == ["encoder.stages.1.blocks.0.skip.0"]
+    assert not report.could_not
+    same_value_and_gradients(before, model, lambda: (noise(1, 1, 4, 4, 4),))
+
+
 def test_functions_are_redirected_within_the_block_only() -> None:
     x, target = noise(1, 2, 4, 4, 4), torch.zeros(1, 4, 4, 4, dtype=torch.int64)
     calls: list[Callable[[], torch.Tensor]] = [
