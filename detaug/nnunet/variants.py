@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+from collections import UserDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
+from detaug.nnunet.compatibility import find_trainer
 from detaug.nnunet.transforms import (
     Arguments,
     default_pipeline,
@@ -118,17 +120,56 @@ def no_da_transforms(given: Arguments) -> Compose:
     return Compose(labels.transforms, dim=len(given.patch_size))
 
 
-#: Of each trainer of nnU-Net that augments in a way of its own: what builds its pipeline, from the arguments of
-#: `training_transforms`. The others inherit one of these.
-TRAINING_TRANSFORMS: dict[str, Callable[..., Compose]] = {
-    "nnUNetTrainer": training_transforms,
-    "nnUNetTrainerDA5": da5_transforms,
-    "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
-    "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
-    "nnUNetTrainerNoDA": no_da_transforms,
-    "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-    "nnUNetTrainer_onlyMirror01_DASegOrd0": seg_ord0_transforms,
+def changing(build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]) -> Callable[..., Compose]:
+    """A builder's pipeline with some arguments as a trainer has them, whatever is given."""
+    return as_builder(functools.wraps(build)(lambda given: build(*given._replace(**change(given)))))
+
+
+#: Where nnU-Net's trainers decide on arguments.
+_DECIDES = "configure_rotation_dummyDA_mirroring_and_inital_patch_size"
+#: How the names of those end that do -> on which.
+_DECIDED: dict[str, Callable[[Arguments], dict[str, Any]]] = {
+    "NoMirroring": lambda _: {"mirror_axes": None},
+    # in 2-D along the first axis
+    "_onlyMirror01": lambda given: {"mirror_axes": tuple(range(len(given.patch_size) - 1))},
+    "_noDummy2DDA": lambda _: {"do_dummy_2d": False},
 }
+
+
+class _Builders(UserDict[str, Callable[..., Compose]]):
+    """Trainers that augment in a way of their own; the others of the installed nnU-Net are resolved by what they inherit."""
+
+    def __missing__(self, name: str) -> Callable[..., Compose]:
+        try:
+            bases = getattr(find_trainer(str(name)), "__mro__", ())
+            build = self.data[next((each.__name__ for each in bases if "get_training_transforms" in vars(each)), "")]
+        except (ImportError, KeyError):
+            known = f"without it there are {', '.join(sorted(self.data))}"
+            raise KeyError(f"nnU-Net has no trainer {name}, or is not installed; {known}") from None
+        decides = next(each.__name__ for each in bases if _DECIDES in vars(each))
+        change = next((_DECIDED[ending] for ending in _DECIDED if decides.endswith(ending)), None)
+        return build if change is None else changing(build, change)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return bool(self[name])  # type: ignore[index]
+        except KeyError:
+            return False
+
+
+#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`. Other trainers of
+#: nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found by name where nnU-Net is installed.
+TRAINING_TRANSFORMS = _Builders(
+    {
+        "nnUNetTrainer": training_transforms,
+        "nnUNetTrainerDA5": da5_transforms,
+        "nnUNetTrainerDA5ord0": _da5("nearest", "nearest"),
+        "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
+        "nnUNetTrainerNoDA": no_da_transforms,
+        "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
+        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(seg_ord0_transforms, _DECIDED["_onlyMirror01"]),
+    }
+)
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:

@@ -109,6 +109,15 @@ class CaseFolder:
                 "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
+    def check_images(self) -> None:
+        """That every case in the folder has its image: nnU-Net, which knows cases by these, would split without the others."""
+        halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - set(listed_cases(self.folder)))
+        if halves:
+            raise ValueError(
+                f"{len(halves)} cases in {self.folder} have no image (.b2nd): {_some(halves)}. Preprocess them "
+                "again (nnUNetv2_preprocess), or remove what is left of them"
+            )
+
     def _check_case(self, identifier: str) -> None:
         for file in self.files(identifier):
             if not file.is_file():

@@ -228,6 +228,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def _prepare_cases(self, like: str | None = None) -> None:
         """Check and fingerprint the cases of this fold; in the way of an earlier fingerprint, where there is one."""
+        CaseFolder(self.preprocessed_dataset_folder).check_images()
         train, val = self.do_split()
         folder = CaseFolder(
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage

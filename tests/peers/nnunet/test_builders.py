@@ -7,6 +7,7 @@ import math
 import pickle
 import re
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,7 @@ def plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("positional", "named"), CASES)
-@pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
+@pytest.mark.parametrize("name", [name for name in TRAINING_TRANSFORMS if "irror" not in name])
 def test_pipeline_is_that_of_the_trainer(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
     theirs = find_trainer(name).get_training_transforms(*positional, **named)
     assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional, **named))) == []
@@ -127,20 +128,37 @@ def test_arguments_have_nnunets_order() -> None:
     assert [NNUNET_NAMES.get(name, name) for name in theirs] == own
 
 
-def test_every_trainer_of_nnunet_has_its_pipeline_in_the_loader() -> None:
+@pytest.mark.parametrize("patch", [(16, 64, 64), (64, 64)], ids=str)
+def test_every_trainer_of_nnunet_has_its_pipeline_by_name_and_in_the_loader(patch: tuple[int, ...]) -> None:
     from detaug.nnunet import DetAugLoading
     from tests.peers.nnunet.trainers.in_process import every_trainer
 
     found = every_trainer()
     assert len(found) > 40
     for name, each in found.items():
-        positional = ((64, 64, 64), ANGLE, SCALES, (0, 1, 2), False)
+        asked = each.__new__(each)
+        asked.configuration_manager, asked.print_to_log_file = SimpleNamespace(patch_size=patch), lambda *_: None
+        _, dummy, _, axes = asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
+        positional = (patch, ANGLE, SCALES, axes, dummy)
         theirs = each.get_training_transforms(*positional)
+        # what the trainer decides on is as it has it, whatever is given
+        given_all = TRAINING_TRANSFORMS[name](patch, ANGLE, SCALES, tuple(range(len(patch))), len(patch) == 3)
+        assert list(differences(theirs, given_all)) == [], name
 
         class Loaded(DetAugLoading, each):
             pass
 
         assert list(differences(theirs, Loaded.get_training_transforms(*positional))) == [], name
+
+
+def test_trainers_that_are_looked_up_are_in_the_table() -> None:
+    assert "nnUNetTrainer_2000epochs_NoMirroring" in TRAINING_TRANSFORMS
+    assert TRAINING_TRANSFORMS.get("nnUNetTrainer_250epochs") is training_transforms
+    for name in ("nnUNetTrainerOfMine", "", None, 5):
+        assert name not in TRAINING_TRANSFORMS
+    with pytest.raises(KeyError, match="no trainer nnUNetTrainerOfMine"):
+        TRAINING_TRANSFORMS["nnUNetTrainerOfMine"]
+    assert TRAINING_TRANSFORMS.get("nnUNetTrainerOfMine", "none") == "none"
 
 
 def test_short_names_and_nnunets_make_one_pipeline() -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform as TheirSpatialTransform
+from batchgeneratorsv2.transforms.utils.pseudo2d import Convert2DTo3DTransform, Convert3DTo2DTransform
 from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
 from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
@@ -23,7 +25,9 @@ from detaug.demo.mri import load_template
 from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
 from detaug.nnunet import validation_transforms
 from detaug.nnunet.loading import PatchSource
+from detaug.transforms import Compose, Convert2DTo3D, Convert3DTo2D, SpatialTransform
 from tests.peers.nnunet.trainers.small_datasets import threads_for_processes
+from tests.support.transforms.spatial_reference import label_weights_in_float64, reference_params
 
 nibabel = pytest.importorskip("nibabel")
 pytest.importorskip("nilearn")
@@ -227,3 +231,85 @@ def test_regions_and_the_ignore_label_come_out_as_nnunets(
         assert level.shape[1] == 3
         assert torch.from_numpy(ours).dtype == level.dtype
         assert np.array_equal(ours, level[0].numpy())
+
+
+class Given:
+    """batchgeneratorsv2's spatial transform with params that are given instead of drawn."""
+
+    def __init__(self, options: dict[str, Any], ours: SpatialTransform, params: Any) -> None:
+        self.transform, self.ours, self.params = TheirSpatialTransform(**options), ours, params
+
+    def __call__(self, image: torch.Tensor, segmentation: torch.Tensor) -> dict[str, torch.Tensor]:
+        given = reference_params(self.ours, self.params, tuple(image.shape[1:]))
+        return {
+            "image": self.transform._apply_to_image(image, **given),
+            "segmentation": self.transform._apply_to_segmentation(segmentation, **given),
+        }
+
+
+class AsPlanes:
+    """Between nnU-Net's conversions to planes and back."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __call__(self, **arrays: Any) -> dict[str, Any]:
+        planes = Convert3DTo2DTransform()(**arrays)
+        planes |= self.inner(planes["image"], planes["segmentation"])
+        volumes: dict[str, Any] = Convert2DTo3DTransform()(**planes)
+        return volumes
+
+
+def spatial_options(patch: Sequence[int]) -> dict[str, Any]:
+    """As in nnU-Net's pipeline, but always turned, enlarged beyond what is read, and deformed."""
+    return {
+        "patch_size": patch, "patch_center_dist_from_border": 0, "random_crop": False, "p_elastic_deform": 1,
+        "elastic_deform_scale": (0.1, 0.2), "elastic_deform_magnitude": (1.0, 2.0), "p_rotation": 1,
+        "rotation": (-0.8, 0.8), "p_scaling": 1, "scaling": (1.2, 1.6), "p_synchronize_scaling_across_axes": 1,
+        "bg_style_seg_sampling": False, "border_mode_seg": "constant", "padding_value_seg": -1,
+    }  # fmt: skip
+
+
+def assert_same_patch(
+    result: dict[str, Any], expected: dict[str, Any], spatial: SpatialTransform, params: Any, labels: np.ndarray
+) -> None:
+    """As tests/unit/transforms/test_spatial.py has it: what they decide otherwise is a tie to their float16 weights."""
+    image, theirs = result["image"], expected["data"][0].numpy()
+    assert image.shape == theirs.shape
+    assert np.abs(image - theirs).max() < 5e-4 * theirs.std()
+    segmentation, their_labels = result["segmentation"], expected["target"][0].numpy()
+    planes = [array.reshape(-1, *spatial.patch_size) for array in (segmentation, their_labels)]
+    sources = labels.reshape(-1, *labels.shape[-len(spatial.patch_size) :])
+    for channel, (mine, other) in enumerate(zip(*planes, strict=True)):
+        _, weights = label_weights_in_float64(spatial, params, sources[channel])
+        if len(weights) > 1:
+            best, second = np.sort(weights, axis=0)[::-1][:2]
+            assert ((best - second)[mine != other] < 2e-3).all()
+        else:
+            assert np.array_equal(mine, other)
+
+
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("dummy_2d", [False, True])
+def test_turned_scaled_and_deformed_patches_are_nnunets_and_padded_where_it_stops_reading(
+    preprocessed: Path, start: tuple[int, ...], dummy_2d: bool
+) -> None:
+    patch = FINAL[1:] if dummy_2d else FINAL
+    options = spatial_options(patch)
+    spatial = SpatialTransform(**options)
+    volumes = our_volumes(preprocessed, "3d_fullres", start)
+    whole = {key: volume.read_all() for key, volume in volumes.items()}
+    assert (whole["segmentation"] >= 0).mean() > 0.2
+    for seed in range(3):
+        rng = SeedTree(seed).generator(0)
+        params = spatial.sample(rng, {"image": (1, *(PATCH[1:] if dummy_2d else PATCH))})
+        given: Any = Given(options, spatial, params)
+        if dummy_2d:
+            counts = {"nchannels_img": 1, "nchannels_seg": 1}
+            ours = Compose([Convert3DTo2D(), spatial, Convert2DTo3D()])
+            result = ours.apply(volumes, {"transforms": [{}, params, counts]})
+            given = AsPlanes(given)
+        else:
+            result = spatial.apply(volumes, params)
+        expected = case_number_one(preprocessed, "3d_fullres", start, given)
+        assert_same_patch(result, expected, spatial, params, whole["segmentation"])

@@ -21,15 +21,24 @@ def copied(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return root / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
 
 
-def test_a_case_that_is_not_whole_is_told_before_it_trains(copied: Path) -> None:
+@pytest.mark.parametrize(
+    ("left", "message"), [(0.5, "brain_002: "), (None, r"1 cases .* have no image \(\.b2nd\): brain_002")]
+)
+def test_a_case_that_is_not_whole_is_told_before_it_trains(copied: Path, left: float | None, message: str) -> None:
     class Started(ShortDetAug):
         def train_step(self, batch: dict) -> dict:
             raise AssertionError("a batch was trained on")
 
     file = copied / "brain_002.b2nd"
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with pytest.raises(ValueError, match="brain_002: "):
+    whole = file.read_bytes()
+    file.unlink()
+    if left is not None:
+        file.write_bytes(whole[: int(left * len(whole))])
+    splits = copied.parent / "splits_final.json"
+    splits.unlink(missing_ok=True)
+    with pytest.raises(ValueError, match=message):
         new_trainer(copied.parents[2], Started).run_training()
+    assert splits.exists() == (left is not None), "nnU-Net has split without the case"
 
 
 def test_a_byte_that_flips_while_it_trains_is_named_with_its_case(
