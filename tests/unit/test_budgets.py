@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 1_020,
     "loops": 525,
     "memory": 345,
-    "nnunet": 4_145,
+    "nnunet": 4_140,
     "pictures": 225,
     "pipeline": 1_280,
     "previews": 535,
