@@ -94,7 +94,7 @@ class Mapping:
 
     def inherit(self) -> None:
         """Processes that are forked from now on have it."""
-        if not self.inherited:
+        if not self.inherited and os.getpid() == self._owner:  # in a child without it, something else may lie there
             self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
 
     @property

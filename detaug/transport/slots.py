@@ -313,6 +313,9 @@ class ParentSlots:
         """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
         self._mappings.clear()
         self._at_worker.clear()
+        for handed in list(self._out.values()):
+            if handed() is not None:
+                handed.mapping.inherit()  # no hook sees it any more
         self._out.clear()  # first: the ends of these views are not noted any more
         self._returned.clear()
 

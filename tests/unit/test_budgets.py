@@ -35,7 +35,7 @@ BUDGETS = {
     "sources": 1_175,
     "training": 1_880,
     "transforms": 6_510,
-    "transport": 1_015,
+    "transport": 1_020,
     "verification": 1_375,
     "watching": 305,
 }

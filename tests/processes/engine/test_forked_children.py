@@ -6,6 +6,7 @@ import gc
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import traceback
 from collections.abc import Callable
@@ -188,3 +189,17 @@ def test_children_of_a_worker_see_the_batch_that_was_being_made_and_no_later_one
             batch = next(augmenter)
             assert batch["looked"] == 0
             assert (batch["data"] == step).all()
+
+
+def test_a_child_sees_batches_of_workers_that_are_gone() -> None:
+    held = []
+    with DeterministicAugmenter(Forks(), None, 1, seed=1, stateless=True, check=False) as augmenter:
+        held += [next(augmenter) for _ in range(3)]
+        os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
+        held += [next(augmenter) for _ in range(8)]
+
+    def look() -> bool:
+        beside = [np.full(300_000, -1, np.float32) for _ in range(20)]  # which must not lie where the batches do
+        return bool(beside) and all((batch["data"] == step).all() for step, batch in enumerate(held))
+
+    assert in_child(look) is True
