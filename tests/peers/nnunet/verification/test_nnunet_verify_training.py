@@ -130,7 +130,7 @@ def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path, t
     assert code == 1, said
     rows = json.loads(file.read_text())["rows"]
     assert [row["verdict"] for row in rows] == ["reference", "equal", "failed"]
-    assert rows[2]["failure"] == "NotImplementedError: this trainer knows no checkpoints"
+    assert rows[2]["failure"] == "the training failed: NotImplementedError: this trainer knows no checkpoints"
 
 
 @pytest.mark.slow
