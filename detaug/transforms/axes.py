@@ -15,7 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Params, Shapes, Steps, Transform, check_known
 from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import AXES, Given, Refused, distinct, for_each, integer, many, takes
+from detaug.transforms.building.gate import AXES, Given, Refused, checked, distinct, for_each, integer, many, takes
 from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
 from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 
@@ -25,6 +25,12 @@ class AxisMap(NamedTuple):
 
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
+
+    def moves(self, source: tuple[int, ...]) -> bool:
+        """Whether any voxel of an array of that spatial shape goes elsewhere: along an axis of one there is no place to go."""
+        long = [axis for axis in self.order if source[axis] > 1]
+        turned = any(back and source[axis] > 1 for axis, back in zip(self.order, self.flipped, strict=True))
+        return turned or long != sorted(long) or tuple(source[axis] for axis in self.order) != source
 
 
 class _AxisTransform(Transform):
@@ -36,7 +42,7 @@ class _AxisTransform(Transform):
     def _rearranged(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
-        if wanted.order == tuple(range(len(source))) and not any(wanted.flipped):
+        if not wanted.moves(source):
             return
 
         def moved(points: np.ndarray) -> np.ndarray:
@@ -82,7 +88,7 @@ class Mirror(_AxisTransform):
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
 
     def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        check_known(params)
+        params = _to_undo(self, params, shapes)
         return [(self, params)]
 
 
@@ -140,7 +146,7 @@ class Rot90(_AxisTransform):
         return AxisMap(tuple(order), tuple(flipped))
 
     def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        check_known(params)
+        params = _to_undo(self, params, shapes)
         back = {"num_rot_per_combination": [-turns for turns in params["num_rot_per_combination"][::-1]]}
         return [(self, {**back, "axis_combinations": params["axis_combinations"][::-1]})]
 
@@ -189,9 +195,14 @@ class TransposeAxes(_AxisTransform):
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
 
     def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        check_known(params)
+        params = _to_undo(self, params, shapes)
         order = params["axis_order"]
         return [(self, {"axis_order": sorted(range(len(order)), key=order.__getitem__)})]
+
+
+def _to_undo(transform: Transform, params: Params, shapes: Shapes | None) -> Params:
+    check_known(params)
+    return params if shapes is None else checked(transform, params, shapes)
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:

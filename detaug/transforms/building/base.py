@@ -112,7 +112,17 @@ class Transform:
             return {}
         if any(draws.asks_for(wanted, "image") for wanted in vars(self).values()):
             return {DEFERRED: draws.key(rng)}
-        return self.draw(rng, shapes, {})
+        return self._drawn(rng, shapes, {})
+
+    def _drawn(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+        try:
+            return self.draw(rng, shapes, context)
+        except draws.NoNumber as error:
+            function, value = error.args
+            name = next((name for name, wanted in vars(self).items() if wanted is function), "a callable")
+            raise ValueError(
+                f"{type(self).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
+            ) from None
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
         """Apply params to a sample's arrays; the given arrays are unchanged.
@@ -136,7 +146,7 @@ class Transform:
         if DEFERRED in params:
             # a user's callable wants the image: only now is there one
             key = checked(self, params, workspace.shapes(), {DEFERRED: KEY})[DEFERRED]
-            params = self.draw(draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")})
+            params = self._drawn(draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")})
         before = workspace.shapes()
         self.change(workspace, params)
         after = workspace.shapes()

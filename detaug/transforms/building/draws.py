@@ -22,6 +22,10 @@ from detaug.seeding.current import is_making
 T = TypeVar("T")
 
 
+class NoNumber(ValueError):
+    """A user's callable gave something else than a finite number: the callable, and what it gave."""
+
+
 # A number, a range (low, high) to draw from evenly, or a callable that gives the number.
 RandomScalar = float | tuple[float, float] | Callable[..., float]
 
@@ -90,7 +94,7 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
             is there as well.
 
     Raises:
-        ValueError: a callable gave no number, or one that is not finite.
+        NoNumber: a callable gave none, or one that is not finite.
 
     Warns:
         UserWarning: a callable draws from ``numpy.random`` where no augmenter has seeded it.
@@ -101,7 +105,7 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
         low, high = wanted
         return float(low) if low == high else uniform(rng, float(low), float(high))
     offered = {**context, "rng": rng}
-    names = {each.name for each in _parameters(wanted) if each.kind is not each.POSITIONAL_ONLY}
+    names = _names(wanted)
     before = None if is_making() else _place_in_global_state()
     value = wanted(**{name: value for name, value in offered.items() if name in names})
     if before is not None and _place_in_global_state() != before:
@@ -116,7 +120,7 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"what a transform draws must be finite numbers, but {wanted!r} gave {value!r}")
+        raise NoNumber(wanted, value)
     return number
 
 
@@ -127,7 +131,12 @@ def _place_in_global_state() -> tuple[Any, ...]:
 
 def asks_for(wanted: Any, name: str) -> bool:
     """Whether this is a callable with an argument of that name."""
-    return callable(wanted) and any(each.name == name for each in _parameters(wanted))
+    return callable(wanted) and name in _names(wanted)
+
+
+def _names(function: Callable[..., Any]) -> set[str]:
+    """Of the arguments that can be passed by name."""
+    return {each.name for each in _parameters(function) if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -161,16 +170,21 @@ class ByPosition:
         return self.function(*(values[name] for name in self.names))
 
 
+_OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
+
+
 def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     """A `RandomScalar` whose callable, if it is one, can be asked by name.
 
-    One whose required arguments have these names (or ``image``, ``rng``) stays as it is. Any other gets what ``names`` say, in
+    One whose required arguments have names that transforms offer stays as it is. Any other gets what ``names`` say, in
     that order: batchgeneratorsv2's.
     """
     if not callable(wanted):
         return wanted
-    positional = [p for p in _parameters(wanted) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    declared = _parameters(wanted)
+    positional = [p for p in declared if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
-    if all(p.name in (*names, "image", "rng") and p.kind is not p.POSITIONAL_ONLY for p in required):
+    if all(p.name in _OFFERED and p.kind is not p.POSITIONAL_ONLY for p in required):
         return wanted
-    return ByPosition(wanted, names[: len(positional)])
+    takes_all = any(p.kind is p.VAR_POSITIONAL for p in declared)
+    return ByPosition(wanted, names if takes_all else names[: len(positional)])

@@ -100,3 +100,32 @@ def test_what_changes_nothing_gives_back_the_same_objects(transform, params):
     sample = every_kind((1, 6, 6))
     result = transform.apply(sample, params)
     assert all(result[key] is sample[key] for key in sample)
+
+
+@pytest.mark.parametrize(
+    ("transform", "params"),
+    [
+        (Mirror((0, 1)), {"axes": [0]}),
+        (Rot90(2), {"num_rot_per_combination": [2], "axis_combinations": [[1, 3]]}),
+        (TransposeAxes((0, 2)), {"axis_order": [0, 3, 2, 1]}),
+    ],
+)
+def test_nothing_moves_along_axes_of_one_voxel(transform, params):
+    sample = every_kind((1, 1, 9, 1))
+    sample["keypoints"][0] = 0.25, 3.0, -0.25
+    result = transform.apply(sample, params)
+    assert all(result[key] is sample[key] for key in sample)
+
+
+@pytest.mark.parametrize(
+    ("transform", "params"),
+    [
+        (Mirror((0, 1)), {"axes": [3]}),
+        (Rot90(2), {"num_rot_per_combination": [1, 3], "axis_combinations": [[1, 2]]}),
+        (TransposeAxes((0, 1)), {"axis_order": [0, 2, 7]}),
+        (TransposeAxes((0, 1)), {"axis_order": [0, 2, 1], "surplus": 1}),
+    ],
+)
+def test_wrong_params_are_not_undone(transform, params):
+    with pytest.raises(ValueError, match=rf"^{type(transform).__name__}: params"):
+        transform.inverse(params, {"image": (1, 6, 6)})

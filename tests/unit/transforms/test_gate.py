@@ -45,14 +45,16 @@ def test_wrong_params_are_refused_by_name_or_applied_without_harm(name: str, dim
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "a", None, 10**400, [1, 2], np.zeros(3)])
-def test_a_callable_that_gives_no_finite_number_is_named(value: Any) -> None:
-    for transform in (
-        t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: value),
-        t.GaussianNoise(lambda: value),
-        t.BrightnessGradientAdditive(3, 0.5, lambda: value),
+def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_argument(value: Any) -> None:
+    for name, transform in (
+        ("scaling", t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: value)),
+        ("noise_variance", t.GaussianNoise(lambda: value)),
+        ("gamma", t.Gamma(lambda image: value, 0, False, 1, 0)),
+        ("max_strength", t.BrightnessGradientAdditive(3, 0.5, lambda: value)),
     ):
-        with pytest.raises(ValueError, match=r"must be finite numbers, but .*lambda.* gave "):
-            transform(image=volume(), rng=rng())
+        said = rf"^{type(transform).__name__}: {name} must be finite numbers, but .*lambda.* gave "
+        with pytest.raises(ValueError, match=said):
+            t.Compose([t.InvertImage(1), transform])(image=volume(), rng=rng())
 
 
 GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}

@@ -146,10 +146,20 @@ def half_by_position(x, y):
     return x[y] / 2
 
 
+def half_of_all(x, *others):
+    return x[others[0]] / 2
+
+
 def test_callables_get_shape_and_dim_by_name_or_by_position():
-    for scale in (half_by_name, half_by_position):
+    for scale in (half_by_name, half_by_position, half_of_all):
         transform = pickle.loads(pickle.dumps(LocalGamma(scale)))
         assert transform.sample(generator(), {"image": (1, 4, 6, 8)})["kernels"][0]["scale"] == [2.0, 3.0, 4.0]
+
+
+def test_what_another_transform_offers_is_not_given_in_place_of_something_else():
+    for transform in (LocalGamma(lambda kernel: 3.0), BrightnessGradientAdditive(3.0, max_strength=lambda shape: 1.0)):
+        with pytest.raises(TypeError, match="missing 1 required positional argument"):
+            transform(image=noise((1, 5, 6, 7)), rng=generator())
 
 
 def test_strengths_may_ask_for_image_and_kernel():
