@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_010,
     "sources": 1_175,
     "training": 1_880,
-    "transforms": 6_510,
+    "transforms": 6_545,
     "transport": 1_020,
     "verification": 1_375,
     "watching": 305,
