@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
+from detaug.pictures.charts import COLOURS, figure_of
 from detaug.previews.views import name_of, samples_of
 from detaug.processes import cores
 from detaug.processes.threads import one_thread
@@ -100,9 +102,43 @@ class Result:
             f"Medians of {ROUNDS} rounds of {self.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check. First: the time until the first batch. Detaug over it: how many times as fast detaug is."
         )
-        if self.elsewhere > DISTURBING:
-            usable = self.environment["cpu"]["usable_cores"]
-            yield Text(f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough.")
+        if self.disturbed:
+            yield Text(self.disturbed)
+
+    @property
+    def disturbed(self) -> str:
+        """What to know of numbers that other programs had a part in."""
+        if self.elsewhere <= DISTURBING:
+            return ""
+        usable = self.environment["cpu"]["usable_cores"]
+        return f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough."
+
+    def png(self) -> bytes:
+        """Bars of the batches per second, and of the transforms' times."""
+        title = f"{self.target or 'detaug bench, demo'}: {self.environment['cpu']['model']}"
+        figure = figure_of(title, 9, 7 if self.times else 4)
+        above, *below = figure.subplots(1 + bool(self.times), 1, squeeze=False)[:, 0]
+        counts = sorted({each.processes for each in self.rates})
+        measured = [each for each in self.rates if each.batches_per_second]
+        systems = list(dict.fromkeys(each.system for each in measured))
+        for n, system in enumerate(systems):
+            rates = [each for each in measured if each.system == system]
+            places = [counts.index(each.processes) + 0.27 * (n - (len(systems) - 1) / 2) for each in rates]
+            heights = [median(each.batches_per_second) for each in rates]
+            above.bar_label(above.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g")
+        above.set_xticks(range(len(counts)), counts)
+        above.set(title="batches per second", xlabel="processes")
+        above.margins(y=0.2)
+        above.legend(ncols=len(SYSTEMS), frameon=False, loc="upper left")
+        for axes in below:
+            times = axes.barh(list(self.times), [1000 * seconds for seconds in self.times.values()], color=COLOURS[0])
+            axes.bar_label(times, fmt="%.2g", padding=2)
+            axes.invert_yaxis()
+            axes.set(title="ms per sample of each transform, on one core")
+        figure.supxlabel(self.disturbed, fontsize="small")
+        file = io.BytesIO()
+        figure.savefig(file, format="png", dpi=150)
+        return file.getvalue()
 
 
 def bench(target: str | None, processes: Sequence[int], seconds: float, seed: Seed, shown: Progress) -> Result:

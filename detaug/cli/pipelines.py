@@ -119,12 +119,13 @@ def preview(
 
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
+@click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
 @click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1, and all cores]")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
 @click.option("--seed", type=options.seed, default="1234", help="Of DeterministicAugmenter.")
 @json_option
 def bench(
-    target: str | None, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
+    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
 ) -> None:
     """Measure batches per second by the number of processes, and the time of each transform.
 
@@ -137,12 +138,17 @@ def bench(
     """
     if 0 in (processes or ()):
         raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
+    from rich.text import Text
+
     from detaug.bench import benching
+    from detaug.pictures.charts import require_matplotlib
     from detaug.reports.progress import progress
 
+    require_matplotlib()
     with progress("bench") as shown:
         result = benching.bench(target, processes or (), seconds, seed, shown)
-    conclude(json_target, result.shown(), result.as_json(), 0)
+    write_output(output, result.png())
+    conclude(json_target, [*result.shown(), Text(f"Drawn in {output}", "dim")], result.as_json(), 0)
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -21,9 +22,11 @@ from detaug.reports.progress import Progress
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.seeding.tree import Seed, positive_int
 from detaug.transforms.building.base import Transform
+from detaug.transforms.foreign import ForeignTransform
 from detaug.verification.handed_in import Factory, HandedIn, call_factory, load_factory
 
 if TYPE_CHECKING:
+    from detaug.demo.mri import Case
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 DEFAULT_SEED = 1234
@@ -33,7 +36,9 @@ _DEMO_PATCH = 104
 
 
 def preview(
-    pipeline: Factory | str | None = None,
+    pipeline: Transform | Factory | str | None = None,
+    image: Any = None,
+    segmentation: Any = None,
     *,
     samples: int = 3,
     seed: Seed | None = None,
@@ -46,7 +51,7 @@ def preview(
     """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for each transform.
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
-        detaug.preview(lambda: ([{"data": image[None], "seg": labels[None]}] * 3, transform))  # in a notebook: the sheet itself
+        detaug.preview(Compose([...]), image, labels)  # in a notebook: the sheet itself
 
     Samples are those that a training with this seed gets, made in this process. Transforms of detaug are looked at one by
     one, with their params, wherever they are: in a loader, a data set or a composition; of all others the sheet has before
@@ -54,7 +59,10 @@ def preview(
 
     Args:
         pipeline: a function without arguments (or where it is, as ``"module:factory"``) that returns (loader, transform), a
-            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; None: the demo's.
+            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; a pipeline itself, which is applied to
+            `image`; None: the demo's.
+        image: (C, X, Y) or (C, X, Y, Z) floating point, for a pipeline itself; None: the demo's MRI.
+        segmentation: of the same spatial shape; labels, or regions if it is bool.
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
@@ -71,11 +79,15 @@ def preview(
     positive_int("samples", samples)
     shown = progress or Progress()
     shown.update("make the pipeline", total=samples)
-    if pipeline is None:
+    if isinstance(pipeline, Transform) or (callable(pipeline) and image is not None):
+        factory, title = _on_image(pipeline, image, segmentation), type(pipeline).__name__
+    elif image is not None or segmentation is not None:
+        raise TypeError("image and segmentation go with a pipeline, which is the first argument")
+    elif pipeline is None:
         factory, title = _demo(), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
-    elif isinstance(pipeline, (DeterministicAugmenter, Transform)) or not callable(pipeline):
+    elif isinstance(pipeline, DeterministicAugmenter) or not callable(pipeline):
         raise TypeError(
             f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
         )
@@ -162,14 +174,38 @@ def _augmenter(made: HandedIn, seed: Seed | None) -> DeterministicAugmenter:
         raise UnusableError(str(error)) from error
 
 
+class _Repeated:
+    """A loader whose every batch is one sample."""
+
+    def __init__(self, sample: dict[str, Any]) -> None:
+        self.sample = sample
+
+    def __next__(self) -> dict[str, Any]:
+        return {name: copy.deepcopy(value)[None] for name, value in self.sample.items()}  # transforms may write into it
+
+
+def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
+    """The pipeline with a loader of this image; batchgenerators' take batches as they are, others a sample."""
+    if image is None:
+        case = _template()
+        image, segmentation = case.image[None], case.labels[None]
+    sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
+    takes_batches = isinstance(pipeline, Transform) or type(pipeline).__module__.startswith("batchgenerators.")
+    return lambda: (_Repeated(sample), pipeline if takes_batches else ForeignTransform(pipeline))
+
+
+def _template() -> Case:
+    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
+    from detaug.demo.mri import load_template
+
+    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
+    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
+
+
 def _demo() -> Factory:
     from detaug.demo.loader import MRIPatchLoader, enlarged
-    from detaug.demo.mri import load_template
     from detaug.nnunet import training_transforms
 
     size = (_DEMO_PATCH,) * 3
-    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
-    # With nnU-Net's axes: from the feet to the head, to the back, to the left.
-    head = replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
-    loader = MRIPatchLoader([head], 1, enlarged(size))
+    loader = MRIPatchLoader([_template()], 1, enlarged(size))
     return lambda: (loader, training_transforms(size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False))

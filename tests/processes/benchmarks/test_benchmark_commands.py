@@ -7,8 +7,9 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -142,6 +143,17 @@ def test_every_line_of_a_table_has_a_machine() -> None:
     assert table_of(results, "machines").count("\n") == len(results) + 2
     assert table_of(results, "cores").count("\n") >= 3
     assert len(re.findall(r"^\| [AH]100", table_of(results, "nodes"), re.MULTILINE)) >= 6
+
+
+def test_a_table_has_the_lowest_machine_first() -> None:
+    def measured(cpu: str, value: float, spread: tuple[float, float], relation: str) -> dict[str, Any]:
+        row = Row(
+            "transport", "batches/s", 1.0, [Check("NonDetMultiThreadedAugmenter", 1.0, value, spread, relation)], 1
+        )
+        return {"environment": {"cpu": cpu}, "rows": [asdict(row)]}
+
+    results = [measured("A", 30, (29, 31), ">="), measured("B", 5, (4, 6), ">="), measured("C", 0.1, (0.05, 0.2), "<=")]
+    assert table_of(results, "headline").endswith("| 5.0× (4.0–6.0) B; 10.0× (5.0–20) C; 30× (29–31) A |\n")
 
 
 @pytest.mark.slow

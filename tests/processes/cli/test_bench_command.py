@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from PIL import Image
 from torch.utils.data import IterableDataset, SubsetRandomSampler
 
 from detaug import DeterministicAugmenter
@@ -53,7 +54,8 @@ QUICK = ("--processes", "1", "--seconds", "0.2")
 
 
 def run(*arguments: str) -> tuple[int, str]:
-    done = CliRunner().invoke(main, ["bench", *arguments])
+    with CliRunner().isolated_filesystem():  # the picture is drawn where the command runs
+        done = CliRunner().invoke(main, ["bench", *arguments])
     return done.exit_code, done.output
 
 
@@ -63,19 +65,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "benched.py").write_text(PIPELINES)
     target = f"{folder}/benched.py:make"
-    code, output = run(target, *QUICK, "--json", str(folder / "found.json"))
+    code, output = run(target, *QUICK, "-o", str(folder / "found.png"), "--json", str(folder / "found.json"))
     assert code == 0, output
     (folder / "output.txt").write_text(output)
     return folder
 
 
-def test_all_systems_are_measured_and_told(folder: Path) -> None:
+def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
     found = json.loads((folder / "found.json").read_text())
     assert [(row["system"], row["processes"]) for row in found["rates"]] == [(each, 1) for each in SYSTEMS]
     assert all(len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"] for row in found["rates"])
     assert list(found["seconds_per_sample"]) == ["Mirror", "GaussianNoise"]
     output = (folder / "output.txt").read_text()
-    assert all(each in output for each in (*SYSTEMS, "GaussianNoise"))
+    assert all(each in output for each in (*SYSTEMS, "GaussianNoise", "Drawn in"))
+    assert Image.open(folder / "found.png").size == (1350, 1050)
 
 
 def test_ratios_are_taken_within_a_round() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,3 +44,9 @@ def test_help_fits_the_terminal_and_shows_no_empty_default(path: tuple[str, ...]
     assert "[default: none]" not in result.output.lower()
     assert '[default: ""]' not in result.output
     assert max(len(line) for line in result.output.splitlines()) <= width
+
+
+def test_the_commands_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "commands.md").read_text(encoding="utf-8")
+    shown = re.findall(r"`detaug ((?:nnunet )?[a-z]+)[^`]*`", re.sub(r"(?m)^(?!\| `).*", "", page))
+    assert {" ".join(path) for path in _commands(main)} == set(shown)

@@ -19,7 +19,7 @@ from tests.support.processes import environment_of_a_script
 COMMANDS = {
     "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds= --json -",
     "preview": "preview {target} --samples 1 -o found.png",
-    "bench": "bench {target} --processes 1 --seconds 0.1 --json -",
+    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png --json -",
     "replay": "replay run.jsonl {target} --epoch 0 --step 1 --json -",
     "check": "check receipt.json {target} --ledger run.jsonl --samples 2 --json -",
 }

@@ -136,11 +136,14 @@ def test_four_channels_regions_label_minus_one_and_nan() -> None:
         detaug.preview(lambda: (Loader(image, labels), pipeline), channel=4)
 
 
-def test_one_image_is_seen_as_often_as_it_is_asked_for() -> None:
+def test_pipeline_on_an_image_gives_what_a_loader_of_that_image_would() -> None:
     image, labels = blob()
-    batch = {"data": image[None], "seg": labels[None]}
-    preview = detaug.preview(lambda: ([batch] * 3, PIPELINE), samples=3, seed=9)
-    assert len(preview.samples) == 3
+    preview = detaug.preview(PIPELINE, image, labels, samples=3, seed=9, epoch=2)
+    loader = [{"data": image[None], "seg": labels[None]}] * 3
+    with DeterministicAugmenter(loader, PIPELINE, 0, seed=9) as augmenter:
+        augmenter.set_epoch(2)
+        for number in range(3):
+            np.testing.assert_array_equal(last_image(preview, number), next(augmenter)["data"][0, 0, 6, ::-1, ::-1])
     assert not np.array_equal(last_image(preview, 0), last_image(preview, 1))
 
 
@@ -163,9 +166,13 @@ def test_batch_without_an_image_is_described() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    for wrong in (DeterministicAugmenter(*make(), num_processes=0, seed=1), PIPELINE, 5):
+    for wrong in (DeterministicAugmenter(*make(), num_processes=0, seed=1), 5):
         with pytest.raises(TypeError, match="pass a function that makes the pipeline"):
             detaug.preview(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="image and segmentation go with a pipeline"):
+        detaug.preview(None, blob()[0])
+    with pytest.raises(UnusableError, match=r"image must have shape \(C, X, Y\) or \(C, X, Y, Z\), got \(4, 4\)"):
+        detaug.preview(PIPELINE, np.zeros((4, 4), np.float32))
     with pytest.raises(ValueError, match="samples"):
         detaug.preview(make, samples=0)
 
