@@ -13,8 +13,8 @@ import detaug
 #: Lines of each room's files, docstrings and blank lines too; ``.`` is the files that lie in no room.
 BUDGETS = {
     ".": 610,
-    "bench": 526,
-    "cli": 881,
+    "bench": 530,
+    "cli": 885,
     "demo": 490,
     "doctor": 230,
     "engine": 4_690,
@@ -25,7 +25,7 @@ BUDGETS = {
     "nnunet": 4_140,
     "pictures": 225,
     "pipeline": 1_280,
-    "previews": 568,
+    "previews": 570,
     "processes": 705,
     "purity": 1_765,
     "ray": 830,
