@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 885,
     "demo": 490,
     "doctor": 230,
-    "engine": 4_690,
+    "engine": 4_695,
     "kernels": 3_605,
     "ledger": 1_020,
     "loops": 525,
