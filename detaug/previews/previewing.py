@@ -191,7 +191,10 @@ def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
         image, segmentation = case.image[None], case.labels[None]
     sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
     takes_batches = isinstance(pipeline, Transform) or type(pipeline).__module__.startswith("batchgenerators.")
-    return lambda: (_Repeated(sample), pipeline if takes_batches else ForeignTransform(pipeline))
+    transform = pipeline if takes_batches else ForeignTransform(pipeline)
+    return lambda: DeterministicAugmenter(
+        _Repeated(sample), transform, 0, seed=DEFAULT_SEED, stateless=True, check=False, rank=0, world_size=1
+    )
 
 
 def _template() -> Case:

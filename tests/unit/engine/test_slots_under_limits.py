@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from detaug.memory.limits import LimitReached
-from detaug.transport.slots import ParentSlots, WorkerSlots, _mark_all_forked
+from detaug.transport.slots import ParentSlots, WorkerSlots, _after_fork, _before_fork
 from detaug.transport.transfer import pack
 
 
@@ -63,7 +63,8 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
 
     def fork(frame: FrameType, event: str, arg: Any) -> Any:  # another thread may, at any line
         if frame.f_code is ParentSlots.take_returned.__code__ and event == "line":
-            _mark_all_forked()
+            _before_fork()
+            _after_fork()
             seen.append([each.inherited for each in mappings])
         return fork
 

@@ -139,8 +139,12 @@ def test_four_channels_regions_label_minus_one_and_nan() -> None:
 def test_pipeline_on_an_image_gives_what_a_loader_of_that_image_would() -> None:
     image, labels = blob()
     preview = detaug.preview(PIPELINE, image, labels, samples=3, seed=9, epoch=2)
-    loader = [{"data": image[None], "seg": labels[None]}] * 3
-    with DeterministicAugmenter(loader, PIPELINE, 0, seed=9) as augmenter:
+
+    class Same:
+        def __next__(self) -> dict[str, Any]:
+            return {"data": image[None].copy(), "seg": labels[None].copy()}
+
+    with DeterministicAugmenter(Same(), PIPELINE, 0, seed=9, stateless=True) as augmenter:
         augmenter.set_epoch(2)
         for number in range(3):
             np.testing.assert_array_equal(last_image(preview, number), next(augmenter)["data"][0, 0, 6, ::-1, ::-1])
