@@ -25,7 +25,7 @@ BUDGETS = {
     "nnunet": 4_140,
     "pictures": 225,
     "pipeline": 1_280,
-    "previews": 570,
+    "previews": 575,
     "processes": 705,
     "purity": 1_765,
     "ray": 830,
