@@ -147,7 +147,7 @@ def test_pipeline_on_an_image_gives_what_a_loader_of_that_image_would() -> None:
     with DeterministicAugmenter(Same(), PIPELINE, 0, seed=9, stateless=True) as augmenter:
         augmenter.set_epoch(2)
         for number in range(3):
-            np.testing.assert_array_equal(last_image(preview, number), next(augmenter)["data"][0, 0, 6, ::-1, ::-1])
+            np.testing.assert_array_equal(last_image(preview, number), next(augmenter)["data"][0, 0, 6])
     assert not np.array_equal(last_image(preview, 0), last_image(preview, 1))
 
 
