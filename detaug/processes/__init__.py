@@ -1,1 +1,1 @@
-"""Operating-system processes: their settings, threads, ends and whereabouts."""
+"""Operating-system processes: their settings, threads and ends."""

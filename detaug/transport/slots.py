@@ -319,11 +319,6 @@ class ParentSlots:
         self._out.clear()  # first: the ends of these views are not noted any more
         self._returned.clear()
 
-    def spans_out(self) -> list[tuple[int, int]]:
-        """(first address, end) of the slots that are out."""
-        mappings = (handed.mapping for handed in self._out.values() if handed() is not None)
-        return [(mapping.address, mapping.address + mapping.size) for mapping in mappings]
-
     def mark_forked(self) -> None:
         """The process forks now: the child sees what the user holds, which therefore must not change any more."""
         for handed in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
@@ -363,16 +358,6 @@ def _copy(source: Bytes) -> Bytes:
 _every: dict[int, weakref.ref[ParentSlots]] = {}
 _fillings: weakref.WeakSet[_Filling] = weakref.WeakSet()
 _forking: set[int] = set()  # threads between the hook and the end of their fork
-
-
-def let_go_in_a_fork() -> list[tuple[int, int]]:
-    """In a fork that uses no engine of its parent's: nothing but arrays keep a slot. Returns where (first address, end) those
-    slots lie that the user holds."""
-    spans = []
-    for slots in _all_slots():
-        spans += slots.spans_out()
-        slots.close()
-    return spans
 
 
 def _all_slots() -> list[ParentSlots]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import detaug
-from tests.support.loaders import RandomLoader, RandomSampler
+from tests.support.loaders import RandomLoader
 from tests.support.witness import WITNESS, witness
 
 
@@ -105,19 +105,6 @@ class DiesInPickling(RandomLoader):
         if detaug.current().step == self._step:
             batch["lethal"] = LethalToPickle(self._flag)
         return batch
-
-
-class HangsOnce(RandomSampler):
-    """Never comes back from one step, the first time it is asked for it."""
-
-    def __init__(self, step: int, flag: str) -> None:
-        super().__init__()
-        self._step, self._flag = step, flag
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        if detaug.current().step == self._step and once(self._flag):
-            threading.Event().wait()
-        return super().generate_train_batch()
 
 
 class Recorder(RandomLoader):

@@ -6,13 +6,14 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 import time
 import warnings
 from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import psutil
 
 from detaug.engine.executor import Job
 from detaug.engine.failures import Places, describe_batch
@@ -24,8 +25,6 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
-from detaug.processes.whereabouts import ASKING, Whereabouts, state_of
-from detaug.transport.callers_batches import let_go_of_callers_batches
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import write_payload
 from detaug.transport.slots import ParentSlots
@@ -39,13 +38,16 @@ logger = logging.getLogger("detaug")
 _QUIT_SECONDS = 2.0
 #: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
 SLOW_SECONDS = 60.0
-#: How long (seconds) a worker may take to say where it is. One that is stopped, or waits in the kernel, never does.
-_ANSWER_SECONDS = 0.3
 #: A worker whose channel is closed has this long (seconds) to exit.
 _LEAVE_SECONDS = 1.0
 #: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
 _KILL_SECONDS = 3.0
 _TICK = 1.0
+_STATES = {
+    psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
+    psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
+    psutil.STATUS_DISK_SLEEP: "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
+}
 
 
 @dataclass
@@ -67,7 +69,6 @@ class Worker:
     killed: float = 0.0  # when the helper was told to kill it
     leaving: str = ""  # why it was killed
     told: dict[int, int] = field(default_factory=dict)  # stream → the generation of states that it was told of
-    whereabouts: Whereabouts | None = None
 
     @property
     def name(self) -> str:
@@ -92,14 +93,11 @@ class Worker:
         """Give its channel and its free slots back."""
         self.channel.close()
         self.slots.close()
-        if self.whereabouts is not None:
-            self.whereabouts.close()
-            self.whereabouts = None
 
 
 class StallWatch:
-    """Workers that do not answer: the log says where they are; those that exceed the limit (seconds; None: there is none) are
-    killed, or abandoned."""
+    """Workers that do not answer are told of in the log; those that exceed the limit (seconds; None: there is none) are killed,
+    or abandoned."""
 
     def __init__(self, limit: float | None, pool: Pool, places: Places) -> None:
         self._limit = limit
@@ -124,27 +122,19 @@ class StallWatch:
             if worker.left:
                 self._hurry(worker, now)
             elif worker.tasks and self._limit is not None and seconds > self._limit:
-                worker.leaving = f"killed: it made no progress for {self._limit:g} s; {self._whereabouts_of(worker)}"
+                worker.leaving = "; ".join(
+                    [f"killed: it made no progress for {self._limit:g} s", *_state_of(worker.pid)]
+                )
                 worker.left = worker.killed = now
                 self._pool.signal(worker, signal.SIGKILL)
             elif (worker.tasks or not worker.ready) and seconds > max(SLOW_SECONDS, 2 * worker.warned):
                 worker.warned = seconds
-                what, where = "starting", ""
+                what, known = "starting", list[str]()
                 if worker.tasks:
                     what = f"making {describe_batch(worker.tasks[0].key, self._places)}"
-                    where = f"; {self._whereabouts_of(worker)}"
-                logger.warning("%s has been %s for %.0f s%s", worker.name, what, seconds, where)
+                    known = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
+                logger.warning("%s", "; ".join([f"{worker.name} has been {what} for {seconds:.0f} s", *known]))
         self._looked = time.monotonic()
-
-    def _whereabouts_of(self, worker: Worker) -> str:
-        place = ""
-        if worker.whereabouts is not None and ASKING is not None:
-            worker.whereabouts.forget()
-            self._pool.signal(worker, ASKING)
-            time.sleep(_ANSWER_SECONDS)
-            place = worker.whereabouts.answer()
-        found = [f"it is in {place}" if place else "", state_of(worker.pid)]
-        return "; ".join(filter(None, found)) or "it does not say where it is"
 
     def _hurry(self, worker: Worker, now: float) -> None:
         if worker.killed:
@@ -153,6 +143,14 @@ class StallWatch:
         elif now - worker.left > _LEAVE_SECONDS:
             worker.killed = now
             self._pool.signal(worker, signal.SIGKILL)
+
+
+def _state_of(pid: int) -> list[str]:
+    """What the kernel says of a process that does not answer; nothing where that explains nothing."""
+    with contextlib.suppress(OSError, psutil.Error):
+        status = psutil.Process(pid).status()
+        return [what for of, what in _STATES.items() if of == status]
+    return []
 
 
 @dataclass
@@ -195,11 +193,9 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         with signals_held_back():
             pid = os.fork()
             if pid == 0:
-                callers = sys._getframe(1)
 
                 def live() -> None:
                     ours.close()
-                    let_go_of_callers_batches(callers)
                     inherited = pipeline.pristine, job
                     main_forked(theirs, parent, lambda channel: work(channel, lambda: inherited))
 

@@ -84,7 +84,7 @@ class Make(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """It has set itself up; with the descriptor of `whereabouts`."""
+    """It has set itself up."""
 
     pid: int
 

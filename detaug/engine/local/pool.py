@@ -27,7 +27,6 @@ from detaug.engine.local.handles import (
 )
 from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
-from detaug.processes.whereabouts import Whereabouts
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import ParentSlots
 
@@ -187,7 +186,6 @@ class Pool:
         match message:
             case messages.Ready(pid):
                 worker.ready, worker.pid = True, pid
-                worker.whereabouts = Whereabouts(descriptor) if descriptor is not None else None
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker:
                     self._checking.go_on()

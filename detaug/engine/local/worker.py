@@ -26,7 +26,6 @@ from detaug.processes.control import (
     leave_signals_to_the_parent,
     run_and_exit,
 )
-from detaug.processes.whereabouts import answer_from_now_on
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload
@@ -87,7 +86,7 @@ class _Worker:
             ChannelClosed: the parent is gone.
         """
         allocate_with(self._slots.take)
-        self._channel.send(messages.Ready(os.getpid()), answer_from_now_on())
+        self._channel.send(messages.Ready(os.getpid()))
         while True:
             self._take_messages()
             task = self._tasks.popleft()

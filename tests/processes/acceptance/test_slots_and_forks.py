@@ -17,7 +17,6 @@ import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
-from detaug import DeterministicAugmenter
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.processes import wait_until
@@ -122,29 +121,6 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
         wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
     finally:
         gc.enable()
-
-
-def test_batches_that_the_program_holds_are_not_kept_by_another_augmenters_helper(make: Maker) -> None:
-    gc.collect()
-    before = resident_shared_memory()
-    training = make(Steps(40 * MEGABYTE, small=300_000), None, 2, 1, seed=1)
-    batch = next(training)
-    data, label = next(training)["data"], [next(training)["small"][1]]
-    as_tensor = {"nested": (torch.from_numpy(next(training)["data"]), "case_7", 3)}
-
-    def start_validation(held: Any) -> DeterministicAugmenter:
-        validation = make(Steps(1000), None, 2, 1, seed=1)
-        assert int(next(validation)["data"][0]) == 0
-        assert held is not None
-        return validation
-
-    validation = start_validation(data)
-    assert [int(each[0]) for each in (batch["data"], data, label[0], as_tensor["nested"][0])] == [0, 1, 2, 3]
-    assert len(mapped_blocks()) >= 4
-    training.close()
-    del batch, data, label, as_tensor
-    wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
-    assert int(next(validation)["data"][0]) == 1
 
 
 class OfABatch(SlimDataLoaderBase):

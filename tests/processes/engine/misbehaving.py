@@ -86,18 +86,6 @@ class Sleepy:
         return batch
 
 
-class Chain:
-    """A composition of transforms in a class of the user's own."""
-
-    def __init__(self, *transforms: Any) -> None:
-        self.transforms = list(transforms)
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        for transform in self.transforms:
-            batch = transform(**batch)
-        return batch
-
-
 class WritesOnce(RandomLoader):
     """At one step, the first time, writes to a file.
 
