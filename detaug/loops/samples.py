@@ -75,8 +75,8 @@ class ChannelsLast:
         """
         if others:
             raise TypeError(
-                f"ChannelsLast transforms image and mask, and would leave {', '.join(others)} where they are. Pass one mask; for "
-                "points and boxes call the transform itself, with keypoints=... or bbox=..."
+                f"ChannelsLast transforms image and mask, and would leave {', '.join(others)} where they are: pass one mask, "
+                "and no points or boxes"
             )
         channels = image[..., None] if image.ndim == 2 else image
         arrays = {"image": np.ascontiguousarray(np.moveaxis(channels, -1, 0))}

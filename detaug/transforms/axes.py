@@ -1,6 +1,6 @@
 """Mirroring, quarter turns and exchange of axes: maps that take the voxel grid onto itself, without interpolation.
 
-All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any dtype), ``keypoints`` and ``bbox``.
+All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any dtype).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import numpy as np
 
 from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform, check_known
+from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import AXES, Given, Refused, checked, distinct, for_each, integer, many, takes
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
+from detaug.transforms.building.gate import AXES, VOXEL_KEYS, Given, Refused, distinct, for_each, integer, many, takes
+from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
 
 class AxisMap(NamedTuple):
@@ -25,12 +24,6 @@ class AxisMap(NamedTuple):
 
     order: tuple[int, ...]
     flipped: tuple[bool, ...]
-
-    def moves(self, source: tuple[int, ...]) -> bool:
-        """Whether any voxel of an array of that spatial shape goes elsewhere: along an axis of one there is no place to go."""
-        long = [axis for axis in self.order if source[axis] > 1]
-        turned = any(back and source[axis] > 1 for axis, back in zip(self.order, self.flipped, strict=True))
-        return turned or long != sorted(long) or tuple(source[axis] for axis in self.order) != source
 
 
 class _AxisTransform(Transform):
@@ -42,15 +35,7 @@ class _AxisTransform(Transform):
     def _rearranged(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
-        if not wanted.moves(source):
-            return
-
-        def moved(points: np.ndarray) -> np.ndarray:
-            pairs = zip(*wanted, strict=True)
-            return np.stack([source[n] - 1 - points[:, n] if back else points[:, n] for n, back in pairs], axis=1)
-
-        move_points(workspace, len(source), moved)
-        for key in VOXEL_KEYS:
+        for key in VOXEL_KEYS if any(wanted.flipped) or wanted.order != tuple(range(len(source))) else ():
             if key in workspace:
                 _rearrange(workspace, key, wanted)
 
@@ -86,10 +71,6 @@ class Mirror(_AxisTransform):
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        params = _to_undo(self, params, shapes)
-        return [(self, params)]
 
 
 class Rot90(_AxisTransform):
@@ -145,11 +126,6 @@ class Rot90(_AxisTransform):
                 each[first], each[second] = each[second], each[first]
         return AxisMap(tuple(order), tuple(flipped))
 
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        params = _to_undo(self, params, shapes)
-        back = {"num_rot_per_combination": [-turns for turns in params["num_rot_per_combination"][::-1]]}
-        return [(self, {**back, "axis_combinations": params["axis_combinations"][::-1]})]
-
 
 def _check_order(given: Given, value: Any) -> None:
     distinct(many(integer(0, Given.dims), given.dims() + 1))(given, value)
@@ -193,16 +169,6 @@ class TransposeAxes(_AxisTransform):
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        params = _to_undo(self, params, shapes)
-        order = params["axis_order"]
-        return [(self, {"axis_order": sorted(range(len(order)), key=order.__getitem__)})]
-
-
-def _to_undo(transform: Transform, params: Params, shapes: Shapes | None) -> Params:
-    check_known(params)
-    return params if shapes is None else checked(transform, params, shapes)
 
 
 def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:

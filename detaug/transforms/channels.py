@@ -9,8 +9,8 @@ import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import as_list, channels, finite
-from detaug.transforms.building.gate import takes
-from detaug.transforms.building.workspace import IMAGE_KEYS, VOXEL_KEYS, Workspace
+from detaug.transforms.building.gate import VOXEL_KEYS, takes
+from detaug.transforms.building.workspace import IMAGE_KEYS, Workspace
 from detaug.transforms.labels import labels_of_image
 
 
@@ -28,6 +28,8 @@ class MoveSegAsOneHotToData(Transform):
         IndexError: a channel that the segmentation does not have.
         ValueError: there is no image or no segmentation, or they differ in shape.
     """
+
+    moves_voxels = False
 
     def __init__(
         self, source_channel_idx: int, all_labels: Sequence[int], remove_channel_from_source: bool = True
@@ -75,6 +77,8 @@ class MoveChannels(Transform):
         IndexError: a channel that the source does not have.
         ValueError: the sample has no source, the keys are one and the same or no such keys, or the shapes differ.
     """
+
+    moves_voxels = False
 
     def __init__(self, channel_ids: int | Sequence[int], source_key: str, target_key: str) -> None:
         self.channel_ids = tuple(as_list(channel_ids))

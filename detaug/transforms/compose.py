@@ -9,7 +9,7 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform
+from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
 from detaug.transforms.building.checks import probability
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
@@ -50,12 +50,9 @@ class _Composition(Transform):
             shapes = part.transform.output_shapes(shapes, part.params)
         return dict(shapes)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        steps: Steps = []
-        for part in self.applied(params):
-            steps = [*part.transform.undo(part.params, shapes), *steps]
-            shapes = None if shapes is None else part.transform.output_shapes(shapes, part.params)
-        return steps
+    @property
+    def moves_voxels(self) -> bool:  # type: ignore[override]
+        return any(transform.moves_voxels for transform in self.parts())
 
     def spatial_dims(self) -> int | None:
         # that of the first transform that has one, since none before it changes it
@@ -73,9 +70,9 @@ class Compose(_Composition):
     Args:
         transforms: what is applied, in order.
         keys: what the keys of a call are, where they have other names than the roles: ``{"image": "image", "label":
-            "segmentation"}``. Roles are ``image``, ``segmentation``, ``regression_target``, ``keypoints`` and ``bbox``; for
-            whole batches also ``data``, ``seg`` and ``target``; None: what is left as it is. Several names may have one role:
-            such arrays (images of one spatial shape, say) are joined along their channels while they are transformed.
+            "segmentation"}``. Roles are ``image``, ``segmentation`` and ``regression_target``; for whole batches also ``data``,
+            ``seg`` and ``target``; None: what is left as it is. Several names may have one role: such arrays (images of one
+            spatial shape, say) are joined along their channels while they are transformed.
         dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch size says, if one has.
 
     Params: ``{"transforms": [params of each]}``.

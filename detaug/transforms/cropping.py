@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform
+from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
-from detaug.transforms.building.gate import checked, each_axis, takes, whole_number
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
+from detaug.transforms.building.gate import VOXEL_KEYS, each_axis, takes, whole_number
+from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
 PAD_MODES = ("constant", "reflect", "replicate")
 
@@ -24,14 +23,12 @@ def crop_sample(
     image: tuple[str, float],
     labels: tuple[str, float],
 ) -> None:
-    """Crop all that a workspace holds to `size` voxels from ``center - size // 2`` on, and move its points. ``image`` and
-    ``labels`` are pad modes and values."""
+    """Crop all that a workspace holds to `size` voxels from ``center - size // 2`` on. ``image`` and ``labels`` are pad modes
+    and values."""
     space = spatial_shape(workspace.shapes())
     starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
     if size == space and not any(starts):
         return
-    if any(starts):
-        move_points(workspace, len(space), lambda points: points - np.asarray(starts, dtype=np.float64))
     # of a crop beyond a volume at least the border's nearest voxels, which continue outwards as it does
     lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
     highs = [min(max(low, s + w - 1) + 1, n) for low, s, w, n in zip(lows, starts, size, space, strict=True)]
@@ -98,11 +95,6 @@ class _Crop(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.crop_size)
 
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        space = self._space(shapes or {})
-        params = checked(self, params, shapes or {})
-        return [undone_crop(self.crop_size, [int(c) for c in params["center"]], space)]
-
     def spatial_dims(self) -> int | None:
         return len(self.crop_size)
 
@@ -116,8 +108,7 @@ class _Crop(Transform):
 class CenterCrop(_Crop):
     """Crops around the middle: around voxel ``n // 2`` of an axis of n.
 
-    Applies to ``image``, ``regression_target``, ``segmentation``, ``keypoints`` and ``bbox`` (which are moved, never
-    dropped). Without padding the result is a view of the input.
+    Applies to ``image``, ``regression_target`` and ``segmentation``. Without padding the result is a view of the input.
 
     Args:
         crop_size: voxels along each axis.
@@ -151,13 +142,6 @@ class RandomCrop(_Crop):
                 for n, size in zip(self._space(shapes), self.crop_size, strict=True)
             ]
         }
-
-
-def undone_crop(size: Sequence[int], center: Sequence[int], space: Sequence[int]) -> tuple[Transform, Params]:
-    """What puts a crop of `size` around `center` back into an empty array of the shape that it was taken from."""
-    starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
-    back = [n // 2 - start for n, start in zip(space, starts, strict=True)]
-    return RandomCrop(space), {"center": back}
 
 
 def _extended(start: int, size: int, length: int, pad_mode: str) -> np.ndarray:

@@ -10,11 +10,9 @@ import torch
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform
-from detaug.transforms.building.gate import KEY, takes
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-
-_KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
+from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.gate import KEY, VOXEL_KEYS, takes
+from detaug.transforms.building.workspace import Workspace
 
 
 class ForeignTransform(Transform):
@@ -34,7 +32,7 @@ class ForeignTransform(Transform):
 
     Raises:
         TypeError: from `apply`, if the transform gives no dictionary, or no tensors or arrays in it.
-        ValueError: from `apply`, if the output has other shapes than ``shapes_after`` says; from `inverse`.
+        ValueError: from `apply`, if the output has other shapes than ``shapes_after`` says.
     """
 
     def __init__(
@@ -53,18 +51,15 @@ class ForeignTransform(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return dict(shapes) if self.shapes_after is None else {**shapes, **self.shapes_after(dict(shapes))}
 
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        raise ValueError(f"whether {self._name} moves voxels is not known: it cannot be undone")
-
     @takes(key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        given = {key: torch.from_numpy(workspace.writable(key)) for key in _KEYS if key in workspace}
+        given = {key: torch.from_numpy(workspace.writable(key)) for key in VOXEL_KEYS if key in workspace}
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
             made = self.transform(**given)
         if not isinstance(made, Mapping):
             raise TypeError(f"{self._name} must give a dictionary, got {type(made).__name__}")
-        arrays = {key: self._array(key, made[key]) for key in _KEYS if made.get(key) is not None}
+        arrays = {key: self._array(key, made[key]) for key in VOXEL_KEYS if made.get(key) is not None}
         for key, array in arrays.items():
             # its memory may be the transform's own, unless it is what the transform was given
             mine = key in given and not isinstance(array, list) and np.shares_memory(array, given[key].numpy())

@@ -19,6 +19,7 @@ class _LabelTransform(Transform):
     """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
 
     needs = "segmentation"
+    moves_voxels = False
 
 
 class RemoveLabel(_LabelTransform):
@@ -111,6 +112,8 @@ class MaskImage(Transform):
         IndexError: a channel that the image or the segmentation does not have.
         ValueError: there is no image or no segmentation, or they differ in shape.
     """
+
+    moves_voxels = False
 
     def __init__(
         self, apply_to_channels: Sequence[int], channel_idx_in_seg: int = 0, set_outside_to: float = 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform
+from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.gate import integer, needed_if, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -24,7 +24,7 @@ class Convert3DTo2D(Transform):
     Params: ``{}``.
 
     Raises:
-        ValueError: an array that is not 3-D, or ``keypoints`` or ``bbox``, which have no place in a stack of planes.
+        ValueError: an array that is not 3-D.
     """
 
     def spatial_dims(self) -> int | None:
@@ -42,9 +42,6 @@ class Convert3DTo2D(Transform):
                 else:
                     _reshape(workspace, key, (shape[0] * shape[1], *shape[2:]))
                 workspace.put(count, int(shape[0]))
-        for key in ("keypoints", "bbox"):
-            if key in workspace:
-                raise ValueError(f"Convert3DTo2D cannot make planes of a sample with {key}: leave them out")
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed: dict[str, Any] = {}
@@ -54,9 +51,6 @@ class Convert3DTo2D(Transform):
                 changed[key] = (shapes[key][0] * shapes[key][1], *shapes[key][2:])
                 changed[count] = shapes[key][0]
         return {**shapes, **changed}
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        return [(Convert2DTo3D(), {})]
 
 
 class Convert2DTo3D(Transform):
@@ -89,9 +83,6 @@ class Convert2DTo3D(Transform):
             if shapes.get(key) is not None:
                 result[key] = _volume_shape(key, shapes[key], params.get(count, shapes.get(count)))
         return result
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        return [(Convert3DTo2D(), {})]
 
 
 def _check_volume(key: str, shape: tuple[int, ...]) -> None:

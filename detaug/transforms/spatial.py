@@ -12,14 +12,13 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
-from detaug.transforms.building.base import Params, Shapes, Steps, Transform, check_known
+from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import KEY, MATRIX, PLACE, checked, each_axis, fields, number, optional, takes
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
-from detaug.transforms.cropping import check_padding, crop_sample, undone_crop
+from detaug.transforms.building.gate import KEY, MATRIX, PLACE, VOXEL_KEYS, each_axis, fields, number, optional, takes
+from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
+from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.points import in_space, move_points, spatial_shape
 from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 
 _PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
@@ -72,9 +71,6 @@ class SpatialTransform(Transform):
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of `detaug.transforms.geometry.elastic.displacement`).
-
-    Keypoints and boxes go where the voxels go: a keypoint p of the source comes to the place of the patch whose voxel shows
-    the source at p (see `detaug.transforms.geometry.points`). They do not follow an elastic deformation: that is a ValueError.
 
     Raises:
         TypeError, ValueError: arguments of a wrong kind or out of range.
@@ -240,7 +236,6 @@ class SpatialTransform(Transform):
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
             return
         patch = self._patch_map(space, params, center)
-        move_points(workspace, len(space), patch.points_to_patch)
         for key in (key for key in VOXEL_KEYS if key in workspace):
             border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
             volume, window = workspace.lazy(key), None
@@ -260,24 +255,6 @@ class SpatialTransform(Transform):
             space, self.patch_size, params["affine"], params["elastic"], center,
             center_deformation=self.center_deformation, align_corners=self.align_corners,
         )  # fmt: skip
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        check_known(params)
-        if params["elastic"] is not None:
-            raise ValueError(
-                "an elastic deformation is not undone: for test-time augmentation, use a SpatialTransform with "
-                "p_elastic_deform=0"
-            )
-        space = self._space(shapes or {})
-        params = checked(self, params, shapes or {})
-        center = params["center_location_in_pixels"]
-        if params["affine"] is None:
-            return [undone_crop(self.patch_size, [math.floor(c) for c in center], space)]
-        affine, back = self._patch_map(space, params, center).inverse()
-        undone = SpatialTransform(
-            space, 0, False, mode_seg=self.mode_seg, mode_image=self.mode_image, seg_tiebreak=self.seg_tiebreak
-        )
-        return [(undone, {"affine": affine, "elastic": None, "center_location_in_pixels": back})]
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.patch_size)

@@ -53,27 +53,6 @@ def identity(dims: int) -> Matrix:
     return [[1.0 if row == column else 0.0 for column in range(dims)] for row in range(dims)]
 
 
-def inverse(matrix: Matrix) -> Matrix:
-    """The inverse of a 2x2 or 3x3 matrix, by cofactors; a ValueError if there is none."""
-    if len(matrix) == 2:
-        (a, b), (c, d) = matrix
-        cofactors = [[d, -b], [-c, a]]
-        determinant = a * d - b * c
-    else:
-        cofactors = [
-            [
-                matrix[(j + 1) % 3][(i + 1) % 3] * matrix[(j + 2) % 3][(i + 2) % 3]
-                - matrix[(j + 1) % 3][(i + 2) % 3] * matrix[(j + 2) % 3][(i + 1) % 3]
-                for j in range(3)
-            ]
-            for i in range(3)
-        ]
-        determinant = _dot(matrix[0], [cofactors[m][0] for m in range(3)])
-    if determinant == 0.0:
-        raise ValueError(f"this map has no inverse: {matrix}")
-    return [[value / determinant for value in row] for row in cofactors]
-
-
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:
     total = 0.0
     for x, y in zip(a, b, strict=True):

@@ -10,7 +10,6 @@ the first one is read.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -26,28 +25,29 @@ from detaug.transforms.building.calls import (
     is_batch,
     roles_of,
 )
-from detaug.transforms.building.gate import KEY, checked
+from detaug.transforms.building.gate import KEY, VOXEL_KEYS, checked
 from detaug.transforms.building.stages import DEFERRED, Stage, apply_observed, arguments_of, described
-from detaug.transforms.building.workspace import VOXEL_KEYS, Workspace
+from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
 Shapes = Mapping[str, Any]
-Steps = list[tuple["Transform", Params]]
 
 
 class Transform:
-    """A transform of one sample: ``image``, ``segmentation``, ``regression_target``, ``keypoints``, ``bbox``.
+    """A transform of one sample: ``image``, ``segmentation``, ``regression_target``.
 
-    Subclasses implement `change`, and `draw` if they have params, `output_shapes` if they change shapes, `undo` if they move
-    voxels, `kernels` if they call compiled functions.
+    Subclasses implement `change`, and `draw` if they have params, `output_shapes` if they change shapes, `kernels` if they
+    call compiled functions.
 
     Attributes:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
         needs: the role without whose array it draws nothing and does nothing; None: it is always applied.
+        moves_voxels: whether it may put voxels elsewhere; then ``keypoints`` and boxes, which would stay, are refused.
     """
 
     keys: Mapping[str, str | None] = MappingProxyType({})
     needs: str | None = None
+    moves_voxels: bool = True
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
@@ -94,7 +94,7 @@ class Transform:
         if is_batch(arrays, self.keys):
             return apply_to_batch(self, arrays, rng)
         generator = rng if rng is not None else generator_of_this_sample(type(self).__name__)
-        return self.of_sample(arrays, roles_of(arrays, self.keys), generator)
+        return self.of_sample(arrays, roles_of(self, arrays), generator)
 
     def of_sample(
         self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
@@ -131,7 +131,7 @@ class Transform:
             KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
             Otherwise as `__call__`.
         """
-        return _applied(self, arrays, roles_of(arrays, self.keys), lambda _: params)
+        return _applied(self, arrays, roles_of(self, arrays), lambda _: params)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace.
@@ -156,37 +156,6 @@ class Transform:
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
         return [Stage((), self, params)]
-
-    def inverse(self, params: Params, shapes: Shapes | None = None) -> Callable[..., dict[str, Any]]:
-        """What takes predictions for the transformed sample back into the frame of the original one.
-
-        Crops, mirrored, turned and exchanged axes, rotation, scaling and planes are undone, the last one first; what changes
-        values and not places is not. Voxels that the transformed sample did not show become 0. Crops and axes are undone
-        exactly; resampled images and labels are resampled once more, with the same modes.
-
-            params = pipeline.sample(rng, {"image": image.shape})
-            probabilities = network(pipeline.apply({"image": image}, params)["image"])
-            back = pipeline.inverse(params, {"image": image.shape})(image=probabilities)["image"]
-
-        Args:
-            params: with which the transform was applied.
-            shapes: of the original sample, as for `sample`. Crops and `SpatialTransform` need them.
-
-        Returns:
-            A function of arrays by key: ``image`` (any number of channels), ``segmentation``, ``keypoints``, ``bbox``. It
-            raises a ValueError where they have another spatial shape than the transformed sample had.
-
-        Raises:
-            ValueError: an elastic deformation, params that are drawn from the image, no shapes where they are needed.
-        """
-        steps = self.undo(params, shapes)
-        made = {} if shapes is None else self.output_shapes(shapes, params)
-        spaces = [made[key][1:] for key in VOXEL_KEYS if isinstance(made.get(key), tuple)]
-        return partial(_undone, steps, self.keys, spaces[0] if spaces else None)
-
-    def undo(self, params: Params, shapes: Shapes | None) -> Steps:
-        """What undoes this transform's geometry, in order: transforms with their params; nothing where it has none."""
-        return []
 
     def spatial_dims(self) -> int | None:
         """How many spatial axes samples must have, 2 or 3; None: the transform takes both."""
@@ -220,21 +189,6 @@ def _applied(
     )
 
 
-def _undone(
-    steps: Steps, keys: Mapping[str, str | None], space: tuple[int, ...] | None, /, **arrays: Any
-) -> dict[str, Any]:
-    def undo(workspace: Workspace) -> None:
-        for key, shape in workspace.shapes().items():
-            if key in VOXEL_KEYS and space is not None and shape[1:] != space:
-                raise ValueError(
-                    f"{key} has the spatial shape {shape[1:]}; the sample that is to be undone had {space}"
-                )
-        for transform, params in steps:
-            transform.apply_in(workspace, params)
-
-    return _in_a_workspace(arrays, roles_of(arrays, keys), undo)
-
-
 def _in_a_workspace(
     arrays: Mapping[str, Any], roles: Mapping[str, str], change: Callable[[Workspace], None]
 ) -> dict[str, Any]:
@@ -257,16 +211,11 @@ def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> N
             )
 
 
-def check_known(params: Params) -> None:
-    """A ValueError where there is a key in place of params, from which they are drawn once there is an image."""
-    if DEFERRED in params:
-        raise ValueError("these params are drawn from the image when they are applied: what they do cannot be undone")
-
-
 class ImageTransform(Transform):
     """A transform of ``image`` alone; without an image it draws nothing and does nothing."""
 
     needs = "image"
+    moves_voxels = False
 
 
 # Their public home: modules in here may be rebuilt.

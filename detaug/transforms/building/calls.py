@@ -16,24 +16,23 @@ import torch
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
 from detaug.transforms.building.checks import checked_array
+from detaug.transforms.building.gate import VOXEL_KEYS
 
 if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
 
 
-#: A sample's keys. The first three are arrays of shape (channels, *space).
-ROLES = ("image", "segmentation", "regression_target", "keypoints", "bbox")
-_VOXELS = ROLES[:3]
-_SAMPLE_ROLES = {role: role for role in ROLES}
+#: A sample's keys.
+_SAMPLE_ROLES = {role: role for role in VOXEL_KEYS}
 #: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
 BATCH_ROLES = {
     "data": "image",
     "seg": "segmentation",
     "target": "segmentation",
     "regression_target": "regression_target",
-    "keypoints": "keypoints",
-    "bbox": "bbox",
 }
+#: What would have to move with the voxels, and does not.
+_POINTS = ("keypoints", "bbox", "bboxes")
 
 #: The caller's name -> a role, a batch's key, or None for what is left as it is.
 Keys = Mapping[str, str | None]
@@ -46,9 +45,9 @@ def checked_keys(keys: Keys) -> dict[str, str | None]:
             f'keys must map names to roles, as in keys={{"image": "image", "label": "segmentation"}}, got {keys!r}'
         )
     for name, role in keys.items():
-        if role is not None and role not in (*ROLES, *BATCH_ROLES):
+        if role is not None and role not in (*VOXEL_KEYS, *BATCH_ROLES):
             raise ValueError(
-                f"keys maps {name!r} to {role!r}, which is no role. Roles are {', '.join(ROLES)} (for whole batches also "
+                f"keys maps {name!r} to {role!r}, which is no role. Roles are {', '.join(VOXEL_KEYS)} (for whole batches also "
                 "data, seg, target), and None for what is left as it is"
             )
     return dict(keys)
@@ -65,13 +64,20 @@ def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     return True
 
 
-def roles_of(arrays: Mapping[str, Any], keys: Keys, of_batch: bool = False) -> dict[str, str]:
-    """The role of each key that has one; a ValueError where a key without a role holds an array that should have one."""
+def roles_of(transform: Transform, arrays: Mapping[str, Any], of_batch: bool = False) -> dict[str, str]:
+    """The role of each key that has one; a ValueError where a key without a role holds an array that should have one, or
+    points that should move with the voxels."""
+    keys = transform.keys
     known = BATCH_ROLES if of_batch else _SAMPLE_ROLES
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
     roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
     for name in arrays:
         if name not in roles and name not in keys:
+            if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
+                raise ValueError(
+                    f"{name} would stay where they are while {type(transform).__name__} moves the voxels: detaug transforms no "
+                    f'points and no boxes. Leave them out, or pass them on as they are by keys={{"{name}": None}}'
+                )
             _check_unknown(name, arrays, roles, [*keys, *(each for each in known if each not in keys)], of_batch)
     return roles
 
@@ -80,7 +86,7 @@ def _check_unknown(
     name: str, arrays: Mapping[str, Any], roles: Mapping[str, str], known: Sequence[str], of_batch: bool
 ) -> None:
     present = {role: arrays[each] for each, role in roles.items() if arrays[each] is not None}
-    reference = next((present[role] for role in _VOXELS if role in present), None)
+    reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
     if of_batch and reference is not None:
         reference = reference[0]
     space = tuple(getattr(reference, "shape", ()))[1:]
@@ -98,9 +104,9 @@ def _check_unknown(
 def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
     """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the pipeline is made for those."""
     expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
-    for name, role in roles.items():
+    for name in roles:
         number = len(getattr(arrays[name], "shape", ())) - 1
-        if role not in _VOXELS or number not in (2, 3):
+        if number not in (2, 3):
             continue  # which has an error of its own
         if expected is None:
             expected = number, f"{name} has {number} spatial axes"
@@ -119,17 +125,17 @@ def by_role(
 ) -> dict[str, Any]:
     """Call a function of a sample under its roles, and give the result under the caller's names.
 
-    Several arrays of one role are one array meanwhile, joined along their first axis (channels, or rows of points); those
-    that cannot be joined, or come back with another number of channels, are a ValueError.
+    Several arrays of one role are one array meanwhile, joined along their channels; those that cannot be joined, or come back
+    with another number of channels, are a ValueError.
     """
-    if all(name == role for name, role in roles.items()) and all(name in roles or name not in ROLES for name in arrays):
+    if all(roles.get(name) == (name if name in VOXEL_KEYS else None) for name in arrays):
         return function(dict(arrays))
     groups: dict[str, list[str]] = {}
     for name, role in roles.items():
         if arrays[name] is not None:
             groups.setdefault(role, []).append(name)
     named = {name for names in groups.values() for name in names}
-    passed = {name: value for name, value in arrays.items() if name not in roles and name not in ROLES}
+    passed = {name: value for name, value in arrays.items() if name not in roles and name not in VOXEL_KEYS}
     result = function(passed | {role: _joined(role, arrays, names) for role, names in groups.items()})
     made = {name: value for name, value in arrays.items() if name not in named and name not in passed}
     for role, names in groups.items():
@@ -177,7 +183,7 @@ def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rando
     count = len(batch[image])
     if count == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
-    roles = roles_of(batch, transform.keys, of_batch=True)
+    roles = roles_of(transform, batch, of_batch=True)
     roles = {name: role for name, role in roles.items() if batch[name] is not None}
     for name in roles:
         if len(batch[name]) != count:

@@ -149,8 +149,6 @@ def checked_array(key: str, value: Any) -> np.ndarray:
         array = value
     else:
         raise TypeError(f"{key} must be a NumPy array or a torch tensor, got {type(value).__name__}")
-    if key in ("keypoints", "bbox"):
-        return array
     if array.ndim not in (3, 4):
         batch = "; a whole batch is passed as data (B, C, X, Y[, Z])" if array.ndim == 5 else ""
         raise ValueError(f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{batch}")

@@ -21,6 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+#: A sample's keys whose values are arrays of shape (channels, *space).
+VOXEL_KEYS = ("image", "regression_target", "segmentation")
+
 LARGEST = 3e38  # a float32 holds it
 LARGEST_INTEGER = 2**31 - 1
 #: Voxels: filters that are wider need more memory and time than there is.
@@ -37,8 +40,7 @@ class Given(NamedTuple):
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
-        roles = ("image", "segmentation", "regression_target")
-        return next((tuple(self.shapes[role]) for role in roles if self.shapes.get(role)), ())
+        return next((tuple(self.shapes[key]) for key in VOXEL_KEYS if self.shapes.get(key)), ())
 
     def dims(self) -> int:
         return len(self.shape()) - 1

@@ -9,11 +9,10 @@ import numpy as np
 import torch
 
 from detaug.transforms.building.checks import checked_array
+from detaug.transforms.building.gate import VOXEL_KEYS
 
-# The keys whose values are arrays of shape (channels, *space).
+#: Those of `VOXEL_KEYS` that are images.
 IMAGE_KEYS = ("image", "regression_target")
-VOXEL_KEYS = (*IMAGE_KEYS, "segmentation")
-_ARRAY_KEYS = (*VOXEL_KEYS, "keypoints", "bbox")
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -26,8 +25,8 @@ class Workspace:
 
     Args:
         arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
-            such a shape; ``keypoints`` (N, 2 or 3), ``bbox`` (N, 4 or 6); anything else passes through unchanged. NumPy
-            arrays or CPU tensors; the first three also a `LazyVolume`, of which only what is needed is read.
+            such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read. Anything else
+            passes through unchanged.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
@@ -40,7 +39,7 @@ class Workspace:
         self._owned: set[str] = set()
         self._unchanged: dict[str, Any] = {}
         for key, value in self._given.items():
-            if value is None or key not in _ARRAY_KEYS or isinstance(value, LazyVolume):
+            if value is None or key not in VOXEL_KEYS or isinstance(value, LazyVolume):
                 self._arrays[key] = value
             else:
                 self._arrays[key] = self._unchanged[key] = checked_array(key, value)
@@ -169,7 +168,7 @@ class Workspace:
         return {key: self._finished(key, self[key]) for key in self.keys()}
 
     def _finished(self, key: str, value: Any) -> Any:
-        if value is None or key not in _ARRAY_KEYS:
+        if value is None or key not in VOXEL_KEYS:
             return value
         given = self._given.get(key)
         if key in self._unchanged and value is self._unchanged[key]:
@@ -234,3 +233,18 @@ class _Planes(LazyVolume):
         planes = self._volume.shape[1]
         array = self._volume.read([0, *starts], [planes, *stops])
         return array.reshape(self.shape[0], *array.shape[2:])
+
+
+def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The spatial shape that a sample's images and segmentation have in common; a ValueError if there is none."""
+    spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
+    if len(set(spaces.values())) > 1:
+        raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
+    if not spaces:
+        raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
+    return next(iter(spaces.values()))
+
+
+def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
+    """The same shapes, those of arrays of voxels in another space."""
+    return {**shapes, **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None}}

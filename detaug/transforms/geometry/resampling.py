@@ -13,9 +13,8 @@ from detaug.kernels.compiling import Kernel
 from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
-from detaug.transforms.building.affine import Matrix, applied, identity, inverse
+from detaug.transforms.building.affine import Matrix, applied, identity
 from detaug.transforms.geometry.elastic import displacement
-from detaug.transforms.geometry.points import map_points
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
 LABEL_MODES = {"bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
@@ -80,12 +79,6 @@ class PatchMap:
         self._matrix = [list(map(float, row)) for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
 
-    def inverse(self) -> tuple[Matrix, list[float]]:
-        """``affine`` and ``center`` of the map that takes voxels of the source to the patch, without displacement."""
-        back = inverse(self._matrix)
-        middle = applied(back, [(n - 1) / 2 for n in self._space])
-        return back, [m - o + 0.5 for m, o in zip(middle, applied(back, self._offset), strict=True)]
-
     @staticmethod
     def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
         """What `image` and `labels` call."""
@@ -144,15 +137,6 @@ class PatchMap:
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         return shape, matrix, np.array([0.0] * lift + self._offset), self._field, 0, self._volume[0]
-
-    def points_to_patch(self, points: np.ndarray) -> np.ndarray:
-        """(N, dims) float64: where points of the source come to lie in the patch; a ValueError where it is deformed."""
-        if self._field.size:
-            raise ValueError(
-                "keypoints and bbox do not follow an elastic deformation: leave them out, or take p_elastic_deform=0"
-            )
-        back = inverse(self._matrix)
-        return map_points(points, back, applied(back, [-value for value in self._offset]))
 
 
 def as_int16(

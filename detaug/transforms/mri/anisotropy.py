@@ -23,7 +23,7 @@ class Anisotropy(ChannelTransform):
     An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels beyond the outermost
     slices have their value. Formula and defaults are those of TorchIO's ``RandomAnisotropy`` (after Billot et al.,
     "Partial volume segmentation of brain MRI scans of any resolution and contrast", MICCAI 2020), which gives 0 to
-    voxels more than half a slice beyond the outermost ones. Labels, keypoints and boxes stay what they are.
+    voxels more than half a slice beyond the outermost ones. Labels stay what they are.
 
     Args:
         axes: spatial axes of which one is drawn; None for all.

@@ -114,11 +114,6 @@ def test_what_is_no_dictionary_of_arrays_is_refused_by_name(wrong: Any) -> None:
         ForeignTransform(3)  # type: ignore[arg-type]
 
 
-def test_what_it_does_cannot_be_undone_and_that_is_said() -> None:
-    with pytest.raises(ValueError, match="halved moves voxels is not known"):
-        Compose([ForeignTransform(halved)]).inverse({"transforms": [{"key": 1}]})
-
-
 class Counting:
     """Keeps something from call to call."""
 

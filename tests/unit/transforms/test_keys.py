@@ -43,7 +43,7 @@ def test_unknown_key_of_the_images_spatial_shape_is_an_error_in(name: str) -> No
     with pytest.raises(ValueError, match="mask") as caught:
         PIPELINES[name]()(image=IMAGE, mask=LABELS, rng=rng())
     message = str(caught.value)
-    assert "image, segmentation, regression_target, keypoints, bbox" in message
+    assert "image, regression_target, segmentation. Say" in message
     assert 'keys={"mask": "segmentation"}' in message
     with pytest.raises(ValueError, match=r"Known keys are data, seg, target"):
         PIPELINES[name]()(data=IMAGE[None], label=LABELS[None], rng=rng())
@@ -99,6 +99,33 @@ def test_such_keys_are_not_refused(given: dict[str, Any]) -> None:
     assert list(made) == list(given)
     for name in given.keys() - {"image", "segmentation", "data", "seg", "target"}:
         assert fingerprint(made[name]) == fingerprint(given[name])
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        t.Mirror((0,)),
+        t.CenterCrop((5, 5, 5)),
+        t.SpatialTransform(SPACE, 0, False),
+        t.Compose([t.GaussianNoise(), t.OneOf([t.RandomApply(t.Rot90(1), 0), t.InvertImage(1)])]),
+        t.ForeignTransform(dict),
+        training_transforms(**{**SHARED, "do_dummy_2d": True}),
+    ],
+    ids=lambda pipeline: type(pipeline).__name__,
+)
+def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform) -> None:
+    for key in ("keypoints", "bbox", "bboxes"):
+        for given in ({"image": IMAGE, key: np.ones((2, 3))}, {"data": IMAGE[None], key: [[(1, 2, 3)]]}):
+            with pytest.raises(
+                ValueError, match=f"{key} would stay where they are while .*: detaug transforms no points"
+            ):
+                pipeline(**given, rng=rng())
+        with pytest.raises(ValueError, match=f"{key} would stay"):
+            pipeline.apply({"image": IMAGE, key: np.ones((2, 3))}, {})
+        with pytest.raises(ValueError, match="which is no role"):
+            mirror(keys={"points": key})
+    passed = mirror(keys={"keypoints": None})(image=IMAGE, keypoints=[1], bbox=None, rng=rng())
+    assert (passed["keypoints"], passed["bbox"]) == ([1], None)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +188,7 @@ def test_none_leaves_an_array_as_it_is() -> None:
 
 
 def test_roles_that_there_are_not_and_keys_that_are_no_mapping_are_refused() -> None:
-    with pytest.raises(ValueError, match="Roles are image, segmentation"):
+    with pytest.raises(ValueError, match="Roles are image, regression_target, segmentation"):
         mirror(keys={"label": "labels"})
     with pytest.raises(TypeError, match="keys must map names to roles"):
         mirror(keys=["image", "label"])

@@ -38,12 +38,6 @@ def test_there_and_back_copies_nothing():
         assert np.shares_memory(result[key], value)
 
 
-@pytest.mark.parametrize("key", ["keypoints", "bbox"])
-def test_points_have_no_place_in_a_stack_of_planes(key):
-    with pytest.raises(ValueError, match=f"sample with {key}"):
-        Convert3DTo2D()(**sample(), **{key: np.zeros((1, 3 if key == "keypoints" else 6))}, rng=RNG)
-
-
 def test_shapes_are_told_ahead():
     shapes = {"image": (2, 4, 5, 6), "segmentation": (1, 4, 5, 6)}
     flat = Convert3DTo2D().output_shapes(shapes, {})

@@ -165,42 +165,6 @@ def test_an_identity_map_is_a_crop() -> None:
     assert SpatialTransform((10, 12), 0, False)(image=image, rng=np.random.default_rng(0))["image"] is image
 
 
-def test_keypoints_and_boxes_follow_the_voxels() -> None:
-    rng = np.random.default_rng(5)
-    points = np.array([[14.0, 15.0, 16.0], [9.0, 20.0, 11.0], [18.0, 12.0, 21.0]])
-    image = np.zeros((len(points), 30, 31, 32), np.float32)
-    x, y, z = np.meshgrid(*[np.arange(n) for n in image.shape[1:]], indexing="ij")
-    for channel, (a, b, c) in enumerate(points):
-        image[channel] = np.exp(-((x - a) ** 2 + (y - b) ** 2 + (z - c) ** 2) / 8)
-    boxes = np.concatenate((points - 2, points + 2), axis=1)
-    transform = SpatialTransform(
-        (28, 28, 28),
-        5,
-        True,
-        p_rotation=1,
-        rotation=(-0.5, 0.5),
-        p_scaling=1,
-        p_shear=1,
-        p_translation=1,
-        translation=(-2, 2),
-    )
-    for _ in range(5):
-        result = transform(image=image, keypoints=points, bbox=boxes, rng=rng)
-        for channel in range(len(points)):
-            weights = result["image"][channel].astype(np.float64)
-            place = result["keypoints"][channel]
-            if (place < 5).any() or (place > 22).any():
-                continue
-            grids = np.meshgrid(*[np.arange(n) for n in weights.shape], indexing="ij")
-            center = [float((weights * g).sum() / weights.sum()) for g in grids]
-            assert np.abs(place - center).max() < 0.4
-            lower, upper = result["bbox"][channel][:3], result["bbox"][channel][3:]
-            assert (lower < place).all()
-            assert (place < upper).all()
-    with pytest.raises(ValueError, match="do not follow an elastic deformation"):
-        SpatialTransform((28, 28, 28), 5, True, 1)(image=image, keypoints=points, rng=rng)
-
-
 def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
     seen: list[object] = []
 
