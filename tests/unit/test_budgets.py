@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_010,
     "sources": 1_175,
     "training": 1_880,
-    "transforms": 6_545,
+    "transforms": 6_310,
     "transport": 945,
     "verification": 1_375,
     "watching": 305,
