@@ -117,16 +117,14 @@ def _graphics_cards() -> dict[str, Any]:
     elif torch.version.hip is None and sys.platform != "darwin":  # there collect_env would start the device
         listed = collect_env.get_gpu_info(collect_env.run) or ""  # type: ignore[no-untyped-call]
         names = [line.partition(":")[2].strip() for line in listed.splitlines() if line.startswith("GPU ")]
-    try:
-        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    except RuntimeError:  # older than the one that torch was built for
-        cudnn = None
+    # torch.backends.cudnn.version() would start CUDA: it asks the cards whether they suit cuDNN.
+    cudnn = getattr(torch._C, "_cudnn", None)
     return {
         "devices": [{"name": name} for name in names],
         "driver": collect_env.get_nvidia_driver_version(collect_env.run),  # type: ignore[no-untyped-call]
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
-        "cudnn": cudnn,
+        "cudnn": cudnn and cudnn.getVersionInt(),
     }
 
 

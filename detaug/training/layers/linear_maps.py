@@ -119,8 +119,6 @@ def precise(device: torch.device) -> torch.dtype:
 
 def each_axis(value: Any, ndim: int) -> tuple[int, ...]:
     """One number for each axis, from an integer (NumPy's too) or a sequence of one or `ndim`."""
-    try:
-        return (operator.index(value),) * ndim
-    except TypeError:
-        values = tuple(operator.index(each) for each in value)
+    # No exception decides here: before torch 2.12, torch.compile cannot trace the one of an index that is a list.
+    values = tuple(operator.index(each) for each in (value if hasattr(value, "__len__") else (value,)))
     return values * ndim if len(values) == 1 else values

@@ -88,7 +88,7 @@ def test_asking_changes_nothing_and_loads_nothing_heavy() -> None:
     # in a fresh process, where nothing is fixed yet
     code = """
 import json, multiprocessing, os, random, sys, warnings
-import numpy as np, torch
+import numpy as np, threadpoolctl, torch  # which sets KMP_DUPLICATE_LIB_OK
 from detaug.doctor.machine import environment
 warnings.simplefilter("error")
 def state():
@@ -96,7 +96,8 @@ def state():
             torch.get_num_threads(), torch.get_rng_state().tolist(), str(random.getstate()), str(np.random.get_state())]
 before = state()
 first, second = environment(), environment()
-assert state() == before
+for old, new in zip(before, state()):
+    assert old == new, (old, new)
 assert first["switches"] == second["switches"] and first["variables"] == second["variables"]
 heavy = {"numba", "scipy", "nnunetv2", "batchgeneratorsv2", "torch._dynamo", "torch._inductor"} & set(sys.modules)
 assert not heavy, heavy
@@ -122,6 +123,7 @@ def test_compiled_kernels_are_counted_for_this_source_and_python(
 def test_cards_are_read_from_the_driver_s_list(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = "GPU 0: NVIDIA A100-SXM4-40GB\nGPU 1: Odd: name\n\n"
     monkeypatch.setattr(machine.collect_env, "get_gpu_info", lambda run: listed)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     names = [each["name"] for each in environment()["gpu"]["devices"]]
     assert names == ["NVIDIA A100-SXM4-40GB", "Odd: name"]
 

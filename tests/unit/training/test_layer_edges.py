@@ -17,8 +17,12 @@ Call = Callable[[Any, torch.Tensor], torch.Tensor]
 
 #: name → a call of one module's functions (PyTorch's or detaug's), and the shape of what it takes
 CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
-    "cross_entropy": (lambda f, x: f.cross_entropy(x, torch.arange(16).view(1, 4, 4) % 3), (1, 3, 4, 4)),
+    "cross_entropy": (
+        lambda f, x: f.cross_entropy(x, torch.arange(16, device=x.device).view(1, 4, 4) % 3),
+        (1, 3, 4, 4),
+    ),
     "avg_pool3d": (lambda f, x: f.avg_pool3d(x, 3, 2, 1), (1, 2, 5, 4, 6)),
+    "avg_pool3d_with_lists": (lambda f, x: f.avg_pool3d(x, [1, 2, 2], [1, 2, 2]), (1, 2, 5, 4, 6)),
     "adaptive_avg_pool3d": (lambda f, x: f.adaptive_avg_pool3d(x, (2, 3, 1)), (1, 2, 5, 4, 6)),
     "bilinear": (lambda f, x: f.interpolate(x, scale_factor=1.5, mode="bilinear"), (1, 2, 4, 6)),
     "bicubic": (lambda f, x: f.interpolate(x, size=(5, 9), mode="bicubic"), (1, 2, 4, 6)),
