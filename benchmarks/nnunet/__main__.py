@@ -74,12 +74,12 @@ ROWS: dict[str, tuple[Measure, SpeedRow]] = {
 EPOCHS = {f"epoch-{name}": SPEED[name] for name in ("3d", "2d")}
 
 
-def measure(name: str, root: Path, device: str | None, quick: bool) -> Row:
+def measure(name: str, root: Path, device: str | None, rounds: int, quick: bool) -> Row:
     """A row, on data that nnU-Net preprocesses below `root` where they are not there yet."""
     row = EPOCHS[name] if name in EPOCHS else ROWS[name][1]
     data = preprocessed(root, row.task.kind, row.task.configuration)
     if name in EPOCHS:
-        return measure_epochs(row.name, row.task, data, device or "cpu", quick)
+        return measure_epochs(row.name, row.task, data, device or "cpu", rounds, quick)
     return ROWS[name][0](row, data, quick)
 
 
@@ -96,12 +96,13 @@ def _has_gpu() -> bool:
     type=click.Choice(["cpu", "cuda"]),
     help="Train on it: seconds of an epoch with nnU-Net's trainer and detaug's, compiled and not; no other rows without --only.",
 )
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of the trainings of --device.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
 )
-def main(names: tuple[str, ...], device: str | None, quick: bool, data: Path | None, **output: Any) -> None:
+def main(names: tuple[str, ...], device: str | None, rounds: int, quick: bool, data: Path | None, **output: Any) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
     if device == "cuda" and not in_fresh_process(_has_gpu):  # before data sets are made, which takes minutes
@@ -110,7 +111,7 @@ def main(names: tuple[str, ...], device: str | None, quick: bool, data: Path | N
         )
     with dataset_folder(data) as root:
         chosen = names or (ROWS if device is None else EPOCHS)
-        measures = ((name, partial(measure, name, root, device, quick)) for name in chosen)
+        measures = ((name, partial(measure, name, root, device, rounds, quick)) for name in chosen)
         measure_rows(TITLE, measures, quick, **output)
 
 

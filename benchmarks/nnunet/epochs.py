@@ -25,17 +25,16 @@ SYSTEMS = {
 }
 OURS = "DetAug"
 #: nnU-Net's epoch has 250 and 50 batches; a fifth of it is enough to tell.
-ITERATIONS, EPOCHS, ROUNDS = (50, 10), 2, 3
+ITERATIONS, EPOCHS = (50, 10), 2
 QUICK_ITERATIONS = (2, 1)
 
 
-def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, quick: bool) -> Row:
+def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, rounds: int, quick: bool) -> Row:
     """Seconds of an epoch after the first one, which compiles and tries algorithms."""
-    rounds = 1 if quick else ROUNDS
     iterations, validation_iterations = QUICK_ITERATIONS if quick else ITERATIONS
     found = interleaved(
         tuple(SYSTEMS),
-        rounds,
+        1 if quick else rounds,
         lambda system: in_fresh_process(_seconds, *SYSTEMS[system], data, task.configuration, device, quick),
     )
     return Row(
@@ -47,7 +46,7 @@ def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, quick
             for system, seconds in found.items()
             if system != OURS
         ],
-        repeats=rounds,
+        repeats=1 if quick else rounds,
         settings={**task.settings(), "device": device, "iterations": [iterations, validation_iterations]},
         details={"seconds": found},
     )
