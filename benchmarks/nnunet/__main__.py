@@ -96,13 +96,17 @@ def _has_gpu() -> bool:
     type=click.Choice(["cpu", "cuda"]),
     help="Train on it: seconds of an epoch with nnU-Net's trainer and detaug's, compiled and not; no other rows without --only.",
 )
-@click.option("--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of the trainings of --device.")
+@click.option(
+    "--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of the trainings of --device."
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
 )
-def main(names: tuple[str, ...], device: str | None, rounds: int, quick: bool, data: Path | None, **output: Any) -> None:
+def main(
+    names: tuple[str, ...], device: str | None, rounds: int, quick: bool, data: Path | None, **output: Any
+) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
     if device == "cuda" and not in_fresh_process(_has_gpu):  # before data sets are made, which takes minutes
