@@ -45,7 +45,7 @@ from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, 
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import Source, resolve_source, source_of_samples
 from detaug.sources.misuse import refuse_arguments
-from detaug.transport.importing import check_not_imported_by_worker
+from detaug.transport.importing import refuse_while_importing
 
 logger = logging.getLogger("detaug")
 
@@ -601,6 +601,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _start(self) -> None:
         """Start the workers, if they are not running (as batchgenerators has it)."""
+        refuse_while_importing()  # at every batch: nobody waits for one who would have to wait for the import
         if self._engine is None:
             self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
             with self._starting:
@@ -612,7 +613,6 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._closed:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
         self._check_owner(started=False)
-        check_not_imported_by_worker()
         self._check_ranks()
         self._settings = ProcessSettings.here()
         group = process_group()

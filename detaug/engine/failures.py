@@ -19,7 +19,6 @@ from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.seeding.current import SeedBranch
 from detaug.sources import DatasetSource, Source
-from detaug.transport.importing import loads
 
 #: An exception that holds more (bytes), such as its batch, is sent without itself.
 _LARGEST_EXCEPTION = 16_000
@@ -39,7 +38,7 @@ class ErrorRecord:
         summary: its class and message.
         methods: the loader's and transforms' methods on the way to it, outermost first.
         traceback: as text.
-        users_part: of the traceback, what is not detaug's own code, with one line for what is; without the summary.
+        users_part: of the traceback, what comes from the user's first line on; without the summary.
         pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
         advice: the limit of the system that it speaks of, if it does, as met in the process that raised it.
         index: the item of a data set that was being fetched; None: none, or several at once.
@@ -67,19 +66,11 @@ def describe(error: BaseException) -> ErrorRecord:
 
 
 def _users_part(error: BaseException) -> str:
-    shown = traceback.TracebackException(type(error), error, error.__traceback__)
-    chain, ours = [shown], 0
-    for each in chain:
-        chain += [other for other in (each.__cause__, each.__context__) if other is not None]
-        if each.stack:
-            # The place where it was raised is told in any case.
-            kept = [frame for frame in each.stack if not frame.filename.startswith(_OURS)]
-            if kept[-1:] != each.stack[-1:]:
-                kept.append(each.stack[-1])
-            ours += len(each.stack) - len(kept)
-            each.stack[:] = kept
-    text = "".join(shown.format(chain=True)).removesuffix("".join(shown.format_exception_only()))
-    return f"{text}  ... {ours} frame{'' if ours == 1 else 's'} of detaug" if ours else text.rstrip("\n")
+    where = error.__traceback__
+    while where is not None and where.tb_next is not None and where.tb_frame.f_code.co_filename.startswith(_OURS):
+        where = where.tb_next
+    text = "".join(traceback.format_exception(type(error), error, where))
+    return text.removesuffix("".join(traceback.format_exception_only(error))).rstrip("\n")
 
 
 def _index(error: BaseException) -> int | None:
@@ -120,7 +111,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
     if record.pickled is None:
         return None
     with suppress(Exception):
-        what = loads(record.pickled)
+        what = pickle.loads(record.pickled)
         if isinstance(what, BaseException):
             return what
         kind, args, attributes = what

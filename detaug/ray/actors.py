@@ -23,7 +23,6 @@ from detaug.purity.bulk import MOST_BYTES
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.frozen import Frozen, read_payload, write_payload
-from detaug.transport.importing import note_worker
 from detaug.transport.transfer import pack, unpack
 
 #: Buffers from this size (bytes) on are used where they lie.
@@ -73,7 +72,6 @@ class BatchMaker:
     is `shipped` lie in the store, where others read them as well."""
 
     def __init__(self, shipped: tuple[Frozen, Job], place: int) -> None:
-        note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
         frozen, job = shipped
         if frozen.nbytes <= MOST_BYTES:  # larger arrays stay where they are, read-only
             frozen, job = read_payload(write_payload(frozen, job))

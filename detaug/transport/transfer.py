@@ -23,7 +23,6 @@ from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
 from detaug.transport.frozen import why_not_picklable
-from detaug.transport.importing import loads, named
 from detaug.transport.tensors import reduce_bulk
 
 #: Buffers below this size (bytes) travel in the pickle.
@@ -65,7 +64,7 @@ def pack(batch: Any) -> Packed:
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
     """Put a batch together again. Its arrays view `buffers` and are writable where those are."""
-    return loads(pickled, buffers)
+    return pickle.loads(pickled, buffers=buffers)
 
 
 def _is_owned(view: memoryview) -> bool:
@@ -108,4 +107,7 @@ def _importable(obj: Any) -> bool:
 
 def _named(module: str, qualname: str) -> Any:
     """What stands under the name; the script's is ``__main__`` where multiprocessing has not renamed it."""
-    return named("__main__" if module == "__mp_main__" and module not in sys.modules else module, qualname)
+    found: Any = sys.modules.get("__main__" if module == "__mp_main__" and module not in sys.modules else module)
+    for part in qualname.split("."):
+        found = getattr(found, part, None)
+    return found

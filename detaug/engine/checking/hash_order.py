@@ -27,7 +27,6 @@ from detaug.purity.reports import BatchReport
 from detaug.purity.set_order import in_a_sets_order
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
-from detaug.transport.importing import is_anybody_importing, note_worker
 
 logger = logging.getLogger("detaug")
 
@@ -65,8 +64,7 @@ class HashOrder:
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
         if self._channel is None:
-            # To send a pipeline imports modules, and a thread that imports one may be waiting for this engine's batch.
-            if self._is_due() and not is_anybody_importing():
+            if self._is_due():
                 with interrupts_deferred():  # or an interpreter might run that no object knows of
                     self._start()
             return None
@@ -144,7 +142,6 @@ def main(channel: int, payload: int, epoch: int, step: int) -> None:
     """The other interpreter's life."""
 
     def live() -> None:
-        note_worker()
         frozen, job = read_payload(payload)
         job.settings.keep()
         producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)

@@ -29,7 +29,6 @@ from detaug.processes.control import (
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload
-from detaug.transport.importing import note_worker
 from detaug.transport.slots import WorkerSlots
 from detaug.transport.transfer import pack
 
@@ -56,7 +55,6 @@ def thawed(payload: int) -> tuple[Pristine, Job]:
 
 def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]]) -> None:
     """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit."""
-    note_worker()  # first of all: thawing imports the user's modules, which may make batches themselves
     try:
         pristine, job = what()
         job.settings.keep()

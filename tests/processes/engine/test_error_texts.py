@@ -1,4 +1,4 @@
-"""What is printed of an error: the user's lines first, detaug's in one, every text once, and the data set's index."""
+"""What is printed of an error: the traceback from the user's lines on, every text once, and the data set's index."""
 
 from __future__ import annotations
 
@@ -85,17 +85,15 @@ ENDINGS: dict[str, tuple[Any, Any, str, str]] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_users_lines_come_first_and_detaugs_are_one(ending: str) -> None:
+def test_users_lines_come_first(ending: str) -> None:
     loader, transform, text, line = ENDINGS[ending]
     error = error_of(DeterministicAugmenter(loader(), transform, 0, seed=1))
     lines = str(error).splitlines()
     assert text in lines[0]
     assert [each for each in lines if "detaug" in each and "File" in each] == []
-    assert sum(each.strip().endswith("frames of detaug") for each in lines) == 1
     at_user = next(number for number, each in enumerate(lines) if line in each)
-    at_ours = next(number for number, each in enumerate(lines) if each.strip().endswith("frames of detaug"))
     at_epoch = next(number for number, each in enumerate(lines) if "epoch 0, step 0" in each)
-    assert at_user < at_ours < at_epoch
+    assert at_user < at_epoch
     assert "producer.py" in error.worker_traceback, "the whole of it is there for whoever wants it"
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
-import sys
-import threading
 import time
 
 import psutil
@@ -154,30 +151,6 @@ def test_an_interpreter_that_is_not_done_ends_with_the_augmenter():
         next(augmenter)
     augmenter.close()
     assert not any(process.is_running() for process in begun)  # a zombie runs, so they were reaped as well
-
-
-may_go_on = threading.Event()
-
-
-def test_no_interpreter_is_started_while_a_thread_imports_a_module(tmp_path, monkeypatch):
-    name = "waits_while_it_is_imported"
-    (tmp_path / f"{name}.py").write_text(f"import sys\nsys.modules[{__name__!r}].may_go_on.wait(60)\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    importing = threading.Thread(target=importlib.import_module, args=(name,))
-    importing.start()
-    before = set(psutil.Process().children())
-    with DeterministicAugmenter.from_dataset(
-        pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=0, seed=1
-    ) as augmenter:
-        until = time.monotonic() + 2.0
-        while time.monotonic() < until:
-            next(augmenter)
-        assert set(psutil.Process().children()) == before
-        may_go_on.set()
-        importing.join()
-        while set(psutil.Process().children()) == before:
-            next(augmenter)
-    assert sys.modules.pop(name)
 
 
 def test_a_program_with_a_fixed_hash_seed_starts_no_interpreter():
