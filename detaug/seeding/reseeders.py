@@ -30,27 +30,24 @@ _registered: dict[str, Reseeder] = {}
 _found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
 
 
-def register_reseeder(kind: type | str, function: Reseeder) -> None:
+def register_reseeder(kind: type, function: Reseeder) -> None:
     """Have every object of a type seeded for each batch (each sample of a data set).
 
     Args:
-        kind: the type, or its name ``"package.module.ClassName"``, for which nothing is imported. It also
-            applies to subclasses. A later registration of the same type replaces an earlier one, and detaug's own.
+        kind: the type. It also applies to subclasses. A later registration of the same type replaces an earlier one, and
+            detaug's own.
         function: called as ``function(obj, sequence)`` with a `numpy.random.SeedSequence` that no other object gets.
             It sets all randomness of `obj`, whatever state it is in, and leaves the sequence as it is (no ``spawn``).
             Worker processes get a copy of it: a function in a module, or anything else that cloudpickle can write.
 
     Raises:
-        TypeError: `kind` is neither a type nor a string, or `function` cannot be called.
-        ValueError: the name lacks its module.
+        TypeError: `kind` is no type, or `function` cannot be called.
     """
-    if not isinstance(kind, (type, str)):
-        raise TypeError(f"register_reseeder: kind must be a type or its full name, got {kind!r}")
-    if isinstance(kind, str) and not all(kind.partition(".")):
-        raise ValueError(f"register_reseeder: kind must be named as 'package.module.ClassName', got {kind!r}")
+    if not isinstance(kind, type):
+        raise TypeError(f"register_reseeder: kind must be a type, got {kind!r}")
     if not callable(function):
         raise TypeError(f"register_reseeder: function must be callable as function(obj, sequence), got {function!r}")
-    _registered[kind if isinstance(kind, str) else _name(kind)] = function
+    _registered[_name(kind)] = function
     _found.clear()
 
 
@@ -113,15 +110,11 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """Albumentations 2 and AlbumentationsX take a pair of generators; the late 1.4 releases take a number. Those before
-    draw from Python's and NumPy's global state and have neither method."""
+    """The protocol of Albumentations 2 and AlbumentationsX is ``set_random_state(generator, python_generator)``."""
     words = sequence.generate_state(16, np.uint32)
     number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
-    if callable(getattr(transform, "set_random_state", None)):
-        # The words 0 ... 7 are those that PCG64DXSM takes.
-        transform.set_random_state(np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number))
-    elif callable(getattr(transform, "set_random_seed", None)):
-        transform.set_random_seed(number)
+    # The words 0 ... 7 are those that PCG64DXSM takes.
+    transform.set_random_state(np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number))
 
 
 _OWN: dict[type, Reseeder | None] = {

@@ -76,10 +76,8 @@ class SeedTree:
         step: int | None = None,
         num_streams: int = 1,
         sample: int | None = None,
-        *,
-        stream: int | None = None,
     ) -> np.random.SeedSequence:
-        """The SeedSequence of this branch, of an epoch, of a stream in an epoch, of a batch, or of a sample.
+        """The SeedSequence of this branch, of an epoch, of a batch, or of a sample.
 
         Args:
             epoch: 0 ... 2**32 - 1. Left out: the branch's root.
@@ -87,21 +85,18 @@ class SeedTree:
                 ``step % num_streams``.
             num_streams: how many logical workers the pipeline has.
             sample: a sample's number within the batch.
-            stream: with an epoch and no step: what that stream has for itself in that epoch.
 
         Raises:
             TypeError, ValueError: a number is not an integer or out of range, or the level above it is missing.
         """
-        if epoch is None and (step, stream, sample) != (None, None, None):
-            raise ValueError("step, stream and sample lie below an epoch: pass epoch too")
-        if step is not None and stream is not None:
-            raise ValueError("a step already says which stream it belongs to: pass step or stream, not both")
+        if epoch is None and (step, sample) != (None, None):
+            raise ValueError("step and sample lie below an epoch: pass epoch too")
         if sample is not None and step is None:
             raise ValueError("a sample lies below a batch: pass step too")
-        turn: int | None = None
+        levels = {"epoch": epoch, "sample": sample}
         if step is not None:
             turn, stream = divmod(non_negative_int("step", step), positive_int("num_streams", num_streams))
-        levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
+            levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
         key = tuple(spawn_key_element(level, number) for level, number in levels.items() if number is not None)
         return np.random.SeedSequence(self._entropy, spawn_key=key)
 
@@ -111,11 +106,9 @@ class SeedTree:
         step: int | None = None,
         num_streams: int = 1,
         sample: int | None = None,
-        *,
-        stream: int | None = None,
     ) -> np.random.Generator:
         """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
-        return make_generator(self.sequence(epoch, step, num_streams, sample, stream=stream))
+        return make_generator(self.sequence(epoch, step, num_streams, sample))
 
     def integer(self, bits: int = 31) -> int:
         """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one (scikit-learn's

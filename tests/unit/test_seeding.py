@@ -52,7 +52,6 @@ def test_the_spawn_key_is_epoch_stream_turn_sample():
     tree = SeedTree(11)
     assert tree.sequence().spawn_key == ()
     assert tree.sequence(4).spawn_key == (4,)
-    assert tree.sequence(4, stream=2).spawn_key == (4, 2)
     assert tree.sequence(4, 17, num_streams=5).spawn_key == (4, 2, 3)
     assert tree.sequence(4, 17, num_streams=5, sample=6).spawn_key == (4, 2, 3, 6)
 
@@ -100,7 +99,6 @@ def test_children_share_nothing_with_their_parent_or_each_other():
     nodes = [
         tree.sequence(),
         tree.sequence(0),
-        tree.sequence(0, stream=0),
         tree.sequence(0, 0),
         tree.sequence(0, 0, 1, 0),
     ]
@@ -128,7 +126,7 @@ def test_numpy_integers_are_integers():
 @pytest.mark.parametrize(
     "arguments",
     [{"epoch": -1}, {"epoch": 2**32}, {"epoch": 0, "step": -1}, {"epoch": 0, "step": 2**32}, {"step": 1},
-     {"epoch": 0, "sample": 1}, {"epoch": 0, "step": 0, "num_streams": 0}, {"epoch": 0, "step": 1, "stream": 1}],
+     {"epoch": 0, "sample": 1}, {"epoch": 0, "step": 0, "num_streams": 0}],
 )  # fmt: skip
 def test_numbers_out_of_range_are_refused(arguments):
     with pytest.raises(ValueError, match=r"epoch|step|turn|num_streams"):

@@ -1,4 +1,4 @@
-"""The registry of what can be seeded: by type and by name, users before detaug, and the same in every process."""
+"""The registry of what can be seeded: by type, users before detaug, and the same in every process."""
 
 from __future__ import annotations
 
@@ -48,10 +48,9 @@ def _no_registrations() -> Iterator[None]:
     reseeders._found.clear()
 
 
-@pytest.mark.parametrize("kind", [Dice, f"{__name__}.Dice"])
-def test_a_registered_type_and_its_subclasses_are_found_by_type_and_by_name(kind: Any) -> None:
+def test_a_registered_type_and_its_subclasses_are_found() -> None:
     assert reseeder_of(Dice) is None
-    register_reseeder(kind, reseed_dice)
+    register_reseeder(Dice, reseed_dice)
     assert reseeder_of(Dice) is reseed_dice
     assert reseeder_of(LoadedDice) is reseed_dice
     assert reseeder_of(int) is None
@@ -70,20 +69,10 @@ def test_users_come_before_detaug_and_the_later_registration_before_the_earlier(
     assert reseeder_of(Sampler) is reseed_dice  # the most derived one decides
 
 
-@pytest.mark.parametrize(
-    ("kind", "function", "error"),
-    [
-        (3, reseed_dice, TypeError),
-        (Dice(), reseed_dice, TypeError),
-        ("Dice", reseed_dice, ValueError),
-        ("", reseed_dice, ValueError),
-        (Dice, None, TypeError),
-        (Dice, "seed", TypeError),
-    ],
-)
-def test_what_cannot_be_registered_is_refused(kind: Any, function: Any, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("kind", "function"), [("Dice", reseed_dice), (Dice(), reseed_dice), (Dice, "seed")])
+def test_what_cannot_be_registered_is_refused(kind: Any, function: Any) -> None:
     before = registered()
-    with pytest.raises(error, match="register_reseeder"):
+    with pytest.raises(TypeError, match="register_reseeder"):
         register_reseeder(kind, function)
     assert registered() == before
 
