@@ -69,14 +69,6 @@ class Plan:
             return self.num_steps + (phase - self.num_steps) % self.world_size
         return self.num_steps - (self.num_steps - phase) % self.world_size
 
-    def first_step(self) -> int:
-        """This rank's first step of an epoch."""
-        return self.rank
-
-    def next_step(self, step: int) -> int:
-        """This rank's step after `step`."""
-        return step + self.world_size
-
     def phase_of(self, step: int) -> int:
         """Where rounds begin in which `step` is this rank's."""
         return (step - self.rank) % self.world_size

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
 from detaug.purity.references import is_the_users_own, paths_of, walk
-from detaug.purity.template import CannotCopy, Template, refused_in
+from detaug.purity.template import CannotCopy, refused_in
 
 #: So many are looked at.
 _MOST_CULPRITS = 50
@@ -42,7 +42,7 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
     path, value, _, cause = culprits[0]
     names = tuple(dict.fromkeys([*keep, *(each.name for each in culprits)]))
     keep_it = ""
-    if not any(any(_held_open(each.path, each.value)) for each in culprits) and _can_be_copied(roots, names):
+    if all(names) and not any(any(_held_open(each.path, each.value)) for each in culprits):
         keep_it = (
             f", or pass keep={names!r}: it is then shared with every copy as it is, and batches may depend on each other "
             "through it"
@@ -73,14 +73,6 @@ def _culprit(path: str, value: Any, roots: Mapping[str, Any], error: BaseExcepti
     here, value = way[place]
     label = here.removeprefix(way[place - 1][0] + ".") if place else ""
     return _Culprit(here, value, label if label.isidentifier() else "", error)
-
-
-def _can_be_copied(roots: Mapping[str, Any], keep: Collection[str]) -> bool:
-    try:
-        Template([*roots.values()], keep=keep).copy()
-    except Exception:
-        return False
-    return True
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:

