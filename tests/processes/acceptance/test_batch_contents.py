@@ -126,7 +126,10 @@ def local_class():
 Local = local_class()
 
 class Loader:
-    local = Local
+    local, instances, mode = Local, [], "train"
+
+    def __init__(self):
+        Loader.instances.append(1)
 
     def __iter__(self):
         return self
@@ -144,7 +147,8 @@ THEIR_BATCHES = """
 main = sys.modules["__main__"]
 number = int(sys.argv[2])
 executor = LocalProcesses(sys.argv[1]) if number else None
-with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor) as augmenter:
+loader = Loader()
+with DeterministicAugmenter(loader, None, number, seed=1, executor=executor) as augmenter:
     for i in range(3):
         batch = next(augmenter)
         assert isinstance(batch["sample"], main.Sample) and batch["sample"].image.sum() == 0
@@ -156,7 +160,9 @@ with DeterministicAugmenter(Loader(), None, number, seed=1, executor=executor) a
         own = [field.name for field in dataclasses.fields(Sample)]
         assert batch["fields"] == own == ["image", "name", "tags"], own
         assert Sample.mode == ("train" if i == 0 else "val"), "a batch undid what the program did to its class"
-        Sample.mode = "val"
+        Sample.mode = Loader.mode = "val"
+        augmenter.replay(0, 2)
+        assert Loader.mode == loader.mode == "val" and type(loader) is Loader and Loader.instances == [1]
 print("as they were")
 """
 

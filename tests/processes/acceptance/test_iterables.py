@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.support.augmenters import Maker
-from tests.support.comparing import take
 
 
 class IteratorOnly:
@@ -39,19 +36,6 @@ class Split:
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.thread_id, self.n, self.number_of_threads_in_multithreaded))
-
-
-class Endless:
-    """Random batches without an end, without set_thread_id."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(0)
-
-    def __iter__(self) -> Endless:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        return {"draw": random.random(), "own": self.rng.random()}
 
 
 def count_to(n: int) -> Iterator[int]:
@@ -83,11 +67,6 @@ def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: 
     augmenter = make(Split(20, 3), None, n, seed=1)
     for _ in range(2):
         assert list(augmenter) == list(range(20))
-
-
-def test_endless_iterable_without_thread_id_has_different_numbers_in_every_stream(make: Maker) -> None:
-    batches = take(make(Endless(), None, 0, seed=1, num_streams=4), 40)
-    assert len({batch["draw"] for batch in batches}) == len({batch["own"] for batch in batches}) == 40
 
 
 class UnevenStreams(Split):

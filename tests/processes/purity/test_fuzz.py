@@ -1,45 +1,156 @@
-"""Random pipelines never give other batches silently. `python -m tests.processes.purity.fuzzing --minutes 5` looks for longer."""
+"""Random pipelines around one cell never give other batches silently, and correct ones are not refused."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import functools
+from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.processes.purity.fuzz_cells import CELLS
-from tests.processes.purity.fuzz_pipelines import CONTAINERS, FORMS, PLACES, Spec
+from detaug import DeterministicAugmenter, LocalProcesses
+from tests.processes.purity.cells import CELLS, SIZES
+from tests.processes.purity.ways import Make, check_every, run_all_ways
 
-_ROOT = Path(__file__).resolve().parents[3]
-
-
-def fuzz(*arguments: str) -> None:
-    """In a program of its own, which has made no pipeline before."""
-    run = subprocess.run(
-        [sys.executable, "-m", "tests.processes.purity.fuzzing", "--quiet", *arguments],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert run.returncode == 0, f"{run.stdout}\n{run.stderr[-3000:]}"
+ITEMS, STEPS = 11, 6
 
 
-def test_few_pipelines_with_forked_workers() -> None:
-    fuzz("--from", "100", "--count", "4", "--methods", "fork")
+class Holder:
+    """Holds the cell as people hold things."""
+
+    def __init__(self, held: Any, find: Callable[[Any], Any]) -> None:
+        self.held, self.find = held, find
+
+    def run(self, data: Any) -> Any:
+        return data + self.find(self.held)()
+
+    __call__ = run
+
+
+def _behind_annotations(cell: Any) -> Any:
+    return {"annotations": [{"id": number, "box": [number, 2, 3]} for number in range(900)], "last": [cell]}
+
+
+CONTAINERS: dict[str, Callable[[Any], Holder]] = {
+    "attribute": lambda cell: Holder(cell, lambda held: held),
+    "list": lambda cell: Holder([cell], lambda held: held[0]),
+    "dict": lambda cell: Holder({"a": {"b": cell}}, lambda held: held["a"]["b"]),
+    "tuple": lambda cell: Holder((0, (cell,)), lambda held: held[1][0]),
+    "behind 900 dicts": lambda cell: Holder(_behind_annotations(cell), lambda held: held["last"][0]),
+    "object in an object": lambda cell: Holder(Holder([cell], lambda held: held[0]), lambda inner: inner.held[0]),
+}
+
+
+def _apply(data: Any, holder: Holder) -> Any:
+    return holder.run(data)
+
+
+FORMS: dict[str, Callable[[Holder], Callable[[Any], Any]]] = {
+    "object": lambda holder: holder,
+    "bound method": lambda holder: holder.run,
+    "partial": lambda holder: functools.partial(_apply, holder=holder),
+    "closure": lambda holder: lambda data: holder.run(data),
+}
+
+
+class Items:
+    """A map-style data set."""
+
+    def __init__(self, step: Callable[[Any], Any]) -> None:
+        self.step = step
+
+    def __len__(self) -> int:
+        return ITEMS
+
+    def __getitem__(self, index: int) -> Any:
+        return self.step(np.full(3, 1000.0 * index))
+
+
+class Finite:
+    """A loader with an end."""
+
+    def __init__(self, step: Callable[[Any], Any]) -> None:
+        self.step, self.position = step, 0
+
+    def __len__(self) -> int:
+        return STEPS
+
+    def __iter__(self) -> Finite:
+        self.position = 0
+        return self
+
+    def __next__(self) -> Any:
+        if self.position >= STEPS:
+            raise StopIteration
+        self.position += 1
+        return self.step(np.full(3, 1000.0 * self.position))
+
+
+class Endless:
+    """A loader without."""
+
+    def __init__(self, step: Callable[[Any], Any]) -> None:
+        self.step = step
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> Any:
+        return self.step(np.full(3, float(np.random.randint(1000))))
+
+
+def _data_set(data: Any, **options: Any) -> Make:
+    return functools.partial(DeterministicAugmenter.from_dataset, data, 2, collate_fn=np.stack, **options)
+
+
+PLACES: dict[str, Callable[[Any], Make]] = {
+    "transform": lambda step: _data_set(Items(lambda data: data), transform=step),
+    "data set": lambda step: _data_set(Items(step)),
+    "finite loader": lambda step: functools.partial(DeterministicAugmenter, Finite(step), None, num_streams=1),
+    "endless loader": lambda step: functools.partial(
+        DeterministicAugmenter, Endless(step), None, num_streams=2, batches_per_epoch=STEPS
+    ),
+}
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, start_methods: tuple[str, ...]) -> tuple[Make, bool]:
+    """Makes augmenters; and whether the cell is used correctly."""
+    correct, method = draw(st.booleans()), draw(st.sampled_from(start_methods))
+    cell = CELLS[draw(st.sampled_from(sorted(CELLS)))](correct, draw(st.sampled_from(SIZES)))
+    step = FORMS[draw(st.sampled_from(sorted(FORMS)))](CONTAINERS[draw(st.sampled_from(sorted(CONTAINERS)))](cell))
+    make = PLACES[draw(st.sampled_from(sorted(PLACES)))](step)
+
+    def with_processes(num_processes: int) -> DeterministicAugmenter:
+        executor = LocalProcesses(method) if num_processes else None
+        return make(num_processes=num_processes, executor=executor, seed=3, check=check_every(num_processes))
+
+    return with_processes, correct
+
+
+def examine(pipeline: tuple[Make, bool], processes: tuple[int, ...]) -> None:
+    make, correct = pipeline
+    found = run_all_ways(make, processes)
+    found.assert_right() if correct else found.assert_same_or_said()
+
+
+@given(pipelines(("fork",)))
+@settings(max_examples=12, deadline=None)
+def test_pipelines_in_one_process(pipeline: tuple[Make, bool]) -> None:
+    examine(pipeline, (0,))
+
+
+@given(pipelines(("fork",)))
+@settings(max_examples=3, deadline=None)
+def test_pipelines_with_forked_workers(pipeline: tuple[Make, bool]) -> None:
+    examine(pipeline, (0, 2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_pipelines_in_new_interpreters(method: str) -> None:
-    fuzz("--from", "2000", "--count", "10", "--methods", method)
-
-
-def test_every_kind_comes_up_in_a_few_hundred_seeds() -> None:
-    specs = [Spec.of(seed) for seed in range(400)]
-    assert {spec.state for spec in specs} == set(CELLS)
-    assert {spec.container for spec in specs} == set(CONTAINERS)
-    assert {spec.form for spec in specs} == set(FORMS)
-    assert {(spec.place, spec.correct) for spec in specs} == {(place, use) for place in PLACES for use in (True, False)}
-    assert Spec.of(17) == Spec.of(17)
+@given(pipelines(("spawn", "forkserver")))
+@settings(max_examples=10, deadline=None)
+def test_pipelines_in_new_interpreters(pipeline: tuple[Make, bool]) -> None:
+    examine(pipeline, (0, 2))

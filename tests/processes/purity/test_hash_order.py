@@ -110,26 +110,15 @@ def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplo
 
 
 @pytest.mark.slow
-def test_sets_that_are_sorted_are_right(caplog):
-    """Two of the strings' orders are tried in all, the second once it is paid for, so it is not waited for."""
-    with caplog.at_level(logging.WARNING, "detaug"):
-        began = time.monotonic()
-        with DeterministicAugmenter.from_dataset(
-            pipelines.Numbers(), 2, transform=pipelines.sorts, num_processes=2, seed=1
-        ) as augmenter:
-            while time.monotonic() - began < 15:
-                next(augmenter)
-            assert augmenter.stats()["mismatches"] == 0
-    assert not caplog.records
-
-
-@pytest.mark.slow
+@pytest.mark.parametrize("transform", [pipelines.scales, pipelines.sorts])
 @pytest.mark.parametrize("num_processes", [0, 2])
-def test_what_else_a_fresh_interpreter_lacks_is_no_fault(num_processes, monkeypatch, caplog):
+def test_sorted_sets_and_what_else_a_fresh_interpreter_lacks_are_no_fault(
+    transform, num_processes, monkeypatch, caplog
+):
     """Forks have what the program has set in a module, and so has every run."""
     monkeypatch.setattr(pipelines, "SCALE", 3.0)
     with caplog.at_level(logging.WARNING, "detaug"):
-        stats = batches_until_known(pipelines.scales, num_processes)
+        stats = batches_until_known(transform, num_processes)
     assert stats["mismatches"] == 0
     assert not caplog.records
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from typing import Any
 
 import numpy as np
 import pytest
-from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
+from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, Skip
 from detaug.errors import BatchError
-from tests.processes.purity.ways import BATCHES, OneOf, Then, in_workers_too, listening, making, run_all_ways
+from tests.processes.purity.ways import (
+    BATCHES,
+    OneOf,
+    Then,
+    in_workers_too,
+    listening,
+    making,
+    making_from,
+    run_all_ways,
+)
 
 # --- set_epoch that changes what it finds -------------------------------------------------------------------------------
 
@@ -31,6 +39,19 @@ class Fading:
     def __call__(self, data: Any, **others: Any) -> dict[str, Any]:
         assert len(self.history) == 1
         return {"data": data * self.sigma, **others}
+
+
+class FadingAloud(Fading):
+    """Holds the standard streams, in whose place workers have others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.streams = (sys.stdout, sys.stderr)
+
+    def __call__(self, data: Any, **others: Any) -> dict[str, Any]:
+        for stream in self.streams:
+            stream.write("made ")
+        return super().__call__(data, **others)
 
 
 class Constant(DataLoader):
@@ -96,6 +117,7 @@ class Passing(Then):
 
 TOLD: dict[str, Any] = {
     "transform": lambda: making(Constant(), Fading()),
+    "transform with standard streams": lambda: making(Constant(), FadingAloud()),
     "transform of an endless iterator": lambda: making(FadingIterator(), None, num_streams=2),
     "OneOf": lambda: making(Constant(), OneOf(Fading(), Fading(), Then(Fading()))),
     "passed on": lambda: making(Constant(), Passing(Then(Passing(Fading())))),
@@ -103,16 +125,17 @@ TOLD: dict[str, Any] = {
     "closure": lambda: making(Constant(), (lambda fade: lambda **batch: fade(**batch))(Fading())),
     "loader": lambda: making(FadingLoader()),
     "loader's transforms": lambda: making(Constant(Then(OneOf(Fading())))),
-    "inside a data set": lambda: (
-        lambda num_processes: DeterministicAugmenter.from_dataset(
-            FadingItems(), 3, num_processes=num_processes, seed=4, collate_fn=lambda items: {"data": np.array(items)}
-        )
-    ),
+    "inside a data set": lambda: making_from(FadingItems(), 3, collate_fn=lambda items: {"data": np.array(items)}),
 }
 
 
 #: Bound to their streams, stateless, and a data set: what workers are told by their loader in a way of its own.
-OTHER_IN_WORKERS = ("transform of an endless iterator", "loader", "inside a data set")
+OTHER_IN_WORKERS = (
+    "transform with standard streams",
+    "transform of an endless iterator",
+    "loader",
+    "inside a data set",
+)
 
 
 @pytest.mark.parametrize(("where", "processes"), in_workers_too(TOLD, OTHER_IN_WORKERS))
@@ -128,81 +151,25 @@ def test_set_epoch_meets_a_pristine_copy_once(where: str, processes: tuple[int, 
 # --- endless loaders with state -----------------------------------------------------------------------------------------
 
 
-class Deck(SlimDataLoaderBase):
-    """Walks through its cases in an order of its own, and begins again with another one."""
+class Sawtooth:
+    """Counts; all its streams count alike."""
 
-    def __init__(self, cases: int) -> None:
-        super().__init__(list(range(cases)), 1)
-        self.rng = np.random.default_rng(3)
-        self.order: list[int] = []
+    turn = 0
 
-    def generate_train_batch(self) -> dict[str, Any]:
-        if not self.order:
-            self.order = self.rng.permutation(len(self._data)).tolist()
-        return {"case": np.array([self.order.pop()])}
-
-
-class Cases:
-    """In one order for ever, with a counter."""
-
-    def __init__(self, cases: int) -> None:
-        self.cases, self.turn = cases, 0
-
-    def __iter__(self) -> Cases:
+    def __iter__(self) -> Sawtooth:
         return self
 
     def __next__(self) -> dict[str, Any]:
         self.turn += 1
-        return {"case": np.array([(7 * self.turn) % self.cases])}
+        return {"data": np.arange(5) / 7 + (7 * self.turn) % 1009}
 
 
-def test_one_stream_goes_through_the_whole_deck_again_and_again() -> None:
-    with DeterministicAugmenter(Deck(60), None, 1, seed=1, batches_per_epoch=24, num_streams=1) as augmenter:
-        cases = [int(batch["case"][0]) for _ in range(5) for batch in augmenter]
-    assert sorted(cases[:60]) == sorted(cases[60:]) == list(range(60))
-    assert cases[:60] != cases[60:]
-
-
-def test_it_is_the_same_wherever_one_enters() -> None:
-    run_all_ways(making(Deck(50))).assert_right()
-    run_all_ways(making(Cases(53), num_streams=1)).assert_right()
-
-
-def test_streams_that_give_the_same_batches_are_told_of() -> None:
-    class Samples(Cases):
-        def __next__(self) -> dict[str, Any]:
-            return {"data": np.arange(5) / 7 + super().__next__()["case"]}
-
-    for num_processes in (0, 2):
-        with (
-            listening() as heard,
-            making(Samples(1009), num_streams=4, batches_per_epoch=40)(num_processes=num_processes) as augmenter,
-        ):
-            for _ in augmenter:
-                pass
-        assert any("the same raw batches" in text for text in heard), heard
-
-
-class Wrapping:
-    """An iterator around a finite loader. Issue: every item came 12 times."""
-
-    def __init__(self, items: int) -> None:
-        self.inner = iter(range(items))
-
-    def __iter__(self) -> Wrapping:
-        return self
-
-    def __next__(self) -> int:
-        return next(self.inner)
-
-
-def test_an_iterator_around_a_finite_loader_gives_every_item_once() -> None:
-    found = run_all_ways(making(Wrapping(17), batches_per_epoch=None))
-    told = ("finite", "ends", "passes", "gave no batch")  # a second pass of `Wrapping` is empty
-    assert all(any(part in word for part in told) for word in found.words), found.words
-    assert found.different() == []
-    for way in ("0 workers", "2 workers"):
-        assert sorted(map(int, found.epoch(way, 0))) == list(range(17))
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_streams_that_give_the_same_batches_are_told_of(num_processes: int) -> None:
+    make = making(Sawtooth(), num_streams=4, batches_per_epoch=40)
+    with listening() as heard, make(num_processes=num_processes) as augmenter:
+        list(augmenter)
+    assert any("the same raw batches" in text for text in heard), heard
 
 
 class Searches:
@@ -254,49 +221,3 @@ class SearchesInALoader(Constant):
 def test_so_it_is_in_a_stateless_loader() -> None:
     with making(SearchesInALoader(), batches_per_epoch=60)(num_processes=1) as augmenter, pytest.raises(BatchError):
         list(augmenter)
-
-
-class Streaming:
-    """An endless iterator with a position that is an iterator's own."""
-
-    def __init__(self) -> None:
-        self.positions = itertools.cycle(range(11))
-        self.items = iter(list(range(400)))
-
-    def __iter__(self) -> Streaming:
-        return self
-
-    def __next__(self) -> list[int]:
-        return [next(self.positions), next(self.items)]
-
-
-def test_iterators_in_a_loader_are_copied_with_their_position() -> None:
-    loader = Streaming()
-    next(loader)
-    found = run_all_ways(making(loader, num_streams=1))
-    found.assert_right()
-    assert found.epoch("2 workers", 0)[:2] == [[1, 1], [2, 2]]
-    assert next(loader) == [1, 1]
-
-
-class HoldsStreams:
-    """Workers have others in the place of the program's."""
-
-    epoch = 0
-
-    def __init__(self) -> None:
-        self.streams = (sys.stdout, sys.stderr)
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __call__(self, data: Any) -> dict[str, Any]:
-        for stream in self.streams:
-            stream.write("made ")
-        return {"data": data + 10 * self.epoch}
-
-
-def test_what_is_told_of_the_epoch_may_hold_standard_streams() -> None:
-    found = run_all_ways(making(Constant(), HoldsStreams()))
-    found.assert_right()
-    assert float(found.epoch("2 workers", 2)[0]["data"].max()) == 120

@@ -1,4 +1,4 @@
-"""What processes would share: open files, memory, classes of the program. None of it is shared silently."""
+"""What processes would share: open files and memory. None of it is shared silently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import io
 import logging
 import mmap
 import multiprocessing
-import os
 import re
 import socket
 import sqlite3
@@ -24,20 +23,10 @@ import pytest
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import DeterministicAugmenter, fingerprint
-from tests.processes.purity.ways import Make, in_workers_too, making, run_all_ways
-from tests.support.preloaded import run_code
+from detaug import fingerprint
+from tests.processes.purity.ways import in_workers_too, items_of, making, making_from, run_all_ways
 
 ITEMS, BATCH = 26, 3
-
-
-def _items(batches: list[Any]) -> list[int]:
-    return sorted(int(item) for batch in batches for item in np.asarray(batch).ravel())
-
-
-def from_dataset(dataset: Any, **options: Any) -> Make:
-    settings = {"batch_size": BATCH, "seed": 8, **options}
-    return lambda num_processes: DeterministicAugmenter.from_dataset(dataset, num_processes=num_processes, **settings)
 
 
 # --- what cannot be copied ----------------------------------------------------------------------------------------------
@@ -115,8 +104,8 @@ HELD: dict[str, Callable[[Path], Any]] = {
 def test_what_forks_would_share_is_not_kept(what: str, num_processes: int, tmp_path: Path) -> None:
     holding = Holding(HELD[what](tmp_path))
     for make in (
-        from_dataset(holding, keep=("made",)),
-        from_dataset(list(range(ITEMS)), transform=InATransform(holding), keep=("made",)),
+        making_from(holding, BATCH, keep=("made",)),
+        making_from(list(range(ITEMS)), BATCH, transform=InATransform(holding), keep=("made",)),
     ):
         with pytest.raises(TypeError, match=r"\.made cannot be kept: .*first use") as raised:
             make(num_processes=num_processes)
@@ -128,7 +117,7 @@ def test_what_forks_would_share_is_not_kept(what: str, num_processes: int, tmp_p
 def test_what_cannot_be_copied_is_refused_with_advice(what: str, num_processes: int, tmp_path: Path) -> None:
     holding = Holding(HELD[what](tmp_path) if what in HELD else (number for number in range(9)))
     with pytest.raises(TypeError, match=r"data_loader\.made \(.*cannot be copied.*first use") as raised:
-        from_dataset(holding)(num_processes=num_processes)
+        making_from(holding, BATCH)(num_processes=num_processes)
     assert ("keep=('made',)" in str(raised.value)) == (what == "a generator")
     assert "~" not in str(raised.value)
 
@@ -156,8 +145,8 @@ KEPT: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_forks_do_not_share_is_kept(what: str, tmp_path: Path) -> None:
-    with from_dataset(Holding(KEPT[what](tmp_path)), keep=("made",))(num_processes=0) as augmenter:
-        assert _items(list(augmenter)) == list(range(ITEMS))
+    with making_from(Holding(KEPT[what](tmp_path)), BATCH, keep=("made",))(num_processes=0) as augmenter:
+        assert items_of(list(augmenter)) == list(range(ITEMS))
 
 
 class Doubling:
@@ -170,12 +159,12 @@ class Doubling:
 
 def test_advice_names_the_users_attributes_and_works_when_it_is_followed() -> None:
     with pytest.raises(TypeError, match=r"^transform\.f ") as raised:
-        from_dataset(list(range(ITEMS)), transform=Doubling())(num_processes=2)
+        making_from(list(range(ITEMS)), BATCH, transform=Doubling())(num_processes=2)
     advised = ast.literal_eval(re.search(r"keep=(\(.*?\))", str(raised.value)).group(1))  # type: ignore[union-attr]
     assert advised == ("f", "g")
-    found = run_all_ways(from_dataset(list(range(ITEMS)), transform=Doubling(), keep=advised), (0, 2), kill=False)
+    found = run_all_ways(making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised), (0, 2), kill=False)
     found.assert_right()
-    assert _items(found.epoch("2 workers", 0)) == list(range(0, 2 * ITEMS, 2))
+    assert items_of(found.epoch("2 workers", 0)) == list(range(0, 2 * ITEMS, 2))
 
 
 class OpensOnFirstUse(FromAFile):
@@ -228,10 +217,10 @@ class OnDemand(FromAMemmap):
     in_workers_too((OpensOnFirstUse, WithALock, FromAMemmap, OnDemand), (OpensOnFirstUse, OnDemand)),
 )
 def test_what_is_opened_by_each_process_is_right(kind: Any, processes: tuple[int, ...], tmp_path: Path) -> None:
-    found = run_all_ways(from_dataset(kind(tmp_path)), processes)
+    found = run_all_ways(making_from(kind(tmp_path), BATCH), processes)
     found.assert_right()
     for number in processes:
-        assert _items(found.epoch(f"{number} workers", 2)) == list(range(ITEMS))
+        assert items_of(found.epoch(f"{number} workers", 2)) == list(range(ITEMS))
 
 
 def test_a_callable_makes_what_cannot_be_copied(tmp_path: Path) -> None:
@@ -244,7 +233,7 @@ def test_a_callable_makes_what_cannot_be_copied(tmp_path: Path) -> None:
 
     found = run_all_ways(making(read, batches_per_epoch=None), processes=(0, 2))
     found.assert_right()
-    assert _items(found.epoch("2 workers", 2)) == list(range(ITEMS))
+    assert items_of(found.epoch("2 workers", 2)) == list(range(ITEMS))
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------
@@ -321,51 +310,3 @@ def test_a_loader_that_writes_to_its_own_data_is_told_of() -> None:
     found = run_all_ways(making(loader), processes=(0, 2), kill=False)
     assert found.words
     assert fingerprint(loader.volume) == before
-
-
-# --- classes of the user's program --------------------------------------------------------------------------------------
-
-SCRIPT = """
-import sys
-import numpy as np
-from detaug import DeterministicAugmenter
-
-class Loader:
-    instances, mode = [], "train"
-    def __init__(self):
-        self.data = np.arange(50_000)
-        Loader.instances.append(1)
-    def __iter__(self):
-        return self
-    def __next__(self):
-        return {"data": self.data[:3] + np.random.randint(9)}
-
-class Transform:
-    strength = 1
-    def __call__(self, data):
-        return {"data": data * self.strength}
-
-def make():
-    return DeterministicAugmenter(loader, transform, int(sys.argv[1]), seed=2, batches_per_epoch=6, check=0)
-
-if __name__ == "__main__":
-    loader, transform = Loader(), Transform()
-    with make() as one:
-        first = one.replay(0, 2)
-        next(one)
-        Loader.mode, Transform.strength = "val", 3
-        one.replay(1, 2)
-    with make() as other:
-        assert (other.replay(0, 2)["data"] == 3 * first["data"]).all()
-    assert (Loader.mode, loader.mode, Transform.strength, transform.strength) == ("val", "val", 3, 3)
-    assert type(loader) is Loader and type(transform) is Transform and Loader.instances == [1]
-    print("right")
-"""
-
-
-@pytest.mark.parametrize("num_processes", [0, 2])
-def test_replay_does_not_undo_what_a_script_sets_on_its_classes(num_processes: int, tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    run = run_code(script, str(num_processes), folder=Path.cwd(), environment=os.environ, timeout=120)
-    assert run.stdout == "right\n", run.stderr[-3000:]

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter
-from tests.processes.purity.ways import Findings, Make, check_every, run_all_ways
+from tests.processes.purity.ways import Findings, Make, making_from, run_all_ways
 
 ITEMS, BATCH = 30, 3
 
@@ -35,15 +34,7 @@ def _plain(samples: list[Any]) -> list[Any]:
 
 
 def in_a_data_set(draw: Any, transform: Any = None) -> Make:
-    return lambda num_processes: DeterministicAugmenter.from_dataset(
-        Items(draw),
-        BATCH,
-        seed=6,
-        collate_fn=_plain,
-        transform=transform,
-        num_processes=num_processes,
-        check=check_every(num_processes),
-    )
+    return making_from(Items(draw), BATCH, collate_fn=_plain, transform=transform)
 
 
 class Adds:

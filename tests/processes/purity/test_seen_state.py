@@ -15,7 +15,7 @@ import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.errors import ReproducibilityError
-from tests.processes.purity.fuzz_cells import CELLS
+from tests.processes.purity.cells import CELLS
 from tests.processes.purity.ways import OneOf, Then, making, run_all_ways
 
 

@@ -110,6 +110,18 @@ def making(loader: Any, transform: Any = None, **options: Any) -> Make:
     )
 
 
+def making_from(dataset: Any, batch_size: int, **options: Any) -> Make:
+    """Makes augmenters over a data set."""
+    return lambda num_processes: DeterministicAugmenter.from_dataset(
+        dataset, batch_size, num_processes=num_processes, **{"seed": 19, "check": check_every(num_processes), **options}
+    )
+
+
+def items_of(batches: list[Any]) -> list[int]:
+    """The numbers in them, in order."""
+    return sorted(int(item) for batch in batches for item in np.asarray(batch).ravel())
+
+
 class OneOf:
     """A composition that calls one of its transforms."""
 

@@ -124,6 +124,14 @@ def test_a_function_that_calls_itself_is_copied():
     assert walk(0) == [0]
 
 
+def test_iterators_are_copied_with_their_position():
+    original = iter(list(range(4)))
+    next(original)
+    copy = Template({"items": original}).copy()[0]["items"]
+    assert list(copy) == [1, 2, 3]
+    assert next(original) == 1
+
+
 def test_views_of_one_memory_stay_views_of_one_memory():
     small, large = np.arange(10), np.arange(50_000.0)
     original = {

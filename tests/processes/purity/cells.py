@@ -1,6 +1,6 @@
 """What can carry something from batch to batch, each kind as small as it can be.
 
-A cell's `draw()` gives a number that goes into the batch. Used correctly, a cell may change, but its numbers do not
+Calling a cell gives a number that goes into the batch. Used correctly, a cell may change, but its numbers do not
 depend on what was drawn before, but for generators that detaug seeds; used incorrectly, they do.
 """
 
@@ -36,19 +36,16 @@ class Cell:
     def prepare(self) -> None:
         """Make the state."""
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         """The number."""
         raise NotImplementedError
-
-    def __call__(self) -> float:
-        return self.draw()
 
 
 class Counting(Cell):
     def prepare(self) -> None:
         self.count = 0
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         self.count += 1
         return 0.0 if self.correct else float(self.count)
 
@@ -57,7 +54,7 @@ class Shuffled(Cell):
     def prepare(self) -> None:
         self.order = list(range(self.size))
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         if self.correct:
             return float(random.sample(self.order, 1)[0])
         random.shuffle(self.order)
@@ -68,7 +65,7 @@ class Memory(Cell):
     def prepare(self) -> None:
         self.known: dict[int, float] = {}
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         key = random.randrange(self.size)
         value = self.known.setdefault(key, key**0.5)
         return value if self.correct else value + len(self.known)
@@ -78,7 +75,7 @@ class Loaded(Cell):
     def prepare(self) -> None:
         self.atlas: Any = None
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         if self.atlas is None:
             self.atlas = np.arange(self.size) if self.correct else np.random.random(self.size)
         return float(self.atlas[-1])
@@ -88,7 +85,7 @@ class Queued(Cell):
     def prepare(self) -> None:
         self.queue = deque(range(5), maxlen=5)
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         self.queue.append(random.randrange(1000))
         return float(self.queue[-1] if self.correct else sum(self.queue))
 
@@ -97,7 +94,7 @@ class Tensor(Cell):
     def prepare(self) -> None:
         self.buffer = torch.zeros(self.size)
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         if self.correct:
             self.buffer.fill_(torch.rand(()).item())
         else:
@@ -109,7 +106,7 @@ class Array(Cell):
     def prepare(self) -> None:
         self.buffer = np.arange(self.size)
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         if self.correct:
             self.buffer[:] = np.random.randint(1000)
         else:
@@ -125,14 +122,11 @@ class Module(torch.nn.Module):
         self.correct = correct
         self.register_buffer("mean", torch.zeros(size))
 
-    def draw(self) -> float:
+    def forward(self) -> float:
         with torch.no_grad():
             now = torch.rand(())
             self.mean += now
             return float(now if self.correct else self.mean[0])
-
-    def forward(self) -> float:
-        return self.draw()
 
 
 class Slotted:
@@ -143,57 +137,40 @@ class Slotted:
         self.count = 0
         self.generator = np.random.default_rng(size)
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         self.count += 1
         return float(self.generator.random()) + (0 if self.correct else self.count)
-
-    __call__ = draw
 
 
 class OfTheClass(Cell):
     count = 0
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         type(self).count += 1
         return 0.0 if self.correct else float(type(self).count)
 
 
 class InTheModule(Cell):
-    def draw(self) -> float:
+    def __call__(self) -> float:
         OF_THE_MODULE["count"] += 1
         return 0.0 if self.correct else float(OF_THE_MODULE["count"])
 
 
 class ModulesGenerator(Cell):
-    def draw(self) -> float:
+    def __call__(self) -> float:
         return float(OF_THE_MODULE["generator"].random())
 
 
 class OwnGenerator(Cell):
-    """Of five kinds, with a seed or without: detaug seeds them all."""
+    """Of four kinds, with a seed or without: detaug seeds them all."""
 
     def prepare(self) -> None:
         seed = 5 if self.correct else None
-        kinds: list[Callable[[], Any]] = [
-            lambda: np.random.default_rng(seed),
-            lambda: np.random.Generator(np.random.SFC64(seed)),
-            lambda: np.random.RandomState(seed),
-            lambda: random.Random(seed),
-            self._torch_generator,
-        ]
-        self.generator = kinds[self.size % len(kinds)]()
+        kinds = (np.random.default_rng, np.random.RandomState, random.Random, np.random.SFC64)
+        made: Any = kinds[self.size % len(kinds)](seed)
+        self.generator = np.random.Generator(made) if isinstance(made, np.random.SFC64) else made
 
-    def _torch_generator(self) -> torch.Generator:
-        generator = torch.Generator()
-        if self.correct:
-            generator.manual_seed(5)
-        else:
-            generator.seed()
-        return generator
-
-    def draw(self) -> float:
-        if isinstance(self.generator, torch.Generator):
-            return float(torch.rand((), generator=self.generator))
+    def __call__(self) -> float:
         return float(self.generator.random())
 
 
@@ -203,7 +180,7 @@ class MadeOnFirstUse(Cell):
     def prepare(self) -> None:
         self.generator: Any = None
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         if self.correct:
             return float(np.random.default_rng(np.random.randint(2**31)).random())
         if self.generator is None:
@@ -220,7 +197,7 @@ class ToldEpochs(Cell):
     def set_epoch(self, epoch: int) -> None:
         self.sigma = 0.5**epoch if self.correct else self.sigma * 0.5
 
-    def draw(self) -> float:
+    def __call__(self) -> float:
         return self.sigma * random.random()
 
 
