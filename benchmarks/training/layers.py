@@ -22,7 +22,7 @@ class Case:
     Attributes:
         title: with the arguments.
         shape: of the tensor that is differentiated, float32.
-        choose: picks the function from `torch.nn.functional`, or from `detaug.training.layers`.
+        choose: picks the function from `torch.nn.functional`, or from `detaug.training.layers.functions`.
         bound: the most that the replacement may take on a CPU, as a multiple of the original; None: only shown.
     """
 
@@ -62,9 +62,6 @@ CASES: dict[str, Case] = {
         (2, 32, 64, 64, 64),
         lambda f: lambda x: f.avg_pool3d(x, 3, 2, 1),
     ),
-    "adaptive-pooling": Case(
-        "adaptive average pooling to 1", (2, 32, 64, 64, 64), lambda f: lambda x: f.adaptive_avg_pool3d(x, 1)
-    ),
     "trilinear": Case(
         "trilinear, scale 2",
         (2, 32, 32, 32, 32),
@@ -83,12 +80,6 @@ CASES: dict[str, Case] = {
         lambda f: lambda x: f.interpolate(x, scale_factor=2, mode="bilinear"),
         1.5,
     ),
-    "bicubic": Case(
-        "bicubic, scale 2", (2, 32, 64, 64), lambda f: lambda x: f.interpolate(x, scale_factor=2, mode="bicubic"), 1.5
-    ),
-    "reflection": Case(
-        "reflection padding, 1", (2, 32, 64, 64, 64), lambda f: lambda x: f.pad(x, (1,) * 6, mode="reflect")
-    ),
 }
 
 
@@ -97,13 +88,13 @@ def measure(name: str, device: str, settings: Settings) -> Row:
     import torch
     from torch.nn import functional
 
-    from detaug.training import layers
+    from detaug.training.layers import functions
 
     torch.set_num_threads(1)
     case = CASES[name]
     tensor = torch.randn(case.shape, generator=torch.Generator().manual_seed(0)).to(device)
     systems = {
-        "detaug": _forward_and_backward(case.choose(layers), tensor),
+        "detaug": _forward_and_backward(case.choose(functions), tensor),
         "PyTorch": _forward_and_backward(case.choose(functional), tensor),
     }
     seconds = alternating(systems, settings)

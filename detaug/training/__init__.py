@@ -11,11 +11,9 @@ from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from detaug.doctor.machine import environment
-    from detaug.training import layers
     from detaug.training.auditing import audit
     from detaug.training.comparing import compare_trainings
-    from detaug.training.layers.redirection import deterministic_functions
-    from detaug.training.layers.swapping import make_deterministic, swap_layers
+    from detaug.training.layers.swapping import deterministic_functions, make_deterministic, swap_layers
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
@@ -27,7 +25,6 @@ __all__ = [
     "deterministic_mode",
     "environment",
     "isolate_rng",
-    "layers",
     "make_deterministic",
     "rng_state",
     "seed_everything",
@@ -42,9 +39,7 @@ __getattr__, __dir__ = lazily(
         "detaug.doctor.machine": ("environment",),
         "detaug.training.auditing": ("audit",),
         "detaug.training.comparing": ("compare_trainings",),
-        "detaug.training.layers": ("layers",),
-        "detaug.training.layers.redirection": ("deterministic_functions",),
-        "detaug.training.layers.swapping": ("make_deterministic", "swap_layers"),
+        "detaug.training.layers.swapping": ("deterministic_functions", "make_deterministic", "swap_layers"),
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),
         "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),

@@ -23,10 +23,12 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 #: Parts of the names in PyTorch's alerts → what to use instead.
 ADVICE = {
-    "nll_loss2d": "detaug.training.make_deterministic swaps in detaug.training.layers.CrossEntropyLoss or NLLLoss",
-    "avg_pool": "detaug.training.make_deterministic swaps in the pooling of detaug.training.layers",
-    "upsample_": "detaug.training.make_deterministic swaps in detaug.training.layers.Upsample; antialias=True it cannot",
-    "reflection_pad": "detaug.training.make_deterministic swaps in the padding of detaug.training.layers",
+    "nll_loss2d": "detaug.training.make_deterministic swaps in a form of CrossEntropyLoss; NLLLoss has none here",
+    "adaptive_avg_pool": "it has no deterministic form here: pool with a fixed kernel, or to an output size of 1",
+    "avg_pool": "detaug.training.make_deterministic swaps in a form of AvgPool3d",
+    "upsample_bicubic": "it has no deterministic form here: upsample bilinearly",
+    "upsample_": "detaug.training.make_deterministic swaps in a form of Upsample; antialias=True has none here",
+    "reflection_pad": "it has no deterministic form here: pad with zeros or replicate",
     "grid_sampler": "resample before the network (detaug.transforms)",
     "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
     "max_pool": "use nn.MaxPool with a fixed kernel and stride, or amax where the output size is 1",

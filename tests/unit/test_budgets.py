@@ -33,7 +33,7 @@ BUDGETS = {
     "reports": 325,
     "seeding": 1_000,
     "sources": 1_175,
-    "training": 1_875,
+    "training": 1_575,
     "transforms": 6_310,
     "transport": 890,
     "verification": 1_375,

@@ -1,18 +1,16 @@
 """Linear operations whose gradient is computed here, always in the same order.
 
-On CUDA, the forward pass of pooling, up-sampling and padding is reproducible: each output reads its inputs. The gradient
-is not, because many outputs are added atomically into one input. These operations keep PyTorch's forward pass, byte for
-byte, and bring their own transpose: every input reads the outputs that it went into, in ascending order, without atomic
-additions, matrix products (hence no cuBLAS workspace and no TF32) or sorting.
+On CUDA, the forward pass of pooling and up-sampling is reproducible: each output reads its inputs. The gradient is not,
+because many outputs are added atomically into one input. These operations keep PyTorch's forward pass, byte for byte, and
+bring their own transpose: every input reads the outputs that it went into, in ascending order, without atomic additions,
+matrix products (hence no cuBLAS workspace and no TF32) or sorting.
 
-The gradient of the transpose is the forward pass, so second derivatives work; so do `torch.func` (grad, vmap, jvp),
-forward-mode differentiation and `torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a model
-before `make_deterministic`.
+The gradient of the transpose is the forward pass, so second derivatives work, as does `torch.compile(fullgraph=True)`.
+TorchScript cannot express them: script or export a model before `make_deterministic`.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,15 +27,11 @@ Linear = Callable[[torch.Tensor], torch.Tensor]
 
 def apply(forward: Linear, transposed: Linear, tensor: torch.Tensor) -> torch.Tensor:
     """``forward(tensor)``, whose gradient with respect to `tensor` is ``transposed(gradient)``, any number of times."""
-    # torch.compile takes no Function with a `jvp` of its own.
-    function = _Map if torch.compiler.is_compiling() else _MapWithTangents
-    result: torch.Tensor = function.apply(tensor, forward, transposed)
+    result: torch.Tensor = _Map.apply(tensor, forward, transposed)
     return result
 
 
 class _Map(torch.autograd.Function):
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(tensor: torch.Tensor, forward: Linear, transposed: Linear) -> torch.Tensor:  # noqa: ARG004
         return forward(tensor)
@@ -51,13 +45,6 @@ class _Map(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
         return apply(transposed, forward, gradient).contiguous(memory_format=ctx.memory_format), None, None
-
-
-class _MapWithTangents(_Map):
-    @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, *_: Any) -> torch.Tensor:
-        forward, transposed = ctx.pair
-        return apply(forward, transposed, tangent)
 
 
 @dataclass(frozen=True)
@@ -86,7 +73,7 @@ def transposed_along_axes(
         band: ``band(number of the axis, inputs, outputs, device)``.
     """
     first = gradient.ndim - len(inputs)
-    result = widened(gradient)
+    result = gradient.float() if gradient.dtype in HALF else gradient
     # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
     numbers = range(len(inputs))
     for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
@@ -107,18 +94,6 @@ def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
     return result
 
 
-def widened(tensor: torch.Tensor) -> torch.Tensor:
-    """In float32, where it is in half precision."""
-    return tensor.float() if tensor.dtype in HALF else tensor
-
-
 def precise(device: torch.device) -> torch.dtype:
     """What positions and weights are computed in: float64, where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64
-
-
-def each_axis(value: Any, ndim: int) -> tuple[int, ...]:
-    """One number for each axis, from an integer (NumPy's too) or a sequence of one or `ndim`."""
-    # No exception decides here: before torch 2.12, torch.compile cannot trace the one of an index that is a list.
-    values = tuple(operator.index(each) for each in (value if hasattr(value, "__len__") else (value,)))
-    return values * ndim if len(values) == 1 else values

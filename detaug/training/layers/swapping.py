@@ -1,26 +1,81 @@
-"""`make_deterministic`: replaces a model's or loss's layers in place, and reports which it could and could not replace.
+"""`make_deterministic`: swaps a model's or loss's layers in place, and reports which it could and could not swap.
 
 A layer is swapped by giving the module another class. The object stays, with its parameters, hooks, name and all references
-to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) gets a class of its own, and keeps its own ``forward``.
+to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) keeps its own ``forward``. What that calls is redirected.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.nn.modules import utils
+from torch.overrides import TorchFunctionMode
 
-from detaug.training.layers.redirection import MODULES, Redirected
+from detaug.training.layers.functions import LINEAR_MODES, avg_pool3d, cross_entropy, interpolate
 
 logger = logging.getLogger("detaug")
 
 M = TypeVar("M", bound=nn.Module)
+
+#: PyTorch's function → this package's, under the same name.
+_FUNCTIONS: Mapping[Any, Callable[..., Any]] = {
+    getattr(functional, each.__name__): each for each in (cross_entropy, avg_pool3d, interpolate)
+}
+#: PyTorch's modules that call them.
+_MODULES = (nn.CrossEntropyLoss, nn.AvgPool3d, nn.Upsample)
+
+_ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+#: Modules whose gradients PyTorch adds atomically on a GPU, as it does those above.
+_WITHOUT_FORM = (nn.NLLLoss, *_ADAPTIVE, nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d)
+_NO_FORM = "it has no deterministic form here, and on a GPU PyTorch's deterministic mode raises or warns"
+_REDIRECT = "run it within detaug.training.deterministic_functions()"
+
+
+@contextlib.contextmanager
+def deterministic_functions() -> Iterator[None]:
+    """Within the block (or the function it decorates), calls of PyTorch's functions go to this package's.
+
+    It reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself. Redirected are
+    cross_entropy, avg_pool3d and linear, bilinear and trilinear interpolate (which upsample and upsample_bilinear call). The
+    backward pass may run outside the block.
+
+    The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the backward
+    pass is redirected only if the block is inside the checkpointed function.
+    """
+    with _Redirection():
+        yield
+
+
+class _Redirection(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        # PyTorch takes the mode off while this runs, so the replacements reach PyTorch's functions.
+        return _FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
+
+
+class _Redirected:
+    """Before a module's class, in its method resolution order: what ``forward`` calls is redirected."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with _Redirection():
+            return super().forward(*args, **kwargs)  # type: ignore[misc]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        # The class made below cannot be imported, but it can be made again from the user's.
+        made: Any = super().__reduce_ex__(protocol)
+        maker, arguments, *rest = made
+        if arguments and arguments[0] is type(self):
+            return (_new_instance, (type(self).__bases__[1], *arguments[1:]), *rest)
+        return (maker, arguments, *rest)
 
 
 @dataclass
@@ -31,19 +86,19 @@ class SwapReport:
     deterministic, on the GPU that is to train.
 
     Attributes:
-        swapped: name → (class before, class now).
-        could_not: name → why a module keeps its class although there is a deterministic one.
+        swapped: name → class.
+        could_not: name → why a module that is not deterministic on a GPU keeps its class.
         modules: how many modules there are.
     """
 
-    swapped: dict[str, tuple[str, str]] = field(default_factory=dict)
+    swapped: dict[str, str] = field(default_factory=dict)
     could_not: dict[str, str] = field(default_factory=dict)
     modules: int = 0
 
     def __str__(self) -> str:
         counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}, of {self.modules} modules"
         lines = [f"{counts} (by their classes; detaug.training.audit looks at what they compute)"]
-        lines += [f"  swapped    {_shown(name)}: {old} -> {new}" for name, (old, new) in self.swapped.items()]
+        lines += [f"  swapped    {_shown(name)}: {kind}" for name, kind in self.swapped.items()]
         lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
         return "\n".join(lines)
 
@@ -89,59 +144,46 @@ def swap_layers(model: nn.Module) -> SwapReport:
         report.modules += 1
         kind: Any = type(module)
         if obstacle := _obstacle(module):
-            report.could_not[name] = obstacle
-        elif _varies(module) and not isinstance(module, Redirected):
+            report.could_not[name] = f"{kind.__name__}: {obstacle}"
+        elif _varies(module) and not isinstance(module, _Redirected):
             try:
                 module.__class__ = _deterministic(kind)
             except TypeError as error:  # a metaclass or a layout of its own
-                report.could_not[name] = f"{_title(kind)}: Python cannot give it another class ({error}); {_REDIRECT}"
+                report.could_not[name] = f"{kind.__name__}: Python cannot give it another class ({error}); {_REDIRECT}"
             else:
-                report.swapped[name] = (_title(kind), _title(type(module)))
+                report.swapped[name] = kind.__name__
     return report
 
 
-_REDIRECT = "run it within detaug.training.deterministic_functions()"
-
-
 def _varies(module: nn.Module) -> bool:
-    if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-        return module.padding_mode == "reflect"
-    nearest = isinstance(module, nn.Upsample) and str(getattr(module, "mode", "")).startswith("nearest")
-    return isinstance(module, tuple(MODULES)) and not nearest
+    return isinstance(module, _MODULES) and not (isinstance(module, nn.Upsample) and module.mode not in LINEAR_MODES)
 
 
 def _obstacle(module: nn.Module) -> str | None:
-    """Why another class would not change what this module computes, or None."""
+    """Why another class would not make deterministic what this module computes, or None."""
+    if isinstance(module, _WITHOUT_FORM):
+        pools_to_one = isinstance(module, _ADAPTIVE) and set(utils._triple(module.output_size)) == {1}
+        return None if pools_to_one else _NO_FORM  # that is a mean
+    if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and module.padding_mode == "reflect":
+        return f"padding_mode 'reflect': {_NO_FORM}"
+    if isinstance(module, nn.Upsample) and module.mode in ("bicubic", "area"):
+        return f"mode {module.mode!r}: {_NO_FORM}"
     if isinstance(module, torch.jit.ScriptModule):
-        name = getattr(module, "original_name", None)
-        scripted = name in {each.__name__ for each in MODULES}
-        return f"{name}: it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
-    if isinstance(module, nn.modules.lazy.LazyModuleMixin) and _varies(module):
-        return f"{_title(type(module))}: it has no shape yet; run the model once, then call make_deterministic"
+        scripted = getattr(module, "original_name", None) in {each.__name__ for each in (*_MODULES, *_WITHOUT_FORM)}
+        return "it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
     if "forward" in vars(module) and _varies(module):
-        return f"{_title(type(module))}: its forward was replaced on the instance; {_REDIRECT}"
+        return f"its forward was replaced on the instance; {_REDIRECT}"
     return None
 
 
 @functools.cache
 def _deterministic(kind: Any) -> Any:
-    """The class that takes the place of `kind`: this package's, or a new one for a user's subclass (TypeError: impossible)."""
-    layer = next((MODULES[base] for base in kind.__mro__ if base in MODULES), Redirected)
-    if kind in MODULES:
-        return layer
-
-    def reduce(self: Any, protocol: Any) -> Any:
-        # The class made here cannot be imported, but it can be made again from the user's.
-        maker, arguments, *rest = super(combined, self).__reduce_ex__(protocol)
-        if arguments and arguments[0] is combined:
-            return (_new_instance, (kind, *arguments[1:]), *rest)
-        return (maker, arguments, *rest)
-
-    namespace = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # of deprecated classes such as NLLLoss2d
-        combined: Any = type(kind)(f"Deterministic{kind.__name__}", (layer, kind), namespace)
-    return combined
+    """The class that takes the place of `kind` (TypeError: impossible)."""
+    # What nnU-Net's checkpoints call a loss is compared when they are continued.
+    name, home = f"Deterministic{kind.__name__}", kind.__module__
+    if kind in _MODULES:
+        name, home = kind.__name__, "detaug.training.layers.redirection"
+    return type(kind)(name, (_Redirected, kind), {"__module__": home, "__doc__": kind.__doc__})
 
 
 def _new_instance(kind: type[nn.Module], *arguments: Any) -> Any:
@@ -174,10 +216,3 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 def _shown(name: str) -> str:
     return name or "(the module itself)"
-
-
-def _title(kind: type) -> str:
-    for package in ("torch.nn", "detaug.training.layers"):  # their public homes
-        if kind.__module__.startswith(f"{package}."):
-            return f"{package}.{kind.__qualname__}"
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -16,7 +16,7 @@ from torch import nn
 
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.demo import MRIPatchLoader, load_template
-from detaug.training import deterministic_mode, layers, make_deterministic, rng_state, seed_everything, set_rng_state
+from detaug.training import deterministic_mode, make_deterministic, rng_state, seed_everything, set_rng_state
 from detaug.transforms import Compose, GaussianNoise, Mirror, RandomApply
 
 PATCH = (16, 16, 16)
@@ -65,7 +65,7 @@ class Training:
         seed_everything(seed, workers=False)
         self.network: nn.Module = UNet()
         make_deterministic(self.network)
-        self.loss = layers.CrossEntropyLoss()
+        self.loss = make_deterministic(torch.nn.CrossEntropyLoss())
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.05, momentum=0.9)
         self.augmenter = DeterministicAugmenter(
             MRIPatchLoader(cases, batch_size=2, patch_size=PATCH),

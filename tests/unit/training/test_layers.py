@@ -1,9 +1,10 @@
-"""Losses, pooling, padding and interpolation: PyTorch's numbers for all arguments, with gradients that do not vary."""
+"""Cross-entropy, pooling and interpolation: PyTorch's numbers for all arguments, with gradients that do not vary."""
 
 from __future__ import annotations
 
 import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +13,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from detaug.training import layers
-from tests.unit.training.layer_checks import assert_same_as, value_and_gradient
+from detaug.training.layers import functions as ours
+from tests.unit.training.layer_checks import assert_same_as, assert_same_bytes_on_cuda, needs_cuda, value_and_gradient
 
 
 def image(*shape: int) -> torch.Tensor:
@@ -39,7 +40,7 @@ def logits_and_target(shape: tuple[int, ...], classes: int, ignored: float = 0.0
     smoothing=st.sampled_from([0.0, 0.1, 1.0]),
     reduction=st.sampled_from(["mean", "sum", "none"]),
 )
-def test_cross_entropy_and_nll_loss_equal_pytorchs(
+def test_cross_entropy_equals_pytorchs(
     shape: tuple[int, ...], classes: int, weighted: bool, ignored: float, smoothing: float, reduction: str
 ) -> None:
     logits, target = logits_and_target(shape, classes, ignored)
@@ -47,9 +48,12 @@ def test_cross_entropy_and_nll_loss_equal_pytorchs(
     if weighted and smoothing and target.ndim == 0 and target == 255:
         return  # PyTorch itself refuses this one
     keywords: dict[str, Any] = {"weight": weight, "ignore_index": 255, "reduction": reduction}
-    for name, more in (("CrossEntropyLoss", {"label_smoothing": smoothing}), ("NLLLoss", {})):
-        original, ours = getattr(torch.nn, name)(**keywords, **more), getattr(layers, name)(**keywords, **more)
-        assert_same_as(lambda x, loss=original: loss(x, target), lambda x, loss=ours: loss(x, target), logits)
+    keywords["label_smoothing"] = smoothing
+    assert_same_as(
+        lambda x: functional.cross_entropy(x, target, **keywords),
+        lambda x: ours.cross_entropy(x, target, **keywords),
+        logits,
+    )
 
 
 def test_class_probabilities_are_targets_too() -> None:
@@ -60,7 +64,7 @@ def test_class_probabilities_are_targets_too() -> None:
         keywords = {"weight": weight, "reduction": reduction, "label_smoothing": 0.1}
         assert_same_as(
             lambda x, k=keywords: functional.cross_entropy(x, target, **k),
-            lambda x, k=keywords: layers.cross_entropy(x, target, **k),
+            lambda x, k=keywords: ours.cross_entropy(x, target, **k),
             logits,
         )
 
@@ -68,55 +72,50 @@ def test_class_probabilities_are_targets_too() -> None:
 def test_a_mean_over_ignored_voxels_only_is_nan_and_their_gradient_zero() -> None:
     logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)
     target = torch.full((2, 4), -100)
-    loss = layers.cross_entropy(logits, target)
+    loss = ours.cross_entropy(logits, target)
     assert torch.isnan(loss)
-    layers.cross_entropy(logits, target, reduction="sum").backward()
+    ours.cross_entropy(logits, target, reduction="sum").backward()
     assert torch.equal(logits.grad, torch.zeros_like(logits))
 
 
 def test_an_impossible_class_costs_an_ignored_voxel_nothing() -> None:
-    log_probability = torch.zeros(1, 2, 3, dtype=torch.float64)
-    log_probability[0, 0] = -torch.inf
+    logits = torch.zeros(1, 2, 3, dtype=torch.float64)
+    logits[0, 0] = -torch.inf
     target = torch.tensor([[1, -100, 1]])
-    assert_same_as(lambda x: functional.nll_loss(x, target), lambda x: layers.nll_loss(x, target), log_probability)
+    assert_same_as(lambda x: functional.cross_entropy(x, target), lambda x: ours.cross_entropy(x, target), logits)
 
 
 def test_with_deprecated_arguments_the_loss_is_pytorchs_own() -> None:
     logits, target = logits_and_target((2, 4), 3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert layers.cross_entropy(logits, target, reduce=False).shape == (2, 4)
-        assert layers.CrossEntropyLoss(reduce=False)(logits, target).shape == (2, 4)
+        assert ours.cross_entropy(logits, target, reduce=False).shape == (2, 4)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.uint8])
-@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_target_changed_before_the_gradient_gives_an_error_or_the_right_gradient(
-    name: str, dtype: torch.dtype
+    reduction: str, dtype: torch.dtype
 ) -> None:
     logits, target = logits_and_target((2, 3), 4)
     for weight, smoothing in itertools.product((None, torch.rand(4).double()), (0.0, 0.1)):
-        keywords: dict[str, Any] = {"weight": weight} | (
-            {"label_smoothing": smoothing} if name == "cross_entropy" else {}
-        )
-        for reduction in ("mean", "sum"):
-            leaf, changed = logits.clone().requires_grad_(), target.to(dtype, copy=True)
-            original, ours = (getattr(module, name) for module in (functional, layers))
-            expected = torch.autograd.grad(original(leaf, target, reduction=reduction, **keywords), leaf)
-            loss = ours(leaf, changed, reduction=reduction, **keywords)
-            changed.zero_()
-            try:
-                found = torch.autograd.grad(loss, leaf)
-            except RuntimeError as error:
-                if "modified by an inplace operation" not in str(error):
-                    raise
-            else:
-                torch.testing.assert_close(found, expected)
+        keywords: dict[str, Any] = {"weight": weight, "label_smoothing": smoothing, "reduction": reduction}
+        leaf, changed = logits.clone().requires_grad_(), target.to(dtype, copy=True)
+        expected = torch.autograd.grad(functional.cross_entropy(leaf, target, **keywords), leaf)
+        loss = ours.cross_entropy(leaf, changed, **keywords)
+        changed.zero_()
+        try:
+            found = torch.autograd.grad(loss, leaf)
+        except RuntimeError as error:
+            if "modified by an inplace operation" not in str(error):
+                raise
+        else:
+            torch.testing.assert_close(found, expected)
 
 
 def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
     logits = torch.zeros(1, 2, 400, 400, dtype=torch.float16)
-    loss = layers.cross_entropy(logits, torch.zeros(1, 400, 400, dtype=torch.int64))
+    loss = ours.cross_entropy(logits, torch.zeros(1, 400, 400, dtype=torch.int64))
     assert loss.dtype == torch.float16
     assert loss.item() == pytest.approx(0.693, abs=2e-3)
 
@@ -136,7 +135,7 @@ def test_the_operation_that_varies_is_called_without_its_reduction_only() -> Non
 
     logits, target = logits_and_target((2, 4, 4), 3)
     with Record():
-        layers.cross_entropy(logits.requires_grad_(), target, label_smoothing=0.1).backward()
+        ours.cross_entropy(logits.requires_grad_(), target, label_smoothing=0.1).backward()
     assert reductions() == {0}
     assert not [name for name, _ in called if "scatter_add" in name or "index_add" in name or "index_put" in name]
     called.clear()
@@ -145,7 +144,7 @@ def test_the_operation_that_varies_is_called_without_its_reduction_only() -> Non
     assert reductions() == {1}
 
 
-# --- pooling and padding
+# --- pooling
 
 
 @settings(max_examples=60, deadline=None)
@@ -158,39 +157,17 @@ def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) 
     assume(all(size >= k for size, k in zip(shape, kernel, strict=True)))
     arguments = {"ceil_mode": data.draw(st.booleans()), "count_include_pad": data.draw(st.booleans())}
     arguments |= {"divisor_override": data.draw(st.sampled_from([None, 5]))}
-    original = torch.nn.AvgPool3d(kernel, stride, padding, **arguments)
-    assert_same_as(original, layers.AvgPool3d(kernel, stride, padding, **arguments), image(2, *shape))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, (3, None, 5), (7, 8, 9), (14, 3, 20)])
-def test_adaptive_pooling_equals_pytorchs(size: Any) -> None:
-    assert_same_as(torch.nn.AdaptiveAvgPool3d(size), layers.AdaptiveAvgPool3d(size), image(2, 2, 7, 8, 9))
-    flat = size if isinstance(size, int) else size[1:]
-    assert_same_as(torch.nn.AdaptiveAvgPool2d(flat), layers.AdaptiveAvgPool2d(flat), image(2, 8, 9))
-    line = size if isinstance(size, int) else size[2]
-    assert_same_as(torch.nn.AdaptiveAvgPool1d(line), layers.AdaptiveAvgPool1d(line), image(2, 9))
-
-
-@pytest.mark.parametrize("amounts", [(1, 2, 0, 3, 2, 1), (1, -1, 0, 0, -2, 3), (0, 0, 0, 0, 0, 0)])
-def test_reflection_equals_pytorchs(amounts: tuple[int, ...]) -> None:
-    for ndim in (1, 2, 3):
-        amount = amounts[: 2 * ndim]
-        tensor = image(2, 2, *(7, 8, 9)[:ndim])
-        assert_same_as(
-            lambda x, a=amount: functional.pad(x, a, "reflect"), lambda x, a=amount: layers.pad(x, a, "reflect"), tensor
-        )
-        name = f"ReflectionPad{ndim}d"
-        assert_same_as(getattr(torch.nn, name)(2), getattr(layers, name)(2), tensor)
+    assert_same_as(
+        lambda x: functional.avg_pool3d(x, kernel, stride, padding, **arguments),
+        lambda x: ours.avg_pool3d(x, kernel, stride, padding, **arguments),
+        image(2, *shape),
+    )
 
 
 # --- interpolation
 
 
-MODES = {
-    1: ["nearest", "linear", "area"],
-    2: ["bilinear", "bicubic", "area"],
-    3: ["trilinear", "area"],
-}
+MODES = [(1, "nearest"), (1, "linear"), (2, "bilinear"), (2, "bicubic"), (3, "trilinear"), (3, "area")]
 TARGETS: list[dict[str, Any]] = [
     {"size": (5, 11, 16)},
     {"size": 1},
@@ -214,13 +191,13 @@ def arguments_for(ndim: int, mode: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize(("ndim", "mode"), [(ndim, mode) for ndim, modes in MODES.items() for mode in modes])
+@pytest.mark.parametrize(("ndim", "mode"), MODES)
 def test_interpolation_equals_pytorchs_for_all_arguments(ndim: int, mode: str) -> None:
     for keywords, shape in itertools.product(arguments_for(ndim, mode), [(7, 8, 9), (17, 5, 3)]):
         tensor = image(1, 2, *shape[:ndim])
         assert_same_as(
             lambda x, k=keywords: functional.interpolate(x, **k),
-            lambda x, k=keywords: layers.interpolate(x, **k),
+            lambda x, k=keywords: ours.interpolate(x, **k),
             tensor,
         )
 
@@ -229,17 +206,15 @@ def test_interpolation_equals_pytorchs_for_all_arguments(ndim: int, mode: str) -
 @given(
     size=st.integers(1, 30),
     scale=st.floats(0.25, 5),
-    mode=st.sampled_from(["linear", "area"]),  # nearest is PyTorch's own, whose gradient is wrong at a scale of 1.25
     recompute=st.sampled_from([None, True]),
     corners=st.booleans(),
 )
-def test_any_scale_factor(size: int, scale: float, mode: str, recompute: bool | None, corners: bool) -> None:
+def test_any_scale_factor(size: int, scale: float, recompute: bool | None, corners: bool) -> None:
     if int(size * scale) == 0:
         return
-    keywords = {"scale_factor": scale, "mode": mode, "recompute_scale_factor": recompute}
-    keywords["align_corners"] = corners if mode == "linear" else None
+    keywords = {"scale_factor": scale, "mode": "linear", "recompute_scale_factor": recompute, "align_corners": corners}
     tensor = image(2, 2, size)
-    value, gradient = value_and_gradient(lambda x: layers.interpolate(x, **keywords), tensor)
+    value, gradient = value_and_gradient(lambda x: ours.interpolate(x, **keywords), tensor)
     matrix = functional.interpolate(torch.eye(size, dtype=torch.float64)[None], **keywords)[0]
     cotangent = torch.randn(value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     torch.testing.assert_close(gradient, cotangent @ matrix.T, rtol=1e-10, atol=1e-10)
@@ -247,4 +222,139 @@ def test_any_scale_factor(size: int, scale: float, mode: str, recompute: bool | 
 
 def test_bytes_are_images_too() -> None:
     picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
-    assert torch.equal(layers.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2))
+    assert torch.equal(ours.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2))
+
+
+# --- what they are given in practice
+
+Call = Callable[[Any, torch.Tensor], torch.Tensor]
+
+#: name → a call of one module's functions (PyTorch's or detaug's), and the shape of what it takes
+CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
+    "cross_entropy": (
+        lambda f, x: f.cross_entropy(x, torch.arange(16, device=x.device).view(1, 4, 4) % 3),
+        (1, 3, 4, 4),
+    ),
+    "avg_pool3d": (lambda f, x: f.avg_pool3d(x, 3, 2, 1), (1, 2, 5, 4, 6)),
+    "avg_pool3d_with_lists": (lambda f, x: f.avg_pool3d(x, [1, 2, 2], [1, 2, 2]), (1, 2, 5, 4, 6)),
+    "bilinear": (lambda f, x: f.interpolate(x, scale_factor=1.5, mode="bilinear"), (1, 2, 4, 6)),
+}
+
+
+def noise(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def test_the_forward_pass_is_pytorchs_to_the_byte(name: str) -> None:
+    call, shape = CALLS[name]
+    x = noise(shape, torch.float32).requires_grad_()
+    assert torch.equal(call(ours, x), call(functional, x))
+
+
+@needs_cuda
+@pytest.mark.parametrize("name", CALLS)
+def test_the_same_bytes_on_cuda(name: str) -> None:
+    call, shape = CALLS[name]
+    larger = shape if name == "cross_entropy" else (2, 8, *(7 * size for size in shape[2:]))
+    assert_same_bytes_on_cuda(lambda x: call(ours, x), noise(larger, torch.float32))
+
+
+_LABELS = torch.zeros(2, 4, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "arguments", "keywords"),
+    [
+        ("cross_entropy", (2, 3, 4), (_LABELS + 3,), {}),
+        ("cross_entropy", (2, 3, 4), (_LABELS - 1,), {}),
+        ("cross_entropy", (2, 3, 4), (torch.zeros(2, 5, dtype=torch.int64),), {}),
+        ("cross_entropy", (2, 3, 4), (torch.zeros(2, 4),), {}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"reduction": "average"}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"weight": torch.ones(4, dtype=torch.float64)}),
+        ("cross_entropy", (2, 3, 4), (_LABELS,), {"label_smoothing": 1.5}),
+        ("avg_pool3d", (2, 4, 4, 4), (0,), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (2, 0), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (2, 1, 2), {}),
+        ("avg_pool3d", (2, 4, 4, 4), ((2, 2),), {}),
+        ("avg_pool3d", (2, 4, 4, 4), (9,), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (3, 2), {}),
+        ("interpolate", (1, 2, 5, 5, 5), (3,), {"mode": "bilinear"}),
+        ("interpolate", (1, 2, 5, 5, 5), (3,), {"mode": "cubic"}),
+    ],
+)
+def test_what_pytorch_refuses_is_refused_with_the_same_error(
+    name: str, shape: tuple[int, ...], arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    tensor = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    with pytest.raises((IndexError, RuntimeError, TypeError, ValueError)) as theirs:
+        getattr(functional, name)(tensor, *arguments, **keywords)
+    with pytest.raises(theirs.type) as raised:
+        getattr(ours, name)(tensor, *arguments, **keywords)
+    assert str(raised.value).startswith(str(theirs.value).rstrip("."))
+
+
+def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
+    logits = noise((2, 160, 3))
+    target = torch.tensor([[156, 1, 2], [3, 156, 159]], dtype=torch.uint8)
+    assert_same_as(
+        lambda x: functional.cross_entropy(x, target.long()), lambda x: ours.cross_entropy(x, target), logits
+    )
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_under_autocast_the_loss_is_computed_in_float32(smoothing: float) -> None:
+    logits, target = noise((2, 5, 16, 16), torch.bfloat16), torch.arange(512).view(2, 16, 16) % 5
+    exact = functional.cross_entropy(logits.double(), target, label_smoothing=smoothing)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = ours.cross_entropy(logits, target, label_smoothing=smoothing)
+    assert loss.dtype == torch.float32
+    assert abs(float(loss) / float(exact) - 1) < 1e-6
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients_keep_channels_last(name: str) -> None:
+    call, shape = CALLS[name]
+    wanted = torch.channels_last if len(shape) == 4 else torch.channels_last_3d
+    shape = (2, 5, *shape[2:]) if name != "cross_entropy" else (2, 3, *shape[2:])
+    leaf = noise(shape).contiguous(memory_format=wanted).requires_grad_()
+    target = torch.zeros((2, 4, 4), dtype=torch.int64)
+    strides = []
+    for module in (functional, ours):
+        value = module.cross_entropy(leaf, target) if name == "cross_entropy" else call(module, leaf)
+        # the gradient as it is handed on to the layer before
+        strides.append(torch.autograd.grad(value.square().sum(), leaf)[0].stride())
+    assert strides[1] == (strides[0] if name == "cross_entropy" else leaf.stride())
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_first_and_second_derivatives_are_pytorchs(name: str) -> None:
+    call, shape = CALLS[name]
+    assert_same_as(lambda x: call(functional, x), lambda x: call(ours, x), noise(shape))
+    small = noise(shape).requires_grad_()
+    torch.autograd.gradgradcheck(lambda x: call(ours, x), small, fast_mode=True)
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name != "cross_entropy"])
+def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
+    call, shape = CALLS[name]
+    given = [noise(shape, torch.bfloat16).requires_grad_() for _ in range(2)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        values = [call(module, x) for module, x in zip((functional, ours), given, strict=True)]
+    assert values[0].dtype == values[1].dtype
+    assert torch.equal(*values)
+    gradients = [torch.autograd.grad(value.float().sum(), x)[0] for value, x in zip(values, given, strict=True)]
+    assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
+    torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CALLS)
+def test_they_compile_as_one_graph(name: str) -> None:
+    call, shape = CALLS[name]
+    expected, got = noise(shape).requires_grad_(), noise(shape).requires_grad_()
+    call(functional, expected).square().sum().backward()
+    compiled = torch.compile(lambda x: call(ours, x), fullgraph=True, backend="aot_eager")
+    compiled(got).square().sum().backward()
+    torch.testing.assert_close(got.grad, expected.grad, rtol=1e-10, atol=1e-10)
