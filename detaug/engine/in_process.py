@@ -33,8 +33,7 @@ def _renew_lock() -> None:
     _making = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:

@@ -31,8 +31,7 @@ _FIXED_HASH_SEED = 0
 #: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
 #: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
 _starting = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
+os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ forks, the child sees the batch that is being made, which then travels in anothe
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import threading
 import weakref
@@ -40,12 +39,12 @@ from detaug.memory.blocks import (
 from detaug.memory.limits import LimitReached, explained
 from detaug.transport.transfer import Packed, unpack
 
-logger = logging.getLogger("detaug")
-
 #: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
 #: keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
 _SMALL_PART = 16
+#: So are all of a batch up to this size (bytes).
+_SMALL_BATCH = 16_384
 
 
 class SlotContents(NamedTuple):
@@ -67,8 +66,7 @@ class SlotContents(NamedTuple):
 class WorkerSlots:
     """A worker's side: makes slots, fills the free ones, and gives one up for each larger one that has to be made."""
 
-    def __init__(self, log: Callable[[str], None] = logger.warning) -> None:
-        self._log = log
+    def __init__(self) -> None:
         self._owner = os.getpid()
         self._slots: dict[int, Mapping] = {}
         self._free: list[tuple[int, int]] = []  # sorted (bytes, number)
@@ -77,7 +75,6 @@ class WorkerSlots:
         self._given_up: list[int] = []  # which the parent has yet to hear
         self._filling: _Filling | None = None
         self._size = 0  # of the batch that was written last
-        self._offers = True  # memory of slots to the loader: until it has kept what it had taken for a batch
 
     def give_back(self, numbers: Sequence[int]) -> None:
         """The parent holds no array of these any more."""
@@ -95,8 +92,6 @@ class WorkerSlots:
         if os.getpid() != self._owner:
             return None  # a fork, which does not inherit slots
         if self._filling is None:
-            if not self._offers:
-                return None
             try:
                 self._filling = self._new_filling(max(size, self._size))
             except OSError:  # `write` tries again, and tells
@@ -104,7 +99,7 @@ class WorkerSlots:
         return self._filling.take(size)
 
     def abandon(self) -> None:
-        """The batch that was being made is not written: nobody wants it, it is small, or it failed."""
+        """The batch that was being made is not written: nobody wants it, or it failed."""
         filling, self._filling = self._filling, None
         if filling is not None:
             self._end(filling)
@@ -133,7 +128,7 @@ class WorkerSlots:
         layout = lay_out([taken, *(size for size, offset in zip(sizes, there, strict=True) if offset is None)])
         self._size = layout.size
         left = None
-        if filling is not None and (self._is_held(filling) or layout.size > filling.mapping.size):
+        if filling is not None and (filling.is_held or layout.size > filling.mapping.size):
             left, filling = filling, None
             there = [None] * len(contents)
             layout = lay_out([0, *sizes])
@@ -151,15 +146,6 @@ class WorkerSlots:
         replaced, self._given_up = tuple(self._given_up), []
         written = SlotContents(filling.slot, filling.mapping.size, tuple(parts), replaced)
         return written, self._unsent.pop(filling.slot, None)
-
-    def _is_held(self, filling: _Filling) -> bool:
-        if filling.is_held and self._offers and not filling.forked:
-            self._offers = False
-            self._log(
-                "the loader or a transform still holds arrays of detaug.current().empty() when their batch is done, so they "
-                "are copied; from here on empty() gives ordinary arrays"
-            )
-        return filling.is_held
 
     def _end(self, filling: _Filling) -> None:
         """Its slot is free, or its holder's."""
@@ -262,7 +248,8 @@ class ParentSlots:
         block = view.bytes()
         del view
         (start, length), *rest = contents.parts
-        small = min(_COPIED_OUT, sum(size for _, size in contents.parts) // _SMALL_PART)
+        total = sum(size for _, size in contents.parts)
+        small = total if total <= _SMALL_BATCH else min(_COPIED_OUT, total // _SMALL_PART)
         buffers = (
             block[offset : offset + size] if size > small else _copy(block[offset : offset + size])
             for offset, size in rest
@@ -377,6 +364,5 @@ def _after_fork() -> None:
     _forking.discard(threading.get_ident())
 
 
-if hasattr(os, "register_at_fork"):
-    # Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)
+# Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)

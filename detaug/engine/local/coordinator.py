@@ -12,7 +12,7 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,6 @@ from detaug.engine.prefetching import PrefetchingEngine
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
-from detaug.transport.transfer import unpack
 
 logger = logging.getLogger("detaug")
 
@@ -162,19 +161,15 @@ class Coordinator(PrefetchingEngine):
     def answered(self, worker: Worker, made: messages.Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         seconds = time.monotonic() - worker.since
-        task, contents = worker.answered(), made.contents
+        task = worker.answered()
+        contents: Any = made.contents  # which is there where anything of it is asked for
 
         def batch() -> Any:
-            if contents is None:
-                return unpack(made.pickled, [bytearray(buffer) for buffer in made.buffers])
             worker.slots.map(contents, descriptor)
             return worker.slots.open(contents)
 
-        def to_user() -> Callable[[], None] | None:
-            return None if contents is None else worker.slots.hand_over(contents)
-
         self._took(task, seconds, made.state)
-        self._take(task, made.ended, made.error, f"in {worker.name}", batch, to_user)
+        self._take(task, made.ended, made.error, f"in {worker.name}", batch, lambda: worker.slots.hand_over(contents))
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 

@@ -119,15 +119,12 @@ class Made(NamedTuple):
 
     Attributes:
         contents: of the slot in which the batch lies; with a descriptor if the slot is new.
-        pickled, buffers: the batch itself, which is small.
         ended: there is no such batch, since its stream has ended before.
         error: what the loader or the transform has raised.
         state: of the stream's loader afterwards, now and then.
     """
 
     contents: SlotContents | None = None
-    pickled: bytes = b""
-    buffers: Sequence[bytes] = ()
     ended: bool = False
     error: ErrorRecord | None = None
     state: LoaderState | None = None

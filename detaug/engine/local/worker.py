@@ -32,9 +32,6 @@ from detaug.transport.frozen import read_payload
 from detaug.transport.slots import WorkerSlots
 from detaug.transport.transfer import pack
 
-#: Batches up to this size (bytes) travel in the message itself.
-_INLINE = 16_384
-
 
 def main(channel: int, payload: int, helper: int) -> None:
     """A fresh interpreter as worker, for "spawn"."""
@@ -73,7 +70,7 @@ class _Worker:
         self._job = job
         self._states = LoaderStates(pristine.source, job.branch.num_streams)
         self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
-        self._slots = WorkerSlots(self._log)
+        self._slots = WorkerSlots()
         self._tasks: deque[messages.Make | Request] = deque()
         self._made = 0
 
@@ -139,12 +136,6 @@ class _Worker:
             self._channel.send(check)
         state, packed = self._producer.loader_state, pack(batch)
         whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
-        size = len(packed.pickled) + sum(buffer.nbytes for buffer in packed.buffers)
-        if size <= _INLINE:
-            buffers = [buffer.tobytes() for buffer in packed.buffers]
-            packed.buffers.clear()
-            whole.clear()
-            return messages.Made(None, packed.pickled, buffers, state=state), None
         contents, descriptor = self._slots.write(packed, whole)
         return messages.Made(contents, state=state), descriptor
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.local.coordinator import given_out
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Task
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Position, Task
 from detaug.engine.order.schedule import Schedule
 from detaug.pipeline.plan import Plan
 
@@ -75,6 +75,9 @@ def test_every_task_is_given_out_whatever_happens(num_workers, window, num_strea
             if isinstance(outcome, EpochEnd):
                 break
             taken.append(outcome.batch.step)
+            if chance.random() < 0.1:  # the user goes back, whatever is there, being made, or known of ends
+                number = chance.randrange(len(taken))
+                schedule.position, taken = Position(0, taken[number], number), taken[:number]
             continue
         world.give_out()
         busy = [place for place in world.places if place.tasks]
