@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 885,
     "demo": 490,
     "doctor": 225,
-    "engine": 4_675,
+    "engine": 4_655,
     "kernels": 3_605,
     "ledger": 1_020,
     "loops": 525,
@@ -35,7 +35,7 @@ BUDGETS = {
     "sources": 1_175,
     "training": 1_575,
     "transforms": 6_310,
-    "transport": 890,
+    "transport": 880,
     "verification": 1_375,
     "watching": 305,
 }
