@@ -9,8 +9,6 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
@@ -209,7 +207,7 @@ class Producer:
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
-                source.before_sample = lambda sample: self._reseed_owned(sample.sequence(), loader)
+                source.before_sample = lambda sample: self._pristine.shared.reseed(sample.sequence(), loader)
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
                 source.begin_process(*self.worker)
             if loader.template.is_told_epochs:
@@ -221,7 +219,7 @@ class Producer:
         loader.source.prepare(batch)
         child = batch.sequence()
         reseed_global_rngs(child)
-        self._reseed_owned(child, loader, transforms)
+        self._pristine.shared.reseed(child, loader, transforms)
         with making(batch):
             try:
                 return loader.source.make(batch)
@@ -261,7 +259,7 @@ class Producer:
         turn = batch.step // self._num_streams
         try:
             copy.step_forward_to(batch.epoch, turn)
-            self._reseed_owned(batch.sequence(), None, transforms)
+            self._pristine.shared.reseed(batch.sequence(), transforms)
             return copy.take(batch)
         except Exception:
             raise
@@ -274,16 +272,7 @@ class Producer:
         """What is drawn for a whole epoch, in ``set_epoch``, is the same in all processes."""
         child = self._branch.epoch(epoch)
         reseed_global_rngs(child)
-        self._reseed_owned(child, loader)
-
-    def _reseed_owned(
-        self, child: np.random.SeedSequence, loader: LoaderCopy | None, transforms: TransformCopy | None = None
-    ) -> None:
-        self._pristine.shared.reseed(child)
-        if loader is not None:
-            loader.reseed(child)
-        if transforms is not None:
-            transforms.reseed(child)
+        self._pristine.shared.reseed(child, loader)
 
 
 def _call(transform: Any, item: Any) -> Any:

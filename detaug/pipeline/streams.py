@@ -151,9 +151,7 @@ class StreamCopy:
 
     def _seed(self, child: np.random.SeedSequence, owned: bool) -> None:
         reseed_global_rngs(child)
-        self._shared.reseed(child)
-        if owned:
-            self.loader.reseed(child)
+        self._shared.reseed(child, self.loader if owned else None)
 
     def _tell_if_items_come_again(self) -> None:
         if self.source.endless and not self.source.streams_share_data and self._num_streams > 1:

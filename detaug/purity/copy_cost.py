@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -11,8 +13,7 @@ import numpy as np
 import torch
 
 from detaug.purity.pristine import Pristine, TransformCopy, Transforms
-from detaug.purity.references import parts_of, walk
-from detaug.purity.template import Template
+from detaug.purity.references import walk
 
 #: The share of a batch's time, and the seconds a batch, that copying may take without a warning.
 _SHARE, _SECONDS = 0.01, 0.001
@@ -46,15 +47,16 @@ class CopyCost:
         each, making = map(median, zip(*self._seconds[_FIRST:], strict=True))
         share = each / max(each + making, 1e-9)
         if share > _SHARE and each > _SECONDS:
-            what = ", ".join(f"{path} ({size / 1024:.0f} kB)" for path, size in _largest(self._pristine.transforms))
+            largest = islice(_sizes_in(self._pristine.transforms).items(), 3)
+            what = ", ".join(f"{path} ({size / 1024:.0f} kB)" for path, size in largest)
             self._log(
                 f"the transforms are copied for every batch, which takes {1000 * each:.1f} ms, {100 * share:.1f} % of a batch; "
                 f"largest: {what}. What never changes, or is a cache that may stay, can be named in keep=('attribute',)"
             )
 
     def _tell_loaded(self, used: TransformCopy) -> None:
-        before = _large_in(self._pristine.transforms)
-        for path, size in _large_in(used.value).items():
+        before = _sizes_in(self._pristine.transforms, _LOADED_BYTES)
+        for path, size in _sizes_in(used.value, _LOADED_BYTES).items():
             name = path.rpartition(".")[2].partition("[")[0]
             if path not in before and name not in self._pristine.keep:
                 self._log(
@@ -64,24 +66,13 @@ class CopyCost:
                 return
 
 
-def _largest(transforms: dict[str, Any]) -> list[tuple[str, int]]:
-    """The largest attributes (of the members of a composition), by the size of their copies."""
-    parts = list(transforms.items())
-    for _ in range(2):
-        parts = [(path + label, inner) for path, part in parts for label, inner in parts_of(part)] or parts
-    return sorted(((path, _size(part)) for path, part in parts), key=lambda each: -each[1])[:3]
+def _sizes_in(transforms: dict[str, Any], least: int = 0) -> dict[str, int]:
+    """Bytes of the arrays, tensors and containers in them, by path, the largest first."""
+    sizes = {path: _size_of(value) for path, value in walk(transforms.items(), _MOST_VALUES)}
+    return {path: sizes[path] for path in sorted(sizes, key=sizes.__getitem__, reverse=True) if sizes[path] >= least}
 
 
-def _size(value: Any) -> int:
-    try:
-        return Template(value).nbytes
-    except Exception:
-        return 0
-
-
-def _large_in(transforms: dict[str, Any]) -> dict[str, int]:
-    """Large arrays and tensors, by path."""
-    met = walk(transforms.items(), _MOST_VALUES)
-    arrays = {path: value for path, value in met if isinstance(value, (np.ndarray, torch.Tensor))}
-    sizes = {path: value.itemsize * math.prod(value.shape) for path, value in arrays.items()}
-    return {path: size for path, size in sizes.items() if size >= _LOADED_BYTES}
+def _size_of(value: Any) -> int:
+    """Of a container without its items: a long one is large by itself."""
+    is_array = isinstance(value, (np.ndarray, torch.Tensor))
+    return value.itemsize * math.prod(value.shape) if is_array else sys.getsizeof(value, 0)

@@ -84,10 +84,13 @@ class Shared:
         ours = {id(each) for each in global_generators()}
         self._generators = _seeded((each, path, each) for path, each in found.items() if id(each) not in ours)
 
-    def reseed(self, child: np.random.SeedSequence) -> None:
-        """Seed them for that batch."""
+    def reseed(self, child: np.random.SeedSequence, *copies: OwnedCopy | None) -> None:
+        """Seed them for that batch (or sample, or epoch), and the generators that these copies own."""
         for generator, _, key, reseed in self._generators:
             reseed(generator, of_part(child, key))
+        for copy in copies:
+            if copy is not None:
+                copy.reseed(child)
 
     def preserved(self) -> AbstractContextManager[None]:
         """They are the user's: in the user's own process they are afterwards as they were."""

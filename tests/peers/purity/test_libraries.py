@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug.seeding.generators import preserved_libraries, reseed_global_rngs
+from detaug.seeding.generators import preserved_libraries, random_bytes, reseed_global_rngs
 from detaug.seeding.reseeders import reseeder_of
 
 
@@ -113,18 +113,11 @@ def test_numba_states_hold_more_than_32_bits() -> None:
     from numba import _helperlib
 
     with preserved_libraries():
-        states = []
-        for turn in range(30):
-            reseed_global_rngs(sequence(turn))
-            for pointer in (_helperlib.rnd_get_np_state_ptr(), _helperlib.rnd_get_py_state_ptr()):
-                index, words = _helperlib.rnd_get_state(pointer)
-                assert index == 624
-                states.append(words)
-    words = np.array(states, np.uint32)
-    assert len(np.unique(words)) > 0.999 * words.size
-    ones = np.unpackbits(words.view(np.uint8).reshape(60, -1), axis=1).mean(axis=0)
-    assert ones.min() > 0.05
-    assert ones.max() < 0.95
+        reseed_global_rngs(sequence(1))
+        for pointer in (_helperlib.rnd_get_np_state_ptr(), _helperlib.rnd_get_py_state_ptr()):
+            index, words = _helperlib.rnd_get_state(pointer)
+            assert index == 624
+            assert np.array(words, np.uint32).tobytes() in random_bytes(sequence(1), 20_000)
 
 
 def test_transforms_of_a_monai_composition_get_different_words() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -81,32 +80,3 @@ def test_what_the_caller_draws_in_between_changes_no_batch(make: Maker, n: int) 
         got += prints([next(augmenter)])
         random.random(), np.random.rand(3), torch.rand(2)
     assert got == expected
-
-
-class DrawsUnevenly(SlimDataLoaderBase):
-    """Reads its first numbers, then draws a number of times that has nothing to do with the seed."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 1)
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        batch = {
-            "gauss": [random.gauss(0, 1), float(np.random.standard_normal()), float(torch.randn(()))],
-            "first": [random.random(), float(np.random.rand()), float(torch.rand(()))],
-        }
-        for _ in range(random.SystemRandom().randrange(1, 12)):
-            random.gauss(0, 1), np.random.standard_normal(), torch.randn(3)
-        return batch
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_all_three_global_generators_are_reseeded_for_every_batch(make: Maker, n: int) -> None:
-    runs = []
-    for _ in range(2):
-        batches = take(make(DrawsUnevenly(), None, n, seed=1), 20)
-        for key in ("gauss", "first"):
-            for library in range(3):
-                assert len({batch[key][library] for batch in batches}) == 20
-        assert len({round(x, 6) for x in batches[0]["first"]}) == 3
-        runs.append(prints(batches))
-    assert runs[0] == runs[1]

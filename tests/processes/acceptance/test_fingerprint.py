@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import detaug
 from detaug import fingerprint
-from tests.support.preloaded import briefly
 
 DTYPES = st.sampled_from(["u1", "i2", "<i4", ">i4", "i8", "f2", "f4", "f8", "c8", "?"])
 ARRAYS = DTYPES.flatmap(
@@ -121,6 +115,8 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "key and value": ({"a": "b"}, {"b": "a"}),
     "a key of nothing": ({"a": None}, {}),
     "big ints": (2**64, 2**128),
+    "huge ints": (10**5000, 10**5000 + 1),
+    "numbers of items without bytes": (np.zeros(3, "V0"), np.zeros(2, "V0")),
     "ints of either sign": (255, -1),
 }  # fmt: skip
 
@@ -216,45 +212,6 @@ def test_tensors_of_every_dtype_have_one(dtype: torch.dtype) -> None:
     assert fingerprint(one[0]) != fingerprint(one[:1])
 
 
-STRANGE = """
-import collections, numpy, torch
-from detaug import fingerprint
-strange = {
-    "an object": object(),
-    "a lambda": lambda: 0,
-    "a set of texts": set("abcdefgh"),
-    "an object array": numpy.array([object(), "a", None], dtype=object),
-    "an object array of texts": numpy.array(["a", "bb", None], dtype=object),
-    "an instance": type("C", (), {})(),
-    "an ordered dict": collections.OrderedDict(a=1),
-    "a sparse tensor": torch.eye(3).to_sparse(),
-}
-for name, each in strange.items():
-    try:
-        print(name, fingerprint([each]))
-    except TypeError:
-        print(name, "refused")
-"""
-
-
-def test_what_has_no_stable_one_is_refused_rather_than_hashed_by_address_or_salt() -> None:
-    """In interpreters whose strings hash differently."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(detaug.__file__).parent.parent)}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", briefly(STRANGE)],
-            env={**environment, "PYTHONHASHSEED": salt},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for salt in ("0", "1")
-    ]
-    one, other = (program.communicate(timeout=60)[0].splitlines() for program in started)
-    assert [program.returncode for program in started] == [0, 0]
-    assert one == other
-    assert len(one) == 8
-
-
 ALIGNED = np.dtype([("a", "u1"), ("b", "f8"), ("c", "i2")], align=True)
 NESTED = np.dtype([("x", "u1"), ("y", ALIGNED, (2, 3)), ("z", "c16")], align=True)
 OUT_OF_ORDER = np.dtype({"names": ["b", "a"], "formats": ["i4", "u1"], "offsets": [4, 1], "itemsize": 10})
@@ -324,12 +281,3 @@ def test_masked_arrays_are_known_by_what_they_show() -> None:
     assert fingerprint(masked([1, 2], [0, 1])) != fingerprint(masked([1, 2], [1, 0]))
     assert fingerprint(masked([1, 2], [0, 1], 7)) != fingerprint(masked([1, 2], [0, 1], 8))
     assert fingerprint(masked([1, 2], [0, 0])) != fingerprint(np.array([1, 2]))
-
-
-def test_items_without_bytes_texts_of_any_length_and_huge_ints_have_one() -> None:
-    assert fingerprint(np.zeros(3, "V0")) != fingerprint(np.zeros(2, "V0"))
-    assert fingerprint(10**5000) != fingerprint(10**5000 + 1)
-    if hasattr(np.dtypes, "StringDType"):
-        one, other = (np.array(["a", text], dtype=np.dtypes.StringDType()) for text in ("b" * 100, "b" * 99))
-        assert fingerprint(one) == fingerprint(one.copy())
-        assert fingerprint(one) != fingerprint(other)

@@ -121,6 +121,9 @@ def test_other_libraries_arguments_are_answered_with_ours(argument: dict[str, An
     ("options", "error", "line"),
     [
         ({}, TypeError, "batch_size must be a non-negative integer, got None"),
+        ({"batch_size": 1.5}, TypeError, "batch_size must be a non-negative integer, got 1.5"),
+        ({"batch_size": -1}, ValueError, "batch_size must not be negative, got -1"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
         ({"batch_sampler": [[1]], "drop_last": True}, TypeError, "leave out batch_size and drop_last"),
         ({"batch_size": 2, "shuffle": "False"}, TypeError, "shuffle must be True or False, got 'False'"),
         ({"batch_size": 8, "drop_last": True}, ValueError, "pass a smaller batch_size, or drop_last=False"),
