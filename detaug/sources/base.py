@@ -37,7 +37,8 @@ class Source(ABC):
         streams_share_data: its streams split one order among them, so that its own generators must be in the same
             state in all streams; they may be seeded once per copy, never per batch.
         batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
-        default_num_streams: logical workers, where the user names no number.
+        default_num_streams: logical workers, where the user names no number; the loader declares those with
+            ``number_of_threads_in_multithreaded``.
         num_steps: batches per epoch over all ranks where that is known beforehand.
         length_hint: what the loader's own ``__len__`` says; shown by ``len()``, never relied on.
         starts_anew: every epoch starts from a pristine copy.
@@ -50,9 +51,7 @@ class Source(ABC):
     pass_per_epoch: bool = False
     restarts: bool = False
     endless: bool = False
-    streams_share_data: bool = False
     batches_per_epoch: int | None = None
-    default_num_streams: int = 1
     num_steps: int | None = None
     length_hint: int | None = None
     holds_transforms: tuple[str, ...] = ()
@@ -61,6 +60,9 @@ class Source(ABC):
         self.loader = loader
         self.stateless = stateless
         self.class_name = type(loader).__name__
+        declared = getattr(loader, "number_of_threads_in_multithreaded", None)
+        self.streams_share_data = declared is not None
+        self.default_num_streams = max(1, int(declared or 1))
         self.starts_anew = hasattr(loader, "set_epoch")
         methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
         self.keeps_states = not stateless and all(map(callable, methods)) and not loses_its_place(loader)
@@ -126,13 +128,6 @@ def tell(target: Any, method: str, value: int) -> None:
     function = getattr(target, method, None)
     if callable(function):
         function(value)
-
-
-def declared_streams(loader: Any) -> int | None:
-    """``number_of_threads_in_multithreaded``, with which a loader declares that its copies split its data; None: they do
-    not."""
-    declared = getattr(loader, "number_of_threads_in_multithreaded", None)
-    return None if declared is None else max(1, int(declared))
 
 
 def refuse_stateless(loader: Any, stateless: bool | None) -> None:

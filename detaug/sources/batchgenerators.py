@@ -14,7 +14,7 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.seeding.current import Current
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, declared_streams, refuse_stateless
+from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless
 from detaug.sources.iterable import IteratorSource
 
 #: Methods with which a loader keeps its place in the data.
@@ -24,15 +24,12 @@ POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_d
 class InfiniteLoader(IteratorSource):
     """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make any batch."""
 
-    endless = True
-    restarts = True
-
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         anew = draws_every_batch_anew(loader)
         super().__init__(loader, anew if stateless is None else stateless)
         self.holds_transforms = transforms_in(loader)
         self.streams_share_data = False
-        declared = declared_streams(loader) or 1
+        declared = int(loader.number_of_threads_in_multithreaded or 1)
         # All copies of a loader that keeps its own position would give the same batches: it gets one stream.
         self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
 
@@ -44,14 +41,11 @@ class FiniteLoader(Source):
     equally in all streams: any epoch can be entered without walking through the earlier ones.
     """
 
-    streams_share_data = True
-
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         refuse_stateless(loader, stateless)
         super().__init__(loader)
-        self.starts_anew = True
+        self.starts_anew = self.streams_share_data = True
         self.holds_transforms = transforms_in(loader)
-        self.default_num_streams = declared_streams(loader) or 1
         self.num_steps = _number_of_batches(loader)
 
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoaderBase, SlimDataLoaderBase
 
 from detaug.seeding.current import Current
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, declared_streams, refuse_stateless, tell, worker_info
+from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless, tell, worker_info
 from detaug.sources.collation import collate_name, collated
 
 #: What follows from the loader alone.
@@ -34,9 +34,8 @@ class IteratorSource(Source):
         super().__init__(loader, bool(stateless))
         self.endless = self.restarts = says_that_it_has_no_end(loader)
         self.pass_per_epoch = isinstance(loader, DataLoaderBase) and not self.endless and not self.starts_anew
-        declared = declared_streams(loader)
-        self.default_num_streams = declared or (DEFAULT_NUM_STREAMS if self.endless else 1)
-        self.streams_share_data = declared is not None
+        if self.endless and not self.streams_share_data:
+            self.default_num_streams = DEFAULT_NUM_STREAMS
 
     def next_pass(self) -> None:
         if hasattr(self.loader, "__iter__"):
@@ -62,9 +61,6 @@ class IterableSource(Source):
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         refuse_stateless(loader, stateless)
         super().__init__(loader)
-        declared = declared_streams(loader)
-        self.default_num_streams = declared or 1
-        self.streams_share_data = declared is not None
         self._iterator: Iterator[Any] | None = None
         try:
             length = len(loader)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
 from tests.support.witness import WITNESS, witness
@@ -107,25 +106,6 @@ class OwnGenerator(Chain):
         super().load_state_dict(state)
         self.total = state["total"]
         self.rng.bit_generator.state = state["rng"]
-
-
-class Endless(SlimDataLoaderBase):
-    """batchgenerators' endless loader, with a running sum."""
-
-    def __init__(self, diary: Path) -> None:
-        super().__init__(None, 2)
-        self.diary, self.sum = str(diary), 0.0
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        note(self.diary)
-        self.sum += float(np.random.random())
-        return {"sum": self.sum, "stream": self.thread_id, WITNESS: witness()}
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"sum": self.sum}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sum = state["sum"]
 
 
 class StatefulDataLoader:

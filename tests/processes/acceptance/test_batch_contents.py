@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import collections
-import dataclasses
-import enum
 import pathlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,23 +16,6 @@ from detaug.transport.transfer import pack
 from tests.support.augmenters import Maker
 from tests.support.processes import descendants
 from tests.unit.engine.test_transfer import BATCHES, BULKY
-
-
-@dataclasses.dataclass
-class Case:
-    name: str
-    image: np.ndarray
-    spacing: tuple[float, ...]
-
-
-class Pair(NamedTuple):
-    left: Any
-    right: Any
-
-
-class Side(enum.Enum):
-    LEFT = 1
-    RIGHT = 2
 
 
 def sent(content: Any) -> tuple[bytes, list[bytes]]:
@@ -49,11 +30,8 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "a string": lambda: "Größe ✓",
     "a path": lambda: pathlib.PurePosixPath("a/b"),
-    "an enum": lambda: Side.RIGHT,
     "a nested dict of lists": lambda: {"a": [{"b": np.arange(3.0)}, torch.ones(2)], 3: ("x", None, 2.5)},
-    "a named tuple": lambda: Pair(np.arange(3.0), torch.arange(3)),
     "a default dict": lambda: collections.defaultdict(list, a=[np.arange(2.0)]),
-    "a dataclass": lambda: Case("case_1", np.ones((2, 2)), (1.0, 0.5)),
     "an object array": lambda: np.array([1, "two", None, 3.0], dtype=object),
     "a date array": lambda: np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
     "an array of nan and minus zero": lambda: np.array([np.nan, -0.0, np.inf]),

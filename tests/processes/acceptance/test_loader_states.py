@@ -19,7 +19,6 @@ from tests.support.comparing import prints, take, through_json
 from tests.support.processes import wait_until
 from tests.support.stateful_loaders import (
     Chain,
-    Endless,
     EpochChain,
     Forgetful,
     Noise,
@@ -43,7 +42,6 @@ LOADERS: dict[str, tuple[Loader, dict[str, Any]]] = {
     "is told epochs": (partial(EpochChain, length=5), {}),
     "is told epochs, endless": (EpochChain, {"batches_per_epoch": BATCHES}),
     "owns a generator": (OwnGenerator, {"batches_per_epoch": BATCHES}),
-    "batchgenerators": (Endless, {"batches_per_epoch": BATCHES}),
     "torchdata": (StatefulDataLoader, {}),
 }
 

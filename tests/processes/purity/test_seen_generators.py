@@ -73,15 +73,6 @@ class Holder:
         return float(self.generator.random())
 
 
-class Slotted:
-    __slots__ = ("generator",)
-
-    def __init__(self, generator: Any) -> None:
-        self.generator = generator
-
-    __call__ = Holder.__call__
-
-
 class Behind900Dicts(Holder):
     def __init__(self, generator: Any) -> None:
         self.annotations = [{"id": number, "box": [number, {"area": number}]} for number in range(450)]
@@ -166,7 +157,6 @@ def torch_generator() -> Callable[[], float]:
 
 HELD: dict[str, Callable[[Any], Any]] = {
     "attribute": Holder,
-    "__slots__": Slotted,
     "behind 900 dicts": Behind900Dicts,
     "nn.Module": InAModule,
     "__getstate__": WithCopyOfItsOwn,

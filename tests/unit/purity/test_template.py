@@ -38,7 +38,9 @@ class Pipeline:
         self.me = self
         self.rng = np.random.default_rng(3)
         self.draw = self.rng.normal
-        self.lock = threading.RLock()
+        self.lock, self.inner_lock = threading.RLock(), threading.Lock()
+        self.local = threading.local()
+        self.local.count = [0]
         self.nested = {"a": [Slotted(), deque([1], 4), Counter("ab")], "b": Frozen([1])}
         self.partial = functools.partial(max, [3])
         self.closure = lambda: self.rng
@@ -82,8 +84,9 @@ def test_a_copy_leads_to_itself_and_never_to_the_original():
     assert copy.nested["a"][1].maxlen == 4
     assert original.nested["b"].values == [1]
     assert original.partial() == 3
-    with copy.lock:
-        pass
+    with copy.lock, copy.inner_lock:
+        copy.local.count.append(1)
+    assert original.local.count == [0]
     other = Template(original).copy()[0]
     assert copy.rng.normal() == other.rng.normal()
     shared = {"f": counting, "k": Pipeline, "m": types, "b": len, "u": np.add}
