@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.elementary import exponential
-from detaug.kernels.normals import fill_piece
-from detaug.kernels.statistics import LANES, add_to_lanes, mean_and_deviation
-from detaug.kernels.threefry import PIECE
 
 _f32 = np.float32
 _f64 = np.float64
 
 
-@inlined
-def _within(x: Any, low: Any, high: Any) -> Any:
-    """x, but not below low or above high (high wins); NaN stays NaN."""
-    above = low if x < low else x
-    return high if above > high else above
-
-
 @kernel("void(float32[::1], float32, float32)")
 def clamp(values: Any, low: Any, high: Any) -> None:
-    """Limit values to low ... high."""
+    """Limit values to low ... high (high wins); NaN stays NaN."""
     for i in range(values.shape[0]):
-        values[i] = _within(values[i], low, high)
+        above = low if values[i] < low else values[i]
+        values[i] = high if above > high else above
 
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
@@ -41,57 +31,6 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
     else:
         for i in range(destination.shape[0]):
             destination[i] = (source[i] - center) * factor + offset
-
-
-@inlined
-def _add_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
-    for start in range(0, values.shape[0], LANES):
-        add_to_lanes(values[start : start + LANES], pivot, sums, squares)
-
-
-@kernel("UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32)")
-def measured_clamp(source: Any, destination: Any, low: Any, high: Any) -> Any:
-    """The source limited to low ... high; gives the mean and standard deviation of what it wrote."""
-    clamped = np.empty(LANES, np.float32)
-    sums = np.zeros(LANES)
-    squares = np.zeros(LANES)
-    pivot = np.float64(low)
-    for start in range(0, source.shape[0], LANES):
-        result = destination[start : start + LANES]
-        given = source[start : start + LANES]
-        for i in range(result.shape[0]):
-            clamped[i] = _within(given[i], low, high)
-        add_to_lanes(clamped[: result.shape[0]], pivot, sums, squares)
-        for i in range(result.shape[0]):
-            result[i] = clamped[i]
-    return mean_and_deviation(sums, squares, pivot, source.shape[0])
-
-
-@kernel("UniTuple(float64, 2)(float32[:, ::1], float32[:, ::1], float32, float32, uint32, uint32)")
-def measured_rician(source: Any, destination: Any, lowest: Any, scale: Any, key_low: Any, key_high: Any) -> Any:
-    """``√((source - lowest + scale · real)² + (scale · imaginary)²)`` of all channels (C, voxels), real and imaginary
-    being the normals of streams 2 c and 2 c + 1; gives the mean and standard deviation of all that it wrote.
-    """
-    real = np.empty(PIECE, np.float32)
-    imaginary = np.empty(PIECE, np.float32)
-    sums = np.zeros(LANES)
-    squares = np.zeros(LANES)
-    pivot = np.float64(source[0, 0]) - np.float64(lowest)
-    channels, voxels = source.shape
-    for c in range(channels):
-        for piece in range((voxels + PIECE - 1) // PIECE):
-            fill_piece(real, piece, np.uint32(2 * c), key_low, key_high)
-            fill_piece(imaginary, piece, np.uint32(2 * c + 1), key_low, key_high)
-            given = source[c, piece * PIECE : (piece + 1) * PIECE]
-            result = destination[c, piece * PIECE : (piece + 1) * PIECE]
-            for i in range(given.shape[0]):
-                a = (given[i] - lowest) + scale * real[i]
-                b = scale * imaginary[i]
-                real[i] = _f32(math.sqrt(a * a + b * b))
-            _add_piece(real[: given.shape[0]], pivot, sums, squares)
-            for i in range(result.shape[0]):
-                result[i] = real[i]
-    return mean_and_deviation(sums, squares, pivot, channels * voxels)
 
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])")

@@ -8,13 +8,7 @@ result wherever the footprint has such a row: one operation for 64 voxels and on
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-
-from detaug.kernels.compiling import inlined, kernel
-
-_NONE = np.uint64(0)
 
 
 def packed(mask: np.ndarray) -> np.ndarray:
@@ -30,66 +24,43 @@ def unpacked(bits: np.ndarray, voxels: int) -> np.ndarray:
     return np.unpackbits(bits.view(np.uint8), axis=-1, count=voxels, bitorder="little").view(bool)
 
 
-@inlined
-def _add_shifted(row: Any, offset: Any, into: Any) -> None:
-    """Set those voxels i for which voxel i + offset is set, nothing being set outside the row."""
-    words = row.shape[0]
-    skip = abs(offset) // 64
-    shift = np.uint64(abs(offset) % 64)
-    back = np.uint64(64) - shift
-    for word in range(words - skip):
-        if offset >= 0:
-            value = row[word + skip] >> shift
-            if shift != _NONE and word + skip + 1 < words:
-                value |= row[word + skip + 1] << back
-            into[word] |= value
-        else:
-            value = row[words - 1 - word - skip] << shift
-            if shift != _NONE and words - 2 - word - skip >= 0:
-                value |= row[words - 2 - word - skip] >> back
-            into[words - 1 - word] |= value
+#: Runs of voxels along the last axis, from the shortest: its first and last offset, and the rows, by their offsets along the
+#: first two axes, that are such runs. Each run holds the one before it.
+Footprint = list[tuple[tuple[int, int], list[tuple[int, int]]]]
 
 
-@kernel(
-    "void(uint64[:, :, ::1], int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], uint64[:, :, ::1], "
-    "uint64[:, :, ::1])"
-)
-def dilate(bits: Any, low: Any, high: Any, last: Any, row0: Any, row1: Any, spread: Any, result: Any) -> None:
-    """Set every voxel of ``result`` for which the footprint, laid upon it, covers a voxel that is set in ``bits``.
+def dilated(bits: np.ndarray, footprint: Footprint) -> np.ndarray:
+    """Every voxel for which the footprint, laid upon it, covers a voxel that is set in ``bits``.
 
     Bits beyond a row's end may be set as well.
-
-    Args:
-        bits: (n0, n1, words).
-        low, high: run r covers offsets low[r] ... high[r] (included); each run holds the one before it.
-        last: rows last[r - 1] ... last[r] - 1 of the footprint are run r.
-        row0, row1: offsets of the footprint's rows along the first two axes.
-        spread: (n0, n1, words) of scratch.
-        result: (n0, n1, words), need not be set to anything before.
     """
-    n0, n1, words = bits.shape
-    spread[:] = _NONE
-    result[:] = _NONE
-    flat_spread = spread.reshape(n0, n1 * words)
-    flat_result = result.reshape(n0, n1 * words)
-    begin = 0
-    for run in range(low.shape[0]):
-        for i in range(n0):
-            for j in range(n1):
-                for offset in range(low[run], high[run] + 1):
-                    if run == 0 or offset < low[run - 1] or offset > high[run - 1]:
-                        _add_shifted(bits[i, j], offset, spread[i, j])
-        for row in range(begin, last[run]):
-            d0 = row0[row]
-            d1 = row1[row]
-            first = max(0, -d1) * words
-            count = (n1 - abs(d1)) * words
-            if count <= 0:
-                continue
-            source_first = first + d1 * words
-            for i in range(max(0, -d0), min(n0, n0 - d0)):
-                source = flat_spread[i + d0, source_first : source_first + count]
-                into = flat_result[i, first : first + count]
-                for k in range(count):
-                    into[k] |= source[k]
-        begin = last[run]
+    n0, n1, _ = bits.shape
+    spread, result = np.zeros_like(bits), np.zeros_like(bits)
+    covered = range(0)
+    for (first, last), rows in footprint:
+        run = range(first, last + 1)
+        for offset in run:
+            if offset not in covered:
+                _add_shifted(bits, offset, spread)
+        covered = run
+        for d0, d1 in rows:
+            (i, from_i), (j, from_j) = _places(d0, n0), _places(d1, n1)
+            result[i, j] |= spread[from_i, from_j]
+    return result
+
+
+def _places(offset: int, n: int) -> tuple[slice, slice]:
+    """Of n places in a row those that have another one so far on, and these."""
+    here = slice(max(0, -offset), max(0, n - max(0, offset)))
+    return here, slice(max(0, offset), max(0, n + min(0, offset)))
+
+
+def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
+    """Set those voxels i of each row for which voxel i + offset is set, nothing being set outside the row."""
+    skip, shift = divmod(abs(offset), 64)
+    ahead, move, back = (1, np.right_shift, np.left_shift) if offset >= 0 else (-1, np.left_shift, np.right_shift)
+    here, there = _places(ahead * skip, bits.shape[-1])
+    into[..., here] |= move(bits[..., there], np.uint64(shift))
+    if shift:
+        here, there = _places(ahead * (skip + 1), bits.shape[-1])
+        into[..., here] |= back(bits[..., there], np.uint64(64 - shift))

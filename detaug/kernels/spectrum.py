@@ -1,4 +1,4 @@
-"""K-space of real volumes, of which half is enough: filters in it, along one axis or all, and waves added to a volume.
+"""K-space of real volumes, of which half is enough, and filters in it along one axis.
 
 A gain that depends on one axis' frequency alone is a filter along that axis: the transforms along the other axes and their
 inverses cancel. So `filter_lines` makes no volume of k-space. For other gains, `to_k_space` transforms along X, two real lines as
@@ -19,8 +19,6 @@ from detaug.kernels.fourier import ROW, WIDTH, axis_of, backward, forward
 
 # Lines of a plane in k-space are filled up to a multiple of this.
 _FILL = 8
-# Neighbouring voxels of a line that are brought together, so that they come from memory once.
-_TILE = 16
 
 
 def padded_lines(n1: int, n2: int) -> tuple[int, int]:
@@ -32,20 +30,16 @@ def padded_lines(n1: int, n2: int) -> tuple[int, int]:
 @inlined
 def _bring(source: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any) -> None:
     """Voxel k of line c from ``source[starts[c] + k * stride]`` to row k and that column of ``work``, and those behind."""
-    tile = _TILE if stride == 1 else 1
-    for begin in range(0, n, tile):
+    for k in range(n):
         for c in range(starts.shape[0]):
-            for k in range(begin, min(begin + tile, n)):
-                work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
+            work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
 
 
 @inlined
 def _bring_back(work: Any, column: Any, starts: Any, stride: Any, n: Any, out: Any) -> None:
-    tile = _TILE if stride == 1 else 1
-    for begin in range(0, n, tile):
+    for k in range(n):
         for c in range(starts.shape[0]):
-            for k in range(begin, min(begin + tile, n)):
-                out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
+            out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64[::1], float32[::1], float32[:,::1])")
@@ -127,94 +121,24 @@ def from_k_space(spectrum: Any, radices: Any, twiddles: Any, row: Any, destinati
                 destination[i, np.uint64(first) + c] = work[np.uint64(i * ROW) + c]
 
 
-@kernel("void(float32[:,:,::1], int64, int64, int64[::1], float32[::1], boolean)")
-def along_y(spectrum: Any, n: Any, pitch: Any, radices: Any, twiddles: Any, back: Any) -> None:
-    """Transform planes along Y in place, or back, times Y.
-
-    Args:
-        spectrum: (K, 2, columns), lines of ``pitch`` columns one after another. n, radices, twiddles: Y, and its `Plan`.
-    """
-    work, axis = np.zeros(n * ROW, np.float32), axis_of(n, radices, twiddles)
-    for f in range(spectrum.shape[0]):
-        for first in range(0, pitch, WIDTH):
-            width = np.uint64(min(WIDTH, pitch - first))
-            for part in range(2):
-                plane = spectrum[f, part]
-                for j in range(n):
-                    at, row = np.uint64(j * pitch + first), np.uint64(j * ROW + part * WIDTH)
-                    for k in range(width):
-                        work[row + k] = plane[at + k]
-            if back:
-                backward(work, axis)
-            else:
-                forward(work, axis)
-            for part in range(2):
-                plane = spectrum[f, part]
-                for j in range(n):
-                    at, row = np.uint64(j * pitch + first), np.uint64(j * ROW + part * WIDTH)
-                    for k in range(width):
-                        plane[at + k] = work[row + k]
-
-
-@inlined
-def _keep_ball(work: Any, room: Any, squares: Any, scale: Any) -> None:
-    half, none = np.float32(0.5) * scale, np.float32(0)
-    for k in range(squares.shape[1]):
-        here, there, row = squares[0, k], squares[1, k], np.uint64(k * ROW)
-        for c in range(np.uint64(room.shape[1])):
-            gain = (half if here <= room[0, c] else none) + (half if there <= room[1, c] else none)
-            work[row + c] *= gain
-            work[row + np.uint64(WIDTH) + c] *= gain
-
-
-@kernel("void(float32[::1], int64, int64[::1], int64, int64[::1], float32[::1], int32[:,::1], int32[:,::1], float32)")
-def along_z(
-    spectrum: Any, imaginary: Any, starts: Any, n: Any, radices: Any, twiddles: Any, room: Any, squares: Any, scale: Any
+@kernel("void(float32[::1], int64, int64[::1], int64, int64, int64[::1], float32[::1], boolean)")
+def transform_lines(
+    spectrum: Any, imaginary: Any, starts: Any, stride: Any, n: Any, radices: Any, twiddles: Any, back: Any
 ) -> None:
-    """Transform lines along Z in place; or there, times the gains of a ball, and back.
-
-    The ball's middle need not be frequency 0, so that a frequency may be in it and its negative not. The real part of what
-    such a filter gives is what the mean of its gains for the two gives.
+    """Transform complex lines of n voxels in place, or back, times n.
 
     Args:
-        spectrum: flat; where a line starts, and its imaginary parts ``imaginary`` elements further on.
-        n, radices, twiddles: Z, and its `Plan`.
-        squares: (2, Z) in the plan's order, the squared distance along Z of each frequency from the ball's middle, and that of
-            its negative; (2, 0) for no ball.
-        room: (2, lines), up to which squares are in the ball. scale: the gain in it.
+        spectrum: flat; where the lines start, and their imaginary parts ``imaginary`` elements further on.
+        stride: from one voxel of a line to the next, in elements. radices, twiddles: the axis' `Plan`.
     """
     work, axis = np.zeros(n * ROW, np.float32), axis_of(n, radices, twiddles)
     for first in range(0, starts.shape[0], WIDTH):
         lines = starts[first : first + WIDTH]
         for part in range(2):
-            _bring(spectrum[part * imaginary :], lines, 1, n, work, part * WIDTH)
-        forward(work, axis)
-        if squares.shape[1] > 0:
-            _keep_ball(work, room[:, first : first + WIDTH], squares, scale)
+            _bring(spectrum[part * imaginary :], lines, stride, n, work, part * WIDTH)
+        if back:
             backward(work, axis)
+        else:
+            forward(work, axis)
         for part in range(2):
-            _bring_back(work, part * WIDTH, lines, 1, n, spectrum[part * imaginary :])
-
-
-@kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[:,:,::1], float32[:,:,::1])")
-def add_waves(source: Any, destination: Any, waves0: Any, waves1: Any, waves2: Any) -> None:
-    """``x`` plus the sum over s of the real part of ``waves0[s, i] waves1[s, j] waves2[s, k]``, computed line by line.
-
-    Args:
-        source, destination: (X, Y * Z); may be one array.
-        waves0, waves1: (S, 2, X) and (S, 2, Y), real and imaginary parts. waves2: (S, 2, Z).
-    """
-    n2 = waves2.shape[2]
-    line = np.empty(n2, np.float32)
-    for i in range(waves0.shape[2]):
-        for j in range(waves1.shape[2]):
-            for k in range(n2):
-                line[k] = source[i, j * n2 + k]
-            for s in range(waves0.shape[0]):
-                re = np.float32(waves0[s, 0, i] * waves1[s, 0, j] - waves0[s, 1, i] * waves1[s, 1, j])
-                im = np.float32(waves0[s, 0, i] * waves1[s, 1, j] + waves0[s, 1, i] * waves1[s, 0, j])
-                cosines, sines = waves2[s, 0], waves2[s, 1]
-                for k in range(n2):
-                    line[k] += re * cosines[k] - im * sines[k]
-            for k in range(n2):
-                destination[i, j * n2 + k] = line[k]
+            _bring_back(work, part * WIDTH, lines, stride, n, spectrum[part * imaginary :])

@@ -66,6 +66,17 @@ def moments(values: Any) -> Any:
     return _f64(low), _f64(high), mean, deviation
 
 
+@kernel("UniTuple(float64, 2)(float32[:,::1], float64)")
+def deviations(values: Any, pivot: Any) -> Any:
+    """Mean and standard deviation of all channels (C, voxels) together, from sums of what they differ from a pivot."""
+    sums = np.zeros(LANES)
+    squares = np.zeros(LANES)
+    for channel in values:
+        for start in range(0, channel.shape[0], LANES):
+            add_to_lanes(channel[start : start + LANES], pivot, sums, squares)
+    return mean_and_deviation(sums, squares, pivot, values.size)
+
+
 @kernel("UniTuple(float32, 2)(float32[:,::1])")
 def least_and_largest(volume: Any) -> Any:
     """The least and the largest value of a volume (X, Y * Z); NaN counts as neither."""

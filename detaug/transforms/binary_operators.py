@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.masks import dilate, packed, unpacked
+from detaug.kernels.masks import Footprint, dilated, packed, unpacked
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
@@ -19,8 +19,6 @@ from detaug.transforms.building.workspace import Workspace
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")
-#: Runs along the last axis as `detaug.kernels.masks.dilate` takes them: low, high, last, row0 (0 throughout for a plane's), row1.
-Footprint = tuple[np.ndarray, ...]
 
 
 class ApplyRandomBinaryOperator(ImageTransform):
@@ -83,8 +81,6 @@ class ApplyRandomBinaryOperator(ImageTransform):
                 image[other][after & ~before] = 0
             image[channel] = after
 
-    kernels = (dilate,)
-
 
 def _operator(wanted: Any) -> str:
     """A name, or what batchgeneratorsv2's function of that name does."""
@@ -123,11 +119,7 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
             within = [k - center for k in range(count) if (squares[k] + squares[j]) + beyond <= limit]
             if within:
                 rows.setdefault((within[0], within[-1]), []).append((i - center, j - center))
-    runs = sorted(rows, key=lambda run: run[1] - run[0])
-    ends = np.cumsum([len(rows[run]) for run in runs], dtype=np.int64)
-    places = np.array([place for run in runs for place in rows[run]], dtype=np.int64).reshape(-1, 2)
-    bounds = np.array(runs, dtype=np.int64).reshape(-1, 2)
-    return tuple(np.ascontiguousarray(a) for a in (*bounds.T, ends, *places.T))
+    return sorted(rows.items(), key=lambda row: row[0][1] - row[0][0])
 
 
 def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndarray:
@@ -138,7 +130,5 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
     for step in {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(name, (name,)):
         eroded = step == "erosion"
         bits = packed((mask ^ eroded).reshape((1,) * (3 - mask.ndim) + mask.shape))
-        result = np.empty_like(bits)
-        dilate(bits, *footprint, np.empty_like(bits), result)
-        mask = unpacked(result, mask.shape[-1]).reshape(mask.shape) ^ eroded
+        mask = unpacked(dilated(bits, footprint), mask.shape[-1]).reshape(mask.shape) ^ eroded
     return mask

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.intensity import measured_rician, scale_around
+from detaug.kernels.intensity import scale_around
 from detaug.kernels.normals import add_normals
-from detaug.kernels.statistics import moments
+from detaug.kernels.statistics import deviations, moments
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
@@ -85,14 +85,18 @@ class RicianNoise(ImageTransform):
         if not math.isfinite(mean):
             destination.fill(np.nan)
             return
-        low, high = key_words(params["key"])
-        flat = destination.reshape(len(destination), -1)
-        sigma = np.float32(params["variance"])
-        noisy_mean, noisy_deviation = measured_rician(
-            source.reshape(len(source), -1), flat, np.float32(lowest), sigma, low, high
-        )
+        pivot = float(source.flat[0]) - float(np.float32(lowest))
+        flat, sigma = destination.reshape(len(destination), -1), np.float32(params["variance"])
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(source, np.float32(lowest), out=destination)
+            for c, real in enumerate(flat):
+                imaginary = np.zeros_like(real)
+                for stream, part in ((2 * c, real), (2 * c + 1, imaginary)):
+                    add_normals(part, part, sigma, *key_words(params["key"]), np.uint32(stream))
+                np.sqrt(real * real + imaginary * imaginary, out=real)
+        noisy_mean, noisy_deviation = deviations(flat, pivot)
         # one voxel alone does not deviate: it gets the mean
         factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
         rescale(flat.reshape(-1), noisy_mean, factor, mean)
 
-    kernels = (moments, measured_rician, scale_around)
+    kernels = (moments, add_normals, deviations, scale_around)

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.intensity import measured_clamp, scale_around
-from detaug.kernels.statistics import moments
+from detaug.kernels.intensity import clamp, scale_around
+from detaug.kernels.statistics import deviations, moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
@@ -74,7 +74,7 @@ class CutOffOutliers(ImageTransform):
         for c, source, destination in flat_channels(workspace, cuts):
             cut_off(source, destination, *cuts[c])
 
-    kernels = (moments, measured_clamp, scale_around)
+    kernels = (moments, clamp, deviations, scale_around)
 
 
 def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
@@ -109,7 +109,9 @@ def cut_off(source: np.ndarray, destination: np.ndarray, lower: float, upper: fl
     if math.isnan(low) or math.isnan(high) or not math.isfinite(deviation):
         destination.fill(np.nan)
         return
-    mean, clamped_deviation = measured_clamp(source, destination, np.float32(low), np.float32(high))
-    if retain and clamped_deviation > _LEAST_DEVIATION:
-        factor = deviation / clamped_deviation
-        rescale(destination, mean, factor, mean)
+    destination[...] = source
+    clamp(destination, np.float32(low), np.float32(high))
+    if retain:
+        mean, clamped_deviation = deviations(destination[None], float(np.float32(low)))
+        if clamped_deviation > _LEAST_DEVIATION:
+            rescale(destination, mean, deviation / clamped_deviation, mean)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
-from detaug.kernels.spectrum import add_waves, along_y, along_z, filter_lines, from_k_space, padded_lines, to_k_space
+from detaug.kernels.spectrum import filter_lines, from_k_space, padded_lines, to_k_space, transform_lines
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -29,11 +29,10 @@ from detaug.transforms.building.gate import (
     optional,
     takes,
 )
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes, per_axis
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
-_NO_BALL = np.empty((2, 0), np.int32), np.empty((2, 0), np.int32), np.float32(0)
 
 
 def shifted(n: int, frequencies: np.ndarray) -> np.ndarray:
@@ -198,11 +197,10 @@ class Spikes(ChannelTransform):
             positions = spikes[c]["positions"]
             waves = [_waves(n, [at[d] for at in positions]) for d, n in enumerate(source.shape)]
             x, y, z = per_axis(waves, source.shape, np.repeat(_NO_WAVE[None], len(positions), 0))
-            add_waves(
-                flat_planes(source), flat_planes(destination), x * amplitude, y, np.ascontiguousarray(z, np.float32)
-            )
+            volume = per_axis(source.shape, source.shape, 1)
+            _add_waves(source.reshape(volume), destination.reshape(volume), x * amplitude, y, z.astype(np.float32))
 
-    kernels = (to_k_space, along_y, along_z, add_waves)
+    kernels = (to_k_space, transform_lines)
 
 
 def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
@@ -210,6 +208,24 @@ def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
     frequencies = np.array([math.floor(position * n) - n // 2 for position in positions])
     waves: np.ndarray = roots_of_unity(n)[np.outer(frequencies, np.arange(n)) % n]
     return np.ascontiguousarray(waves.swapaxes(1, 2))
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def _add_waves(source: np.ndarray, destination: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
+    """A volume plus the sum over s of the real part of ``x[s, i] y[s, j] z[s, k]``; both may be one array."""
+    outer = np.multiply.outer
+    for part in _parts(source.shape):
+        made = destination[part]
+        made[...] = source[part]
+        for (x_re, x_im), (y_re, y_im), (cosines, sines) in zip(x[..., part], y, z, strict=True):
+            re, im = outer(x_re, y_re) - outer(x_im, y_im), outer(x_re, y_im) + outer(x_im, y_re)
+            made += outer(re.astype(np.float32), cosines) - outer(im.astype(np.float32), sines)
+
+
+def _parts(shape: Sequence[int]) -> list[slice]:
+    """Planes that are worked on together: as many voxels as stay in the cache."""
+    step = max(1, 2**15 // math.prod(shape[1:]))
+    return [slice(first, first + step) for first in range(0, shape[0], step)]
 
 
 class GibbsNoise(ChannelTransform):
@@ -249,7 +265,7 @@ class GibbsNoise(ChannelTransform):
         for c, source, destination in workspace.chosen_channels(limits):
             _cut_off(source, destination, limits[c])
 
-    kernels = (to_k_space, along_y, along_z, from_k_space)
+    kernels = (to_k_space, transform_lines, from_k_space)
 
 
 def _limit(space: Sequence[int], alpha: float) -> int:
@@ -262,70 +278,77 @@ def _limit(space: Sequence[int], alpha: float) -> int:
 
 
 class _KSpace:
-    """The k-space of a real volume (X, Y, Z) at the first frequencies along X, worked on in place."""
+    """The k-space of a real volume (X, Y, Z) at the first frequencies along X, worked on in place.
+
+    Attributes:
+        lines: (frequencies, 2, Y, Z), real and imaginary parts.
+    """
 
     def __init__(self, volume: np.ndarray, frequencies: int) -> None:
-        self.shape = per_axis(volume.shape, volume.shape, 1)
-        n0, n1, n2 = self.shape
-        self._pitch, columns = padded_lines(n1, n2)
-        self._padded = np.zeros((n0, columns), np.float32)
-        self._volume()[...] = volume.reshape(self.shape)
-        self.values = np.empty((frequencies, 2, columns), np.float32)
-        _, step, one = self.values.strides
-        shape, strides = (frequencies, n1, 2, n2), (2 * step, one * self._pitch, step, one)
-        self.lines = np.ndarray(shape, np.float32, self.values, strides=strides)
-        plan = plan_of(n0)
-        to_k_space(self._padded, plan.radices, plan.twiddles, plan.row, self.values)
+        self._shape = per_axis(volume.shape, volume.shape, 1)
+        self._pitch, columns = padded_lines(*self._shape[1:])
+        self._padded = np.zeros((self._shape[0], columns), np.float32)
+        self._unpadded(self._padded)[...] = volume.reshape(self._shape)
+        self._values = np.empty((frequencies, 2, columns), np.float32)
+        self.lines = self._unpadded(self._values)
+        plan = plan_of(self._shape[0])
+        to_k_space(self._padded, plan.radices, plan.twiddles, plan.row, self._values)
 
-    def _volume(self) -> np.ndarray:
-        strides = (self._padded.strides[0], 4 * self._pitch, 4)
-        return np.ndarray(self.shape, np.float32, self._padded, strides=strides)
+    def _unpadded(self, columns: np.ndarray) -> np.ndarray:
+        _, y, z = self._shape
+        return columns[..., : y * self._pitch].reshape(*columns.shape[:-1], y, self._pitch)[..., :z]
 
     def along_y(self, *, back: bool = False) -> None:
-        """Transform along Y, or back, times Y."""
-        plan = plan_of(self.shape[1])
-        along_y(self.values, self.shape[1], self._pitch, plan.radices, plan.twiddles, back)
+        """Transform along Y, or back, times Y: what fills up the lines as well, for it goes back together with them."""
+        self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
 
-    def along_z(self) -> None:
-        """Transform along Z."""
-        self._along_z(np.ones(self.lines.shape[:2], bool), *_NO_BALL)
+    def along_z(self, chosen: np.ndarray, *, back: bool = False) -> None:
+        """Transform those lines along Z where ``chosen``, (frequencies, Y), is True, or back, times Z."""
+        self._transform(chosen, self._pitch, 1, self._shape[2], back)
 
-    def keep_along_z(self, room: np.ndarray, squares: np.ndarray, scale: np.float32) -> None:
-        """Transform along Z, keep a ball (see `detaug.kernels.spectrum.along_z`; room is (2, K, Y)), and transform back."""
-        within = room.max(0) >= squares.min()
-        self.lines[~within] = 0
-        self._along_z(within, np.ascontiguousarray(room[:, within]), squares, scale)
-
-    def _along_z(self, chosen: np.ndarray, room: np.ndarray, squares: np.ndarray, scale: np.float32) -> None:
-        columns, plan = self.values.shape[2], plan_of(self.shape[2])
+    def _transform(self, chosen: np.ndarray, apart: int, stride: int, n: int, back: bool) -> None:
+        columns, plan = self._values.shape[2], plan_of(n)
         planes, lines = np.nonzero(chosen)
-        starts = planes * (2 * columns) + lines * self._pitch
-        flat = self.values.reshape(-1)
-        along_z(flat, columns, starts, self.shape[2], plan.radices, plan.twiddles, room, squares, scale)
+        starts = planes * (2 * columns) + lines * apart
+        transform_lines(self._values.reshape(-1), columns, starts, stride, n, plan.radices, plan.twiddles, back)
 
     def image(self) -> np.ndarray:
         """The volume of what k-space holds now, times X."""
-        plan = plan_of(self.shape[0])
-        from_k_space(self.values, plan.radices, plan.twiddles, plan.row, self._padded)
-        return self._volume()
+        plan = plan_of(self._shape[0])
+        from_k_space(self._values, plan.radices, plan.twiddles, plan.row, self._padded)
+        return self._unpadded(self._padded)
 
 
 def _largest_in_k_space(channel: np.ndarray) -> float:
     """The largest absolute value in k-space; not finite if one of the voxels is not."""
     k_space = _KSpace(channel, per_axis(channel.shape, channel.shape, 1)[0] // 2 + 1)
     k_space.along_y()
-    k_space.along_z()
-    return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.values))
+    k_space.along_z(np.ones((len(k_space.lines), k_space.lines.shape[2]), bool))
+    return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
-    """Keep of a channel's k-space what is in a ball; both may be one array."""
+    """Keep of a channel's k-space what is in a ball; both may be one array.
+
+    The ball's middle need not be frequency 0, so that a frequency may be in it and its negative not. The real part of what
+    such a filter gives is what the mean of its gains for the two gives.
+    """
     shape = per_axis(source.shape, source.shape, 1)
     x, y, z = (_squares(n, axis == 0) for axis, n in enumerate(shape))
     kept = int((x.min(0) + y.min() + z.min() <= limit).sum())
+    room = limit - x[:, :kept, None] - y[:, None]
+    within = room.max(0) >= z.min()
     k_space = _KSpace(source, kept)
     k_space.along_y()
-    k_space.keep_along_z(limit - x[:, :kept, None] - y[:, None], z, np.float32(1.0 / math.prod(shape)))
+    k_space.lines.swapaxes(1, 2)[~within] = 0
+    k_space.along_z(within)
+    half = np.float32(0.5) * np.float32(1.0 / math.prod(shape))
+    for part in _parts((kept, *shape[1:])):
+        here, there = room[:, part, :, None]
+        gains = ((z[0] <= here).astype(np.float32) + (z[1] <= there)) * half
+        k_space.lines[part] *= gains[:, None]
+    k_space.along_z(within, back=True)
     k_space.along_y(back=True)
     destination[...] = k_space.image().reshape(destination.shape)
 
