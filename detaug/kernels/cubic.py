@@ -24,7 +24,6 @@ from detaug.kernels.coordinates import (
     place_piece,
     tap_piece,
 )
-from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, sample_taps
 
 _A = np.float32(-0.75)
@@ -53,28 +52,8 @@ def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weigh
 
 
 @inlined
-def _along_lines(
-    source: Any, count: Any, index: Any, shift: Any, weight: Any, pairs: Any, values: Any, out: Any
-) -> None:
-    """Interpolated along z; the four neighbours begin at ``index + shift``."""
-    for k in range(count):
-        p = np.intp(index[k]) + shift
-        pairs[k] = load_pair(source, p)
-        pairs[PITCH + k] = load_pair(source, p + 2)
-    for k in range(count):
-        base = values[2 * k + 1]
-        out[k] = base + (
-            weight[k] * (values[2 * k] - base)
-            + (
-                weight[PITCH + k] * (values[2 * PITCH + 2 * k] - base)
-                + weight[2 * PITCH + k] * (values[2 * PITCH + 2 * k + 1] - base)
-            )
-        )
-
-
-@inlined
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
-    """Interpolated between four lines, or four planes, whose values are in the parts of ``parts``."""
+    """Interpolated between four voxels, lines or planes, whose values are in the parts of ``parts``."""
     for k in range(count):
         base = parts[PITCH + k]
         out[k] = base + (
@@ -96,8 +75,7 @@ def resample_cubic(
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
     weight = np.empty(9 * PITCH, np.float32)
-    pairs = np.empty(2 * PITCH, np.uint64)
-    values = pairs.view(np.float32)
+    neighbours = np.empty(4 * PITCH, np.float32)
     lines = np.empty(4 * PITCH, np.float32)
     planes = np.empty(4 * PITCH, np.float32)
     tap_index = np.zeros(12 * PITCH, np.int64)
@@ -118,9 +96,11 @@ def resample_cubic(
                     for a in range(1 if flat else 4):
                         for b in range(4):
                             shift = a * plane + b * line
-                            _along_lines(
-                                voxels, count, index, shift, weight[6 * PITCH :], pairs, values, lines[b * PITCH :]
-                            )
+                            for k in range(count):
+                                place = np.uint64(np.intp(index[k]) + shift)  # unsigned: a signed index would be tested
+                                for n in range(4):
+                                    neighbours[n * PITCH + k] = voxels[place + np.uint64(n)]
+                            _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
                         _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
                     made = out[c, i, j, begin + start : begin + stop]
                     if flat:

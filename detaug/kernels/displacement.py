@@ -1,9 +1,8 @@
 """Smooth random displacement fields: white noise under a periodic Gaussian filter.
 
 The filter multiplies the coefficient of frequency f along an axis of n voxels by exp(-2 π² σ² f² / n²). A wide filter leaves
-only a few low frequencies: the field is kept as these Fourier coefficients, and evaluated plane by plane where it is needed
-instead of being stored. Bases are orthonormal, real, and given as (voxels, frequencies) matrices. A narrow filter leaves
-nearly all frequencies, but draws on few voxels: it is a convolution.
+only a few low frequencies, whose Fourier coefficients the field is computed from. Bases are orthonormal, real, and given as
+(voxels, frequencies) matrices. A narrow filter leaves nearly all frequencies, but draws on few voxels: it is a convolution.
 """
 
 from __future__ import annotations
@@ -48,35 +47,34 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                     coefficients[f, m, n] += a * plane[m, n]
 
 
-@kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], int64, float32, float32[:, ::1])",
-)
-def evaluate_plane(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, i: Any, scale: Any, out: Any) -> None:
-    """``scale`` times plane i (Y, Z) of a field.
+@kernel("void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])")
+def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
+    """A field (X, Y, Z), plane by plane.
 
     Args:
         coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
         basis_x, basis_y: (voxels, frequencies). basis_z: (Kz, voxels).
     """
-    plane = np.zeros((coefficients.shape[1], coefficients.shape[2]), np.float32)
+    plane = np.empty((coefficients.shape[1], coefficients.shape[2]), np.float32)
     row = np.empty(coefficients.shape[2], np.float32)
-    for f in range(coefficients.shape[0]):
-        a = basis_x[i, f]
-        for m in range(plane.shape[0]):
-            for n in range(plane.shape[1]):
-                plane[m, n] += a * coefficients[f, m, n]
-    for j in range(out.shape[0]):
-        row[:] = np.float32(0)
-        for m in range(plane.shape[0]):
-            a = basis_y[j, m]
-            for n in range(plane.shape[1]):
-                row[n] += a * plane[m, n]
-        out[j, :] = np.float32(0)
-        for n in range(0, basis_z.shape[0], 4):
-            a, b, c, d = row[n], row[n + 1], row[n + 2], row[n + 3]
-            for k in range(out.shape[1]):
-                out[j, k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
-                    c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
-                )
-        for k in range(out.shape[1]):
-            out[j, k] *= scale
+    for i in range(out.shape[0]):
+        plane[:] = np.float32(0)
+        for f in range(coefficients.shape[0]):
+            a = basis_x[i, f]
+            for m in range(plane.shape[0]):
+                for n in range(plane.shape[1]):
+                    plane[m, n] += a * coefficients[f, m, n]
+        for j in range(out.shape[1]):
+            row[:] = np.float32(0)
+            for m in range(plane.shape[0]):
+                a = basis_y[j, m]
+                for n in range(plane.shape[1]):
+                    row[n] += a * plane[m, n]
+            line = out[i, j]
+            line[:] = np.float32(0)
+            for n in range(0, basis_z.shape[0], 4):
+                a, b, c, d = row[n], row[n + 1], row[n + 2], row[n + 3]
+                for k in range(line.shape[0]):
+                    line[k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
+                        c * basis_z[n + 2, k] + d * basis_z[n + 3, k]
+                    )

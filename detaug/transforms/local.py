@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -90,10 +89,6 @@ class LocalWindow:
             product *= reduce(add, factors.tolist()) / len(factors)
         return (product - self._least) / (1.0 - self._least)
 
-    def sum(self) -> float:
-        """The window's sum over all voxels."""
-        return self.mean() * math.prod(map(len, self._factors))
-
     def add(
         self,
         before: np.ndarray,
@@ -143,18 +138,18 @@ class _LocalTransform(ImageTransform):
         shape = tuple(shapes["image"][1:])
 
         def drawn() -> tuple[dict[str, Any], float]:
-            window: dict[str, Any] = {"loc": [], "scale": []}
+            loc, scale = [], []
             for d in range(len(shape)):
                 offered = {**context, "shape": shape, "dim": d}
-                window["loc"].append(draws.scalar(rng, self.loc, offered))
-                window["scale"].append(draws.scalar(rng, self.scale, offered))
-                if window["scale"][d] <= 0.0:
-                    raise ValueError(f"scale must be greater than 0, got {window['scale'][d]!r}")
+                loc.append(draws.scalar(rng, self.loc, offered))
+                scale.append(draws.scalar(rng, self.scale, offered))
+                if scale[d] <= 0.0:
+                    raise ValueError(f"scale must be greater than 0, got {scale[d]!r}")
             offered = dict(context)
             if asks_for(wanted, "kernel"):
                 centred = bool(getattr(self, "mean_centered", False))
-                offered["kernel"] = LocalWindow(shape, window["loc"], window["scale"]).values(centred)
-            return window, draws.scalar(rng, wanted, offered)
+                offered["kernel"] = LocalWindow(shape, loc, scale).values(centred)
+            return {"loc": loc, "scale": scale}, draws.scalar(rng, wanted, offered)
 
         common = drawn() if self.same_for_all_channels and any(applied) else None
         found = [(common or drawn()) if each else (None, None) for each in applied]
@@ -163,15 +158,16 @@ class _LocalTransform(ImageTransform):
 
 def _effective(
     workspace: Workspace, kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
-) -> dict[int, tuple[LocalWindow, float]]:
-    """Window and number of those channels that they change."""
+) -> Iterator[tuple[np.ndarray, np.ndarray, LocalWindow, float]]:
+    """Those channels that they change, before and after, as (X, Y * Z); and each one's window and number."""
     found = {}
     for c, (wanted, strength) in enumerate(zip(kernels, numbers, strict=True)):
         if wanted is not None and strength != without_effect:
             window = LocalWindow(workspace["image"].shape[1:], wanted["loc"], wanted["scale"])
             if not window.is_flat:
                 found[c] = window, float(strength)
-    return found
+    for c, before, after in plane_channels(workspace, found):
+        yield before, after, *found[c]
 
 
 class BrightnessGradientAdditive(_LocalTransform):
@@ -215,12 +211,11 @@ class BrightnessGradientAdditive(_LocalTransform):
     @takes(kernels=each_channel(optional(fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
         strengths = [each and each["strength"] for each in params["kernels"]]
-        windows = _effective(workspace, params["kernels"], strengths, without_effect=0.0)
-        if windows and self.clip_intensities:
-            limits = [least_and_largest(flat_planes(channel)) for channel in workspace.image()]
+        if self.clip_intensities:
+            every = np.ascontiguousarray(workspace["image"], np.float32)
+            limits = [least_and_largest(flat_planes(channel)) for channel in every]
             low, high = min(each[0] for each in limits), max(each[1] for each in limits)
-        for c, before, after in plane_channels(workspace, windows):
-            window, strength = windows[c]
+        for before, after, window, strength in _effective(workspace, params["kernels"], strengths, without_effect=0.0):
             whole = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
@@ -261,10 +256,9 @@ class LocalContrast(_LocalTransform):
 
     @takes(kernels=WINDOWS, contrasts=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
-        windows = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
-        for c, before, after in plane_channels(workspace, windows):
-            window, contrast = windows[c]
-            mean = windowed_sum(before, *window.arguments) / (window.sum() + 1e-8)
+        chosen = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
+        for before, after, window, contrast in chosen:
+            mean = windowed_sum(before, *window.arguments) / (window.mean() * before.size + 1e-8)
             window.add(before, after, _less(before, np.float32(mean)), contrast - 1.0)
 
     kernels = (window_factors, windowed_sum, add_windowed)
@@ -298,9 +292,8 @@ class LocalGamma(_LocalTransform):
 
     @takes(kernels=WINDOWS, gammas=where_not_none("kernels", EXPONENT))
     def change(self, workspace: Workspace, params: Params) -> None:
-        windows = _effective(workspace, params["kernels"], params["gammas"], without_effect=1.0)
-        for c, before, after in plane_channels(workspace, windows):
-            window, gamma = windows[c]
+        chosen = _effective(workspace, params["kernels"], params["gammas"], without_effect=1.0)
+        for before, after, window, gamma in chosen:
             low, high = (np.float32(limit) for limit in least_and_largest(before))
             extent = max(np.float32(high - low), np.float32(1e-8))
             change = np.empty_like(before)
@@ -346,16 +339,15 @@ class LocalSmoothing(_LocalTransform):
     @takes(kernels=WINDOWS, sigma=_check_sigma, strengths=NUMBERS)
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        windows = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
-        sigma = float(params["sigma"]) if windows else 0.0
+        sigma = float(params["sigma"] or 0.0)
         radius = int(4.0 * sigma + 0.5)
         if radius == 0:
             return
         weights = gaussian_weights(sigma, radius)
         each = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
         volume = per_axis(shape, shape, 1)
-        for c, before, after in plane_channels(workspace, windows):
-            window, strength = windows[c]
+        chosen = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
+        for before, after, window, strength in chosen:
             middle = np.float32(moments(before.reshape(-1))[2])
             if not np.isfinite(middle):
                 middle = np.float32(0)

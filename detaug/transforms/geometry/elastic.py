@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 
 from detaug.kernels.convolution import convolve, convolve_padded
-from detaug.kernels.displacement import evaluate_plane, project
+from detaug.kernels.displacement import evaluate, project
 from detaug.kernels.normals import add_normals
 from detaug.kernels.scalars import cosine, exponential, sine
 from detaug.kernels.statistics import moments
@@ -27,7 +27,7 @@ _NEGLIGIBLE_BITS = 30.0
 _NARROW = 4.0
 _ONE = np.ones(1, np.float32)
 
-KERNELS = (add_normals, project, evaluate_plane, convolve_padded, pick, moments)
+KERNELS = (add_normals, project, evaluate, convolve_padded, pick, moments)
 
 
 def displacement(
@@ -82,8 +82,7 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
     )
     last = np.zeros((padded, noise.shape[2]), np.float32)
     last[: counts[2]] = bases[2].T
-    for i, plane in enumerate(noise):
-        evaluate_plane(coefficients, bases[0], bases[1], last, i, np.float32(1), plane)
+    evaluate(coefficients, bases[0], bases[1], last, noise)
     return float(coefficients[0, 0, 0]) / math.sqrt(noise.size)
 
 
