@@ -15,16 +15,10 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
-from detaug.kernels.fourier import ROW, WIDTH, axis_of, backward, forward
+from detaug.kernels.fourier import ROW, WIDTH, axis_of, backward, forward, plan_of
 
-# Lines of a plane in k-space are filled up to a multiple of this.
+# Lines of a plane (Y, Z) in k-space are filled up to a multiple of this, and planes to whole blocks of `ROW` columns.
 _FILL = 8
-
-
-def padded_lines(n1: int, n2: int) -> tuple[int, int]:
-    """How long lines are in a plane (Y, Z) of k-space, and how many columns it has: whole blocks of `ROW`."""
-    pitch = -(-n2 // _FILL) * _FILL
-    return pitch, -(-n1 * pitch // int(ROW)) * int(ROW)
 
 
 @inlined
@@ -142,3 +136,48 @@ def transform_lines(
             forward(work, axis)
         for part in range(2):
             _bring_back(work, part * WIDTH, lines, stride, n, spectrum[part * imaginary :])
+
+
+class KSpace:
+    """The k-space of a real volume (X, Y, Z) at the first frequencies along X, worked on in place.
+
+    Attributes:
+        lines: (frequencies, 2, Y, Z), real and imaginary parts.
+    """
+
+    def __init__(self, volume: np.ndarray, frequencies: int) -> None:
+        self._shape = volume.shape
+        self._pitch = -(-volume.shape[2] // _FILL) * _FILL
+        columns = -(-volume.shape[1] * self._pitch // int(ROW)) * int(ROW)
+        self._padded = np.zeros((self._shape[0], columns), np.float32)
+        self._unpadded(self._padded)[...] = volume
+        self._values = np.empty((frequencies, 2, columns), np.float32)
+        self.lines = self._unpadded(self._values)
+        plan = plan_of(self._shape[0])
+        to_k_space(self._padded, plan.radices, plan.twiddles, plan.row, self._values)
+
+    def _unpadded(self, columns: np.ndarray) -> np.ndarray:
+        _, y, z = self._shape
+        return columns[..., : y * self._pitch].reshape(*columns.shape[:-1], y, self._pitch)[..., :z]
+
+    def along_y(self, *, back: bool = False) -> None:
+        """Transform along Y, or back, times Y: what fills up the lines as well, for it goes back together with them."""
+        self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
+
+    def along_z(self, chosen: np.ndarray, *, back: bool = False) -> None:
+        """Transform those lines along Z where ``chosen``, (frequencies, Y), is True, or back, times Z."""
+        self._transform(chosen, self._pitch, 1, self._shape[2], back)
+
+    def _transform(self, chosen: np.ndarray, apart: int, stride: int, n: int, back: bool) -> None:
+        columns, plan = self._values.shape[2], plan_of(n)
+        planes, lines = np.nonzero(chosen)
+        starts = planes * (2 * columns) + lines * apart
+        transform_lines(self._values.reshape(-1), columns, starts, stride, n, plan.radices, plan.twiddles, back)
+
+    def image(self) -> np.ndarray:
+        """The volume of what k-space holds now, times X."""
+        plan = plan_of(self._shape[0])
+        from_k_space(self._values, plan.radices, plan.twiddles, plan.row, self._padded)
+        return self._unpadded(self._padded)
+
+    kernels = (to_k_space, transform_lines, from_k_space)

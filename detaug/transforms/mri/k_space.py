@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
-from detaug.kernels.spectrum import filter_lines, from_k_space, padded_lines, to_k_space, transform_lines
+from detaug.kernels.spectrum import KSpace, filter_lines
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Params, Shapes
 from detaug.transforms.building.draws import RandomScalar
@@ -200,7 +200,7 @@ class Spikes(ChannelTransform):
             volume = per_axis(source.shape, source.shape, 1)
             _add_waves(source.reshape(volume), destination.reshape(volume), x * amplitude, y, z.astype(np.float32))
 
-    kernels = (to_k_space, transform_lines)
+    kernels = KSpace.kernels[:2]
 
 
 def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
@@ -265,7 +265,7 @@ class GibbsNoise(ChannelTransform):
         for c, source, destination in workspace.chosen_channels(limits):
             _cut_off(source, destination, limits[c])
 
-    kernels = (to_k_space, transform_lines, from_k_space)
+    kernels = KSpace.kernels
 
 
 def _limit(space: Sequence[int], alpha: float) -> int:
@@ -277,53 +277,12 @@ def _limit(space: Sequence[int], alpha: float) -> int:
     return limit
 
 
-class _KSpace:
-    """The k-space of a real volume (X, Y, Z) at the first frequencies along X, worked on in place.
-
-    Attributes:
-        lines: (frequencies, 2, Y, Z), real and imaginary parts.
-    """
-
-    def __init__(self, volume: np.ndarray, frequencies: int) -> None:
-        self._shape = per_axis(volume.shape, volume.shape, 1)
-        self._pitch, columns = padded_lines(*self._shape[1:])
-        self._padded = np.zeros((self._shape[0], columns), np.float32)
-        self._unpadded(self._padded)[...] = volume.reshape(self._shape)
-        self._values = np.empty((frequencies, 2, columns), np.float32)
-        self.lines = self._unpadded(self._values)
-        plan = plan_of(self._shape[0])
-        to_k_space(self._padded, plan.radices, plan.twiddles, plan.row, self._values)
-
-    def _unpadded(self, columns: np.ndarray) -> np.ndarray:
-        _, y, z = self._shape
-        return columns[..., : y * self._pitch].reshape(*columns.shape[:-1], y, self._pitch)[..., :z]
-
-    def along_y(self, *, back: bool = False) -> None:
-        """Transform along Y, or back, times Y: what fills up the lines as well, for it goes back together with them."""
-        self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
-
-    def along_z(self, chosen: np.ndarray, *, back: bool = False) -> None:
-        """Transform those lines along Z where ``chosen``, (frequencies, Y), is True, or back, times Z."""
-        self._transform(chosen, self._pitch, 1, self._shape[2], back)
-
-    def _transform(self, chosen: np.ndarray, apart: int, stride: int, n: int, back: bool) -> None:
-        columns, plan = self._values.shape[2], plan_of(n)
-        planes, lines = np.nonzero(chosen)
-        starts = planes * (2 * columns) + lines * apart
-        transform_lines(self._values.reshape(-1), columns, starts, stride, n, plan.radices, plan.twiddles, back)
-
-    def image(self) -> np.ndarray:
-        """The volume of what k-space holds now, times X."""
-        plan = plan_of(self._shape[0])
-        from_k_space(self._values, plan.radices, plan.twiddles, plan.row, self._padded)
-        return self._unpadded(self._padded)
-
-
 def _largest_in_k_space(channel: np.ndarray) -> float:
     """The largest absolute value in k-space; not finite if one of the voxels is not."""
-    k_space = _KSpace(channel, per_axis(channel.shape, channel.shape, 1)[0] // 2 + 1)
+    shape = per_axis(channel.shape, channel.shape, 1)
+    k_space = KSpace(channel.reshape(shape), shape[0] // 2 + 1)
     k_space.along_y()
-    k_space.along_z(np.ones((len(k_space.lines), k_space.lines.shape[2]), bool))
+    k_space.along_z(np.ones((len(k_space.lines), shape[1]), bool))
     return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines))
 
 
@@ -339,7 +298,7 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     kept = int((x.min(0) + y.min() + z.min() <= limit).sum())
     room = limit - x[:, :kept, None] - y[:, None]
     within = room.max(0) >= z.min()
-    k_space = _KSpace(source, kept)
+    k_space = KSpace(source.reshape(shape), kept)
     k_space.along_y()
     k_space.lines.swapaxes(1, 2)[~within] = 0
     k_space.along_z(within)
