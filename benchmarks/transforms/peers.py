@@ -60,7 +60,7 @@ def within_a_pipeline(transform: Any, arrays: Arrays) -> Prepare:
     tree, pipeline = SeedTree(SEED), Compose([transform])
 
     def prepare(draw: int) -> Callable[[], object]:
-        workspace, rng = Workspace(arrays), tree.generator(0, draw)
+        workspace, rng = Workspace(arrays, {key: key for key in arrays}), tree.generator(0, draw)
         for key in arrays:
             workspace.writable(key)
 

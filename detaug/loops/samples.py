@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from detaug.seeding.tree import SeedTree, spawn_key_element
 from detaug.transforms.building.base import Transform
-from detaug.transforms.building.calls import generator_of_this_sample
+from detaug.transforms.building.calls import call_with_roles
 
 
 class Augmented(Dataset[Any]):
@@ -95,9 +95,7 @@ def of_any_dtype(
     see `detaug.transforms.Compose`."""
     known = {name: role or name for name, role in roles.items()}
     given = {name: _in_floats(array) if known[name] == "image" else array for name, array in arrays.items()}
-    if rng is None:
-        rng = generator_of_this_sample(type(transform).__name__)
-    made = transform.of_sample(given, known, rng)
+    made = call_with_roles(transform, given, known, rng)
     return {name: _in_dtype_of(array, made[name]) for name, array in arrays.items()}
 
 

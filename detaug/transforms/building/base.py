@@ -9,7 +9,7 @@ the first one is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -17,16 +17,9 @@ import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
-from detaug.transforms.building.calls import (
-    apply_to_batch,
-    by_role,
-    check_dimensions,
-    generator_of_this_sample,
-    is_batch,
-    roles_of,
-)
+from detaug.transforms.building.calls import apply_with_roles, call, roles_of
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, checked
-from detaug.transforms.building.stages import DEFERRED, Stage, apply_observed, arguments_of, described
+from detaug.transforms.building.stages import DEFERRED, Stage, described
 from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
@@ -85,22 +78,7 @@ class Transform:
             ValueError: an array of the image's spatial shape under a key that is neither known nor in `keys`, or one that
                 has not as many axes as the transform is made for.
         """
-        if rng is not None and not isinstance(rng, np.random.Generator):
-            seed = rng if isinstance(rng, int) else "seed"
-            raise TypeError(
-                f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-                f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
-            )
-        if is_batch(arrays, self.keys):
-            return apply_to_batch(self, arrays, rng)
-        generator = rng if rng is not None else generator_of_this_sample(type(self).__name__)
-        return self.of_sample(arrays, roles_of(self, arrays), generator)
-
-    def of_sample(
-        self, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
-    ) -> dict[str, Any]:
-        """`__call__` for one sample, of whose arrays the roles are known."""
-        return _applied(self, arrays, roles, lambda shapes: self.sample(rng, shapes))
+        return call(self, arrays, rng)
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
         """Draw params.
@@ -131,7 +109,7 @@ class Transform:
             KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
             Otherwise as `__call__`.
         """
-        return _applied(self, arrays, roles_of(self, arrays), lambda _: params)
+        return apply_with_roles(self, arrays, roles_of(self, arrays), lambda _: params)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace.
@@ -141,7 +119,7 @@ class Transform:
         """
         if self.needs is not None and self.needs not in workspace:
             return
-        if not isinstance(params, Mapping):
+        if not isinstance(params, dict):
             raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
         if DEFERRED in params:
             # a user's callable wants the image: only now is there one
@@ -171,33 +149,9 @@ class Transform:
         """What these params do, for people: a line for each transform that is applied, with its place and its params."""
         return described(self.stages(params))
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any, Any]]:
-        return arguments_of(self)
-
     def __repr__(self) -> str:
-        from rich.pretty import pretty_repr  # which imports what most calls do without
-
-        return pretty_repr(self, max_width=100)
-
-
-def _applied(
-    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Shapes], Params]
-) -> dict[str, Any]:
-    check_dimensions(arrays, roles, transform.spatial_dims())
-    return _in_a_workspace(
-        arrays, roles, lambda workspace: apply_observed(transform, workspace, params_for(workspace.shapes()))
-    )
-
-
-def _in_a_workspace(
-    arrays: Mapping[str, Any], roles: Mapping[str, str], change: Callable[[Workspace], None]
-) -> dict[str, Any]:
-    def changed(sample: dict[str, Any]) -> dict[str, Any]:
-        workspace = Workspace(sample)
-        change(workspace)
-        return workspace.result()
-
-    return by_role(arrays, roles, changed)
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({arguments})"
 
 
 def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> None:

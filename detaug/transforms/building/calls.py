@@ -15,8 +15,9 @@ import torch
 
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
-from detaug.transforms.building.checks import checked_array
 from detaug.transforms.building.gate import VOXEL_KEYS
+from detaug.transforms.building.stages import apply_observed
+from detaug.transforms.building.workspace import Workspace
 
 if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
@@ -53,7 +54,7 @@ def checked_keys(keys: Keys) -> dict[str, str | None]:
     return dict(keys)
 
 
-def is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
+def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample; a ValueError for a mixture."""
     if not any(keys.get(name) == "data" for name in arrays) and not ("data" in arrays and keys.get("data", "data")):
         return False
@@ -101,7 +102,7 @@ def _check_unknown(
             )
 
 
-def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
+def _check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
     """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the pipeline is made for those."""
     expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
     for name in roles:
@@ -120,63 +121,38 @@ def check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: 
             )
 
 
-def by_role(
-    arrays: Mapping[str, Any], roles: Mapping[str, str], function: Callable[[dict[str, Any]], dict[str, Any]]
-) -> dict[str, Any]:
-    """Call a function of a sample under its roles, and give the result under the caller's names.
-
-    Several arrays of one role are one array meanwhile, joined along their channels; those that cannot be joined, or come back
-    with another number of channels, are a ValueError.
-    """
-    if all(roles.get(name) == (name if name in VOXEL_KEYS else None) for name in arrays):
-        return function(dict(arrays))
-    groups: dict[str, list[str]] = {}
-    for name, role in roles.items():
-        if arrays[name] is not None:
-            groups.setdefault(role, []).append(name)
-    named = {name for names in groups.values() for name in names}
-    passed = {name: value for name, value in arrays.items() if name not in roles and name not in VOXEL_KEYS}
-    result = function(passed | {role: _joined(role, arrays, names) for role, names in groups.items()})
-    made = {name: value for name, value in arrays.items() if name not in named and name not in passed}
-    for role, names in groups.items():
-        made |= _parted(role, result.pop(role), {name: arrays[name] for name in names})
-    made = {**result, **made}
-    return {name: made[name] for name in dict.fromkeys((*arrays, *made)) if name in made}
-
-
-def _joined(role: str, arrays: Mapping[str, Any], names: Sequence[str]) -> Any:
-    if len(names) == 1:
-        return arrays[names[0]]
-    checked = {name: checked_array(role, arrays[name]) for name in names}
-    kinds = {array.dtype if role == "segmentation" else None for array in checked.values()}
-    if len({array.shape[1:] for array in checked.values()}) > 1 or len(kinds) > 1:
-        shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in checked.items())
-        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}")
-    return np.concatenate(list(checked.values()))
-
-
-def _parted(role: str, value: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    if len(given) == 1:
-        return dict.fromkeys(given, value)
-    if isinstance(value, list):  # deep supervision's levels
-        levels = [_parted(role, level, given) for level in value]
-        return {name: [level[name] for level in levels] for name in given}
-    counts = [len(array) for array in given.values()]
-    if sum(counts) != len(value):
-        raise ValueError(
-            f"{', '.join(given)} are all {role}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
-            "them: which of them belong to which name is unknown. Pass them as one array"
+def call(transform: Transform, arrays: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+    """`Transform.__call__`."""
+    if rng is not None and not isinstance(rng, np.random.Generator):
+        seed = rng if isinstance(rng, int) else "seed"
+        raise TypeError(
+            f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
+            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
         )
-    found: dict[str, Any] = {}
-    for (name, array), part in zip(given.items(), np.split(value, np.cumsum(counts)[:-1]), strict=True):
-        as_tensor = isinstance(array, torch.Tensor)
-        kind = array.numpy().dtype if as_tensor else array.dtype
-        part = np.ascontiguousarray(part, kind if role in ("image", "regression_target") else None)
-        found[name] = torch.from_numpy(part) if as_tensor else part
-    return found
+    if _is_batch(arrays, transform.keys):
+        return _apply_to_batch(transform, arrays, rng)
+    return call_with_roles(transform, arrays, roles_of(transform, arrays), rng)
 
 
-def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+def call_with_roles(
+    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator | None
+) -> dict[str, Any]:
+    """`Transform.__call__` for one sample, of whose arrays the roles are known."""
+    drawing = rng if rng is not None else _generator_of_this_sample(type(transform).__name__)
+    return apply_with_roles(transform, arrays, roles, lambda shapes: transform.sample(drawing, shapes))
+
+
+def apply_with_roles(
+    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """Apply params, which may follow from the arrays' shapes, to one sample."""
+    _check_dimensions(arrays, roles, transform.spatial_dims())
+    workspace = Workspace(arrays, roles)
+    apply_observed(transform, workspace, params_for(workspace.shapes()))
+    return workspace.result()
+
+
+def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
     """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``, one keyed
     by a draw from it. Raises as `Transform.__call__`."""
     image = next(name for name in batch if transform.keys.get(name, name) == "data" or name == "data")
@@ -190,16 +166,15 @@ def apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rando
             raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
     results = []
     for index in range(count):
-        generator = (
-            generator_of_this_sample(type(transform).__name__) if rng is None else draws.generator_of(draws.key(rng))
-        )
-        results.append(transform.of_sample({name: batch[name][index] for name in roles}, roles, generator))
+        sample = {name: batch[name][index] for name in roles}
+        generator = None if rng is None else draws.generator_of(draws.key(rng))
+        results.append(call_with_roles(transform, sample, roles, generator))
     changed = {name: _as_batch([result[name] for result in results], batch[name]) for name in roles}
     added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
     return {**batch, **changed, **added}
 
 
-def generator_of_this_sample(name: str) -> np.random.Generator:
+def _generator_of_this_sample(name: str) -> np.random.Generator:
     """That of the next sample of the batch that is made here, for a transform of that name."""
     try:
         batch = current()

@@ -82,26 +82,15 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
 
 
 def checked(
-    transform: Any,
-    params: Any,
-    shapes: Mapping[str, Any],
-    checks: Mapping[str, Check] | None = None,
-    alone: bool = True,
+    transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check], alone: bool = True
 ) -> Any:
     """Params as the transform's `change` gets them; raises as `takes`.
 
     Args:
         shapes: of the arrays, by role.
-        checks: None: those of the transform's class.
         alone: there may be no others.
     """
-    if checks is None:
-        checks = type(transform).change.checks
-    try:
-        _check_fields(checks, Given(transform, params, shapes), params, alone)
-        return params
-    except Refused:
-        params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
+    params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
     try:
         _check_fields(checks, Given(transform, params, shapes), params, alone)
     except Refused as refused:
@@ -111,13 +100,12 @@ def checked(
 
 def as_plain(value: Any) -> Any:
     """The same in Python's own numbers and lists."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return {name: as_plain(each) for name, each in value.items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
         return [as_plain(each) for each in value]
-    for kind, wanted in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
-        if isinstance(value, kind):
-            return wanted(value)
+    if isinstance(value, np.generic):
+        return float(value) if isinstance(value, np.floating) else value.item()
     return value
 
 

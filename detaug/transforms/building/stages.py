@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,21 +57,6 @@ def apply_observed(transform: Transform, workspace: Workspace, params: dict[str,
 
 
 _LONGEST = 12  # what is shown of a list
-
-
-def arguments_of(transform: Transform) -> Iterator[tuple[str, Any, Any]]:
-    """Each argument that the transform keeps under its name: the name, the value, and the default, for `rich.pretty`."""
-    kept = {**vars(type(transform)), **vars(transform)}
-    for name, parameter in inspect.signature(type(transform)).parameters.items():
-        if name in kept:
-            value = getattr(kept[name], "function", kept[name])  # of a `ByPosition`
-            yield name, _Name(value.__qualname__) if inspect.isfunction(value) else value, parameter.default
-
-
-class _Name(str):
-    """A function's, whose usual text has an address."""
-
-    __repr__ = str.__str__
 
 
 def described(stages: Sequence[Stage]) -> str:

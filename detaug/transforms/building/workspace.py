@@ -23,26 +23,39 @@ class Workspace:
     one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
     place. Images are float32 while they are here.
 
+    Several arrays of one role are one array here, joined along their channels.
+
     Args:
-        arrays: ``image`` and ``regression_target`` of shape (C, X, Y) or (C, X, Y, Z), floating point; ``segmentation`` of
-            such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read. Anything else
-            passes through unchanged.
+        arrays: by the caller's names: images and regression targets of shape (C, X, Y) or (C, X, Y, Z), floating point;
+            segmentations of such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read.
+            Anything else passes through unchanged.
+        roles: the caller's name -> the role, which is the key here.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
-        ValueError: a shape with the wrong number of dimensions or an empty axis.
+        ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role that cannot be joined,
+            or come back with another number of channels.
     """
 
-    def __init__(self, arrays: Mapping[str, Any]) -> None:
-        self._given = dict(arrays)
-        self._arrays: dict[str, Any] = {}
+    def __init__(self, arrays: Mapping[str, Any], roles: Mapping[str, str]) -> None:
+        self._given = arrays
+        kept = [name for name in VOXEL_KEYS if name not in roles]
+        self._left = {name: value for name, value in arrays.items() if value is None or name in kept}
+        self._arrays = {name: value for name, value in arrays.items() if name not in roles and name not in self._left}
         self._owned: set[str] = set()
-        self._unchanged: dict[str, Any] = {}
-        for key, value in self._given.items():
-            if value is None or key not in VOXEL_KEYS or isinstance(value, LazyVolume):
-                self._arrays[key] = value
-            else:
-                self._arrays[key] = self._unchanged[key] = checked_array(key, value)
+        self._checked: dict[str, np.ndarray] = {}
+        self._unchanged: dict[str, np.ndarray] = {}
+        self._names: dict[str, list[str]] = {}
+        for name, role in roles.items():
+            if arrays[name] is not None:
+                self._names.setdefault(role, []).append(name)
+        for role, names in self._names.items():
+            value = arrays[names[0]]
+            if len(names) > 1 or not isinstance(value, LazyVolume):
+                given = {name: checked_array(role, arrays[name]) for name in names}
+                self._checked |= given
+                value = self._unchanged[role] = _joined(role, given)
+            self._arrays[role] = value
 
     def __contains__(self, key: str) -> bool:
         return self._arrays.get(key) is not None
@@ -161,30 +174,53 @@ class Workspace:
                 destination[c] = source[c]
 
     def result(self) -> dict[str, Any]:
-        """All arrays, each of the kind (NumPy or torch) and, for images, of the input's dtype.
+        """All arrays under the caller's names, each of the kind (NumPy or torch) and, for images, of the input's dtype.
 
         An array that no transform changed is the input object itself.
         """
-        return {key: self._finished(key, self[key]) for key in self.keys()}
+        made = dict(self._left)
+        for key in self.keys():
+            value = self[key]
+            if key in self._unchanged and value is self._unchanged[key]:
+                made |= {name: self._given[name] for name in self._names[key]}
+            else:
+                made |= self._parted(key, value) if key in VOXEL_KEYS else {key: value}
+        return {name: made[name] for name in dict.fromkeys((*self._given, *made)) if name in made}
 
-    def _finished(self, key: str, value: Any) -> Any:
-        if value is None or key not in VOXEL_KEYS:
-            return value
-        given = self._given.get(key)
-        if key in self._unchanged and value is self._unchanged[key]:
-            return given
-        as_tensor = isinstance(given if given is not None else self._given.get("image"), torch.Tensor)
-        levels = [self._converted(key, each, as_tensor) for each in (value if isinstance(value, list) else [value])]
-        return levels if isinstance(value, list) else levels[0]
+    def _parted(self, key: str, value: Any) -> dict[str, Any]:
+        """A role's array by the caller's names."""
+        names = self._names.get(key, [key])
+        if isinstance(value, list):  # deep supervision's levels
+            levels = [self._parted(key, level) for level in value]
+            return {name: [level[name] for level in levels] for name in names}
+        parts = [value]
+        if len(names) > 1:
+            counts = [len(self._checked[name]) for name in names]
+            if sum(counts) != len(value):
+                raise ValueError(
+                    f"{', '.join(names)} are all {key}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
+                    "them: which of them belong to which name is unknown. Pass them as one array"
+                )
+            parts = np.split(value, np.cumsum(counts)[:-1])
+        return {name: self._as_given(key, name, part) for name, part in zip(names, parts, strict=True)}
 
-    def _converted(self, key: str, array: np.ndarray, as_tensor: bool) -> Any:
-        if key in IMAGE_KEYS and key in self._unchanged and array.dtype != self._unchanged[key].dtype:
-            array = array.astype(self._unchanged[key].dtype)
-        if not as_tensor:
+    def _as_given(self, key: str, name: str, array: np.ndarray) -> Any:
+        if key in IMAGE_KEYS and name in self._checked:
+            array = array.astype(self._checked[name].dtype, copy=False)
+        model = name if name in self._given else self._names.get("image", [name])[0]
+        if not isinstance(self._given.get(model), torch.Tensor):
             return array
-        if min(array.strides, default=0) < 0:
-            array = np.ascontiguousarray(array)
-        return torch.from_numpy(array)
+        return torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array)
+
+
+def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    if len(arrays) == 1:
+        return next(iter(arrays.values()))
+    kinds = {array.dtype if role == "segmentation" else None for array in arrays.values()}
+    if len({array.shape[1:] for array in arrays.values()}) > 1 or len(kinds) > 1:
+        shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
+        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}")
+    return np.concatenate(list(arrays.values()))
 
 
 class LazyVolume:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -118,17 +118,16 @@ class PatchMap:
     def labels(
         self, source: np.ndarray, mode: str, border: str, value: float, tiebreak: str, window: Window | None = None
     ) -> np.ndarray:
-        """(C, *patch) of (C, *space) of any dtype; the rest as in `image`."""
-        outside = value if BORDER_MODES[border] == coordinates.CONSTANT else None
-        codes, pad, decode = as_int16(source, outside)
+        """(C, *patch) of (C, *space) of any dtype, whole numbers that int16 holds; the rest as in `image`."""
+        codes, pad = _as_int16(source, value if BORDER_MODES[border] == coordinates.CONSTANT else 0)
         made = np.empty((len(source), *self._volume), np.int16)
         given = (codes.reshape(len(codes), -1), made, *self._where(window))
-        end = (BORDER_MODES[border], np.int16(pad))
+        end = (BORDER_MODES[border], pad)
         if mode == "nearest":
             resample_nearest(*given, *end, *self._layout)
         else:
             resample_labels(*given, LABEL_MODES[mode], *end, TIEBREAKS[tiebreak], *self._layout)
-        return decode(made.reshape(len(made), *self._patch))
+        return made.reshape(len(made), *self._patch).astype(source.dtype, copy=False)
 
     def _where(self, window: Window | None) -> tuple[Any, ...]:
         lift = 3 - len(self._space)
@@ -139,40 +138,15 @@ class PatchMap:
         return shape, matrix, np.array([0.0] * lift + self._offset), self._field, 0, self._volume[0]
 
 
-def as_int16(
-    labels: np.ndarray, extra: float | None = None
-) -> tuple[np.ndarray, int, Callable[[np.ndarray], np.ndarray]]:
-    """Labels as int16 in the same order, the code of one more label, and the way back to the dtype they had.
-
-    Args:
-        labels: integers, bool or floating point, of any shape.
-        extra: a label that need not be among them (that of the padding); it is cast to their dtype as an assignment
-            to an element would.
-
-    Raises:
-        ValueError: more than 65,536 different labels, or NaN among them.
-    """
-    dtype = labels.dtype
-    more = np.zeros((), dtype) if extra is None else np.asarray(extra).astype(dtype)
-    if dtype == np.int16:
-        return np.ascontiguousarray(labels), int(more), lambda codes: codes
-    if dtype in (np.int8, np.uint8, np.bool_) or _fits(labels, more):
-        return np.ascontiguousarray(labels, dtype=np.int16), int(more), lambda codes: codes.astype(dtype)
-    if dtype.kind == "f" and np.isnan(labels).any():
-        raise ValueError("the segmentation holds NaN, which is no label")
-    values = np.unique(np.append(np.unique(labels), more))
-    if len(values) > 2**16:
-        raise ValueError(f"the segmentation holds {len(values)} different values, too many to be labels")
-    codes = (np.searchsorted(values, labels) - 2**15).astype(np.int16)
-    return (
-        np.ascontiguousarray(codes),
-        int(np.searchsorted(values, more)) - 2**15,
-        lambda c: values[c.astype(np.int64) + 2**15],
-    )
-
-
-def _fits(labels: np.ndarray, more: np.ndarray) -> bool:
-    low, high = min(labels.min(), more), max(labels.max(), more)
-    if not (low >= -(2**15) and high < 2**15):  # also false for NaN
-        return False
-    return labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all() and more == np.floor(more))
+def _as_int16(labels: np.ndarray, extra: float) -> tuple[np.ndarray, np.int16]:
+    """Labels, integers, bool or floating point, and one more label (that of the padding) as int16; a ValueError for others."""
+    more = np.asarray(extra).astype(labels.dtype)
+    if labels.dtype not in (np.int16, np.int8, np.uint8, np.bool_):
+        low, high = min(labels.min(), more), max(labels.max(), more)
+        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all() and more == np.floor(more))
+        if not (low >= -(2**15) and high < 2**15 and whole):  # also true for NaN
+            raise ValueError(
+                "SpatialTransform takes a segmentation of whole numbers from -32768 to 32767, got other numbers or NaN: renumber "
+                "its labels"
+            )
+    return np.ascontiguousarray(labels, dtype=np.int16), np.int16(more)

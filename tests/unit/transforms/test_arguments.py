@@ -134,6 +134,8 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
     (t.MaskImage([0]), {"segmentation": LABELS[:, 1:]}, ValueError, "one spatial shape"),
     (spatial(p_rotation=1), {"segmentation": LABELS[:, 1:]}, ValueError, "differ"),
     (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), np.nan, np.float32)}, ValueError, "NaN"),
+    (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), 2**15)}, ValueError, "from -32768 to 32767"),
+    (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), 0.5, np.float32)}, ValueError, "whole numbers"),
     (t.Mirror((0, 1)), {"segmentation": LABELS[:, 1:]}, ValueError, "differ"),
     (t.Convert3DTo2D(), {}, ValueError, r"must be \(C, X, Y, Z\)"),
     (t.Convert2DTo3D(), {"image": PLANES, "segmentation": None}, ValueError, "must come before"),
