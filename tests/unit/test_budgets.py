@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 1_000,
     "sources": 1_160,
     "training": 1_575,
-    "transforms": 6_280,
+    "transforms": 6_190,
     "transport": 880,
     "verification": 1_375,
     "watching": 305,
