@@ -28,9 +28,8 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
 
-    Of nnU-Net, A and B are folders fold_X of its results (or a model's folder that has one fold). What the trainings are made of
-    (seed, data, plans, pipeline ...), the metrics of every epoch, and the weights are compared, by the best checkpoint that
-    both have.
+    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed, data, plans, pipeline ...), the
+    metrics of every epoch, and the weights are compared, by the best checkpoint that both have.
 
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
@@ -126,7 +125,7 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     The exit status is 0, or 2 where the ledger is damaged, cannot be read, or is of another training than a checkpoint.
     """
     from detaug.ledger.receipt import as_text, make_receipt
-    from detaug.nnunet.checkpoint_records import disagreements
+    from detaug.nnunet.run_record import disagreements
     from detaug.reports.progress import progress
 
     with progress("receipt", told=False):
@@ -176,7 +175,7 @@ def check(
     The exit status is 0 if all is as the receipt says, 1 if something differs, 2 if it cannot be tested here.
     """
     from detaug.ledger.receipt import read_receipt
-    from detaug.nnunet.checkpoint_records import disagreements
+    from detaug.nnunet.run_record import disagreements
     from detaug.remaking import checking
     from detaug.reports.progress import progress
 

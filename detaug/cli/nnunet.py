@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from pathlib import Path
 from traceback import print_exc, walk_tb
@@ -54,10 +53,9 @@ def train(arguments: tuple[str, ...]) -> None:
     It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
     """
     from detaug.errors import BatchError, UnusableError
-    from detaug.nnunet.compatibility import train_command
+    from detaug.nnunet.compatibility import require_nnunet, train_command
 
-    if importlib.util.find_spec("nnunetv2") is None:
-        raise CannotRun("nnU-Net is not installed: pip install 'detaug[nnunet]'")
+    require_nnunet()
     if {"-h", "--help"} & set(arguments):
         click.echo(_DEFAULT)
     try:
@@ -93,9 +91,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     help="What to train on.",
 )
 @click.option("--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings.")
-@click.option("--epochs", type=click.IntRange(2), default=2, help="Epochs of a training.")
 @click.option("--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch.")
-@click.option("--validation-iterations", type=click.IntRange(1), default=2, help="Validation batches of an epoch.")
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -147,11 +143,8 @@ def export(model: Path, output: Path | None) -> None:
     The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
     """
     from detaug.nnunet import results
-    from detaug.reports.progress import progress
 
-    with progress("nnunet export") as shown:
-        folder = results.export(model, output, shown)
-    click.echo(folder)
+    click.echo(results.export(model, output))
 
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
@@ -166,8 +159,9 @@ def demo(seed: Seed, json_target: Target) -> None:
 
     The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first training fails.
     """
-    if importlib.util.find_spec("nnunetv2") is None:
-        raise CannotRun("nnU-Net is not installed: pip install 'detaug[nnunet]'")
+    from detaug.nnunet.compatibility import require_nnunet
+
+    require_nnunet()
     from detaug.demo.toy_training import train_and_compare
     from detaug.reports.progress import progress
 

@@ -51,7 +51,7 @@ def make_narrow(plans: Path) -> None:
 
 def settings(seed: Seed) -> Settings:
     """Of both trainings: two short epochs on the CPU."""
-    return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, epochs=2, iterations=8, validation_iterations=2)
+    return Settings(DATASET, CONFIGURATION, device="cpu", seed=seed, iterations=8)
 
 
 def train_and_compare(root: Path, seed: Seed, shown: Progress) -> Result:

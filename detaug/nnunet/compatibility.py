@@ -7,13 +7,14 @@ nnU-Net is imported when a function here is called, and not before.
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
-from detaug.errors import UnusableError
+from detaug.errors import NotInstalled, UnusableError
 from detaug.versions import SUPPORTED_NNUNET
 
 #: Set to 1 to use another version.
@@ -53,6 +54,12 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
 
 class UnsupportedNNUNet(RuntimeError):
     """The installed nnU-Net is not a version that detaug's trainers support."""
+
+
+def require_nnunet() -> None:
+    """`NotInstalled` where nnU-Net is not."""
+    if importlib.util.find_spec("nnunetv2") is None:
+        raise NotInstalled("nnU-Net is not installed: pip install 'detaug[nnunet]'")
 
 
 def check_nnunet_version() -> None:

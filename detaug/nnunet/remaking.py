@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
@@ -26,7 +28,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.run_record import RunRecord
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
-from detaug.nnunet.trainers.output_folder import CHECKPOINTS, ledger_in, read_checkpoint
+from detaug.nnunet.trainers.output_folder import checkpoints_in, ledger_in, read_checkpoint
 from detaug.nnunet.verification.settings import Settings, checked, link_predictions, load_plans
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.seeding.tree import Seed
@@ -41,17 +43,17 @@ def remaker_of_training(
         settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
     except ValueError as error:
         raise CannotRemake(str(error)) from error
-    loaders, made = _loaders_of(settings, header["seed"], str(header.get("data")))
-    return _remaker(loaders, made._cases, header["name"], header)
+    made = _training(trainer, _arguments_of(settings), header["seed"], str(header.get("data")))
+    return _remaker(made, header["name"], header)
 
 
 def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
     millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or `CannotVerify`, `CannotRemake`."""
     settings = checked(settings)
-    loaders, made = _loaders_of(settings, settings.seed, "")
+    made = _training(settings.trainer, _arguments_of(settings), settings.seed, "")
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
-    return loaders["train"], tuple(made.configuration_manager.spacing), title
+    return made.dataloader_train, tuple(made.configuration_manager.spacing), title
 
 
 def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
@@ -61,35 +63,29 @@ def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
     Raises:
         CannotRemake: there are none, or none of detaug's trainers; its cases or its pipeline are not as they were.
     """
-    found = next((folder / name for name in CHECKPOINTS if (folder / name).is_file()), None)
-    if found is None:
-        below = sorted(str(each) for each in folder.glob("fold_*"))
-        hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
-        raise CannotRemake(f"{folder} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
     try:
+        found = checkpoints_in(folder)[0]
         stored = read_checkpoint(found)
         record = RunRecord.from_checkpoint(stored)
     except ValueError as error:
         raise CannotRemake(str(error)) from error
     if record is None:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
-    given = stored[ARGUMENTS]
-    arguments = tuple(given[each] for each in ("plans", "configuration", "fold", "dataset_json"))
-    loaders, made = _loaders(str(stored[TRAINER_NAME]), arguments, record.seed, record.data)
+    arguments = tuple(stored[ARGUMENTS][each] for each in ("plans", "configuration", "fold", "dataset_json"))
+    made = _training(str(stored[TRAINER_NAME]), arguments, record.seed, record.data)
     ledger = ledger_in(folder, name)
     kept = ledger.is_file()
-    header = read_header(ledger) if kept else {"declared": portable(inspected(loaders[name]).declared)}
+    header = read_header(ledger) if kept else {"declared": portable(inspected(_loaders_of(made)[name]).declared)}
     check_versions({"numerics": record.numerics, "seed_scheme": record.seed_scheme}, "checkpoint")
-    return _remaker(loaders, made._cases, name, {**header, "data": record.data}), ledger if kept else None
+    return _remaker(made, name, {**header, "data": record.data}), ledger if kept else None
 
 
-def _remaker(
-    loaders: Mapping[str, DeterministicAugmenter], cases: str, name: str, header: Mapping[str, Any]
-) -> Remaker:
+def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:
+    loaders = _loaders_of(training)
     if name not in loaders:
         raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
     made = Remaker(loaders[name], header)
-    if header.get("data") != cases:
+    if header.get("data") != training._cases:
         raise CannotRemake(
             "the preprocessed cases of this fold are not those of the training: cases or splits_final.json were changed, or "
             "preprocessed again, or it was another fold"
@@ -97,25 +93,24 @@ def _remaker(
     return made
 
 
-def _loaders_of(settings: Settings, seed: Seed, data: str) -> tuple[dict[str, DeterministicAugmenter], Any]:
+def _loaders_of(training: Any) -> dict[str, DeterministicAugmenter]:
+    return {"train": training.dataloader_train, "val": training.dataloader_val}
+
+
+def _arguments_of(settings: Settings) -> tuple[Any, ...]:
     plans, described = load_plans(settings.dataset, settings.plans)
-    return _loaders(settings.trainer, (plans, settings.configuration, settings.fold, described), seed, data)
+    return plans, settings.configuration, settings.fold, described
 
 
-def _loaders(
-    trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str
-) -> tuple[dict[str, DeterministicAugmenter], Any]:
-    """The loaders of a training, which are not started, and its trainer, whose cases have a fingerprint of the kind of `data`.
-    Nothing is written to its results."""
-    import torch
-
+def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str) -> Any:
+    """A trainer, whose loaders are made and not started, and whose cases have a fingerprint of the kind of `data`. Nothing is
+    written to its results."""
     from detaug.nnunet.trainers.mixin import DeterministicTraining
 
     plans, *others = arguments
-    said = io.StringIO()
     try:
         check_nnunet_version()
-        with _results_elsewhere(), contextlib.redirect_stdout(said):
+        with _results_elsewhere(), contextlib.redirect_stdout(io.StringIO()):
             kind = external_trainer(trainer)
             if not issubclass(kind, DeterministicTraining):
                 raise CannotRemake(f"{trainer} is none of detaug's trainers: its batches are not reproducible")
@@ -125,18 +120,17 @@ def _loaders(
             made.folder_with_segs_from_previous_stage = None if previous is None else os.path.realpath(previous)
             made._set_batch_size_and_oversample()
             made._prepare_cases(data)
-            train, val = made.get_dataloaders()
+            made.dataloader_train, made.dataloader_val = loaders = made.get_dataloaders()
+            for each in loaders:
+                if not isinstance(each, DeterministicAugmenter):
+                    raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
+                if isinstance(each, LateAugmenter):
+                    each.settle()
     except UnusableError as error:
         raise CannotRemake(str(error)) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise CannotRemake(f"the loaders of {trainer} cannot be made here: {error}") from error
-    loaders = {"train": train, "val": val}
-    for each in loaders.values():
-        if not isinstance(each, DeterministicAugmenter):
-            raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
-        if isinstance(each, LateAugmenter):
-            each.settle()
-    return loaders, made
+    return made
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from detaug.errors import UnusableError
-from detaug.fingerprints import fingerprint
 from detaug.nnunet.compatibility import (
     ARGUMENTS,
     EPOCH_TIMES,
@@ -25,10 +24,9 @@ from detaug.nnunet.compatibility import (
     external_trainer,
     is_nnunets_own,
 )
-from detaug.nnunet.run_record import KEY, differences, shown
-from detaug.nnunet.trainers.output_folder import CHECKPOINTS, read_checkpoint, write_checkpoint
+from detaug.nnunet.run_record import KEY, differences, print_of, shown
+from detaug.nnunet.trainers.output_folder import CHECKPOINTS, checkpoints_in, read_checkpoint, write_checkpoint
 from detaug.pictures.charts import figure_of
-from detaug.reports.progress import Progress
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
@@ -38,30 +36,12 @@ class NoResults(UnusableError):
     """A folder is not what nnU-Net leaves of a training, or nnU-Net alone could not use it."""
 
 
-def _checkpoints_of(fold: Path) -> list[Path]:
-    """The checkpoints in a folder ``fold_X``, the one that says most first."""
-    return [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
-
-
-def _folds_of(model: Path) -> list[Path]:
-    """The folders ``fold_X`` with a checkpoint of a model ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``."""
-    folds = sorted(each for each in model.glob("fold_*") if _checkpoints_of(each))
-    whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
-    if len(model.resolve().name.split("__")) != 3 or not whole or not folds:
-        raise NoResults(
-            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
-            "with a checkpoint, as nnU-Net makes for a model"
-        )
-    return folds
-
-
-def export(model: Path, into: Path | None, progress: Progress) -> Path:
+def export(model: Path, into: Path | None) -> Path:
     """Copy a model: descriptions and checkpoints, whose weights stay as they are, under its stock trainer's name.
 
     Args:
         model: ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``.
         into: where to; None: beside it, under the stock trainer's name.
-        progress: shows every checkpoint.
 
     Returns:
         The new folder. It is there whole or not at all.
@@ -70,10 +50,16 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
         NoResults: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
             folder is there already.
     """
-    files = [file for fold in _folds_of(model) for file in _checkpoints_of(fold)]
+    files = sorted(file for name in CHECKPOINTS for file in model.glob(f"fold_*/{name}"))
+    whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
+    if len(others) != 2 or not whole or not files:
+        raise NoResults(
+            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
+            "with a checkpoint, as nnU-Net makes for a model"
+        )
     stock = stock_trainer(trainer)
-    target = into or model.resolve().parent / "__".join((stock, *others))
+    target = into or model.resolve().with_name("__".join((stock, *others)))
     if target.exists():
         raise NoResults(f"{str(target)!r} is there already; remove it, or name another folder (-o)")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -84,12 +70,10 @@ def export(model: Path, into: Path | None, progress: Progress) -> Path:
         for name in DESCRIPTIONS:
             if (model / name).is_file():
                 shutil.copyfile(model / name, made / name)
-        for number, file in enumerate(files):
-            progress.update(f"{file.parent.name}/{file.name}", number, len(files))
+        for file in files:
             copied = made / file.parent.name / file.name
             copied.parent.mkdir(exist_ok=True)
             write_checkpoint({**read_checkpoint(file), TRAINER_NAME: stock}, copied)
-        progress.done = len(files)
         made.rename(target)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -142,48 +126,32 @@ class Comparison:
 
 
 def compare(one: Path, other: Path) -> Comparison:
-    """Compare two trainings, folders ``fold_X`` or a model's folder with one fold, by the best checkpoint that both have.
+    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have.
 
     Raises:
-        NoResults: a folder has no checkpoint, or they have none in common.
+        NoCheckpoint, NoResults: a folder has no checkpoint; they have none in common.
     """
-    found = [{file.name: file for file in _checkpoints_of(_fold(each))} for each in (one, other)]
+    found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
         raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
     mine, theirs = (read_checkpoint(each[common]) for each in found)
-    told = [
-        _difference("settings", f"{part}.{entry}" if entry else part, *values)
-        for part, entry, *values in differences(_settings(mine), _settings(theirs))
-    ]
+    told = [_difference("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
     names = [name for name in {**mine[LOGGED], **theirs[LOGGED]} if name not in EPOCH_TIMES]
     curves = {name: (mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])) for name in names}
     metrics = []
     for name, values in curves.items():
         for epoch, (a, b) in enumerate(zip_longest(*values)):
-            if fingerprint(a) != fingerprint(b):
+            if print_of(a) != print_of(b):
                 metrics.append(_difference("metrics", name, a, b, epoch))
                 break
     told += sorted(metrics, key=itemgetter("epoch"))
-    for name in dict.fromkeys([*mine[WEIGHTS], *theirs[WEIGHTS]]):
-        tensors = mine[WEIGHTS].get(name), theirs[WEIGHTS].get(name)
-        if fingerprint(tensors[0]) != fingerprint(tensors[1]):
-            told.append(_difference("weights", name, *tensors))
-            break
+    told += [_difference("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
     return Comparison(common, told, curves)
 
 
 def _difference(kind: str, name: str, one: Any, other: Any, epoch: int | None = None) -> dict[str, Any]:
     return {"kind": kind, "name": name, "one": shown(one), "other": shown(other), "epoch": epoch}
-
-
-def _fold(folder: Path) -> Path:
-    if _checkpoints_of(folder):
-        return folder
-    folds = _folds_of(folder)
-    if len(folds) != 1:
-        raise NoResults(f"{str(folder)!r} has {', '.join(each.name for each in folds)}: name the folder of one fold")
-    return folds[0]
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,20 +1,24 @@
-"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself."""
+"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself, and compared with a ledger
+that is said to be the training's."""
 
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.ledger.header import by_name, flat
+from detaug.fingerprints import dense, fingerprint
+from detaug.ledger.header import by_name, digest, flat
+from detaug.ledger.reading import Sum
+from detaug.nnunet.compatibility import LOGGED
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -35,13 +39,8 @@ _FEW = 64
 
 def versions() -> dict[str, str]:
     """Of the packages whose code decides a training's bytes."""
-    found = {"detaug": __version__}
-    for package in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            found[package] = "none"
-    return {**found, "torch": torch.__version__.split(" ")[0]}
+    others = {name: importlib.metadata.version(name) for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy")}
+    return {"detaug": __version__, **others, "torch": torch.__version__.split(" ")[0]}
 
 
 @dataclass(frozen=True)
@@ -137,11 +136,12 @@ def allowed_parts() -> set[str]:
 def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
     """Part -> a line for each of its entries that differs."""
     lines: dict[str, list[str]] = {}
-    for part, entry, before, after in differences(earlier, now):
+    for path, before, after in differences(earlier, now):
+        part = path.partition(".")[0]
         if part == "cases" and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
-        path = f"{part}: {entry}" if entry else part
-        text = f"{path}: {shown(before)} in the checkpoint, {shown(after)} now{_ADVICE.get(part, '')}"
+        entry = path.replace(".", ": ", 1)
+        text = f"{entry}: {shown(before)} in the checkpoint, {shown(after)} now{_ADVICE.get(part, '')}"
         lines.setdefault(part, []).append(text)
     for part, all_of_them in lines.items():
         if len(all_of_them) > _MOST_LINES:
@@ -153,25 +153,29 @@ def _without(names: Sequence[str], others: Sequence[str]) -> str:
     return ", ".join(each for each in names if each not in others) or "no other"
 
 
-#: In place of a value that is not there.
-ABSENT = "nothing"
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """(path, value, other value) of what differs between two records or checkpoints, in their order."""
+    entries = [dict(flat(_readable(each))) for each in (one, other)]
+    for path in dict.fromkeys([*entries[0], *entries[1]]):
+        mine, theirs = (each.get(path, "nothing") for each in entries)
+        if print_of(mine) != print_of(theirs):
+            yield path, mine, theirs
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
-    """(part, entry's path within it, value, other value) of what differs between two records, as dictionaries."""
-    for part in dict.fromkeys([*one, *other]):
-        entries = [dict(flat(_readable(part, each.get(part, ABSENT)))) for each in (one, other)]
-        for path in dict.fromkeys([*entries[0], *entries[1]]):
-            mine, theirs = (each.get(path, ABSENT) for each in entries)
-            if json.dumps(mine, default=str) != json.dumps(theirs, default=str):
-                yield part, path, mine, theirs
+def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With a pipeline's description by names."""
+    pipeline = record.get("pipeline")
+    if not isinstance(pipeline, Mapping):
+        return record
+    return {**record, "pipeline": {name: by_name(lines) for name, lines in pipeline.items()}}
 
 
-def _readable(part: str, value: Any) -> Any:
-    """A pipeline's description by names."""
-    if part != "pipeline" or not isinstance(value, Mapping):
-        return value
-    return {name: by_name(lines) for name, lines in value.items()}
+def print_of(value: Any) -> str:
+    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
+    try:
+        return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
+    except TypeError:
+        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
 
 
 def shown(value: Any) -> str:
@@ -256,3 +260,64 @@ def loss_settings(loss: Any) -> dict[str, Any]:
         path = name.replace("_orig_mod", "").strip(".")
         found.update({path: settings} if path else settings)
     return found
+
+
+# --- a ledger's checkpoint ---------------------------------------------------------------------------------------------
+
+#: What the record of a training and the header of its ledger both have.
+_SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
+#: A loader's name -> that of its batches' number in the record.
+_LOADERS = {"train": "training", "val": "validation"}
+#: nnU-Net's checkpoints hold scalars of NumPy's, which are made of these.
+_SCALARS: list[Any] = [np.dtype, np.float64(0).__reduce__()[0], *{type(np.dtype(kind)) for kind in "?ilfd"}]
+
+
+def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
+    """A checkpoint's record (see `detaug.nnunet.run_record`), and how many epochs had ended when it was saved: by its
+    count, or by what was logged in each of them; None: there is none that can be read without running code of the file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        with torch.serialization.safe_globals(_SCALARS):
+            stored = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+        record = stored[KEY]
+        epochs = max(stored["current_epoch"], *(len(each) for each in stored[LOGGED].values()))
+    except OSError:
+        raise
+    except Exception:  # whatever a foreign file's bytes lead to
+        return None
+    return (record, epochs) if isinstance(record, Mapping) and type(epochs) is int else None
+
+
+def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
+    """In what a checkpoint is not of a ledger's training. A ledger may go on behind its checkpoint; a checkpoint without a record
+    is of no training of nnU-Net's that kept a ledger, and disagrees with no other."""
+    found = recorded_in(checkpoint)
+    header = ledger.header
+    if found is None:
+        if "data" not in header:  # the fingerprint of the cases, which detaug's trainers write into both
+            return []
+        foreign = "(or it holds objects that are neither torch's nor NumPy's)"
+        return [f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"]
+    record, epochs = found
+    different = [
+        f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
+        for name in _SHARED
+        if record.get(name) != header.get(name)
+    ]
+    try:
+        batches = int(record["iterations"][_LOADERS[header["name"]]])
+        if digest(record["pipeline"][header["name"]]) != header["pipeline"]:
+            different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
+    except (LookupError, TypeError, ValueError):
+        why = f"the record in {checkpoint.name} has no loader {header['name']!r}, is damaged, or of another version of detaug"
+        return [*different, why]
+    lacking = next((epoch for epoch in range(epochs) if ledger.by_epoch.get(epoch, 0) < batches), None)
+    if lacking is not None:
+        different.append(
+            f"{checkpoint.name} was saved after {epochs} epochs of {batches} batches, of which the ledger lacks some in "
+            f"epoch {lacking}"
+        )
+    return different

@@ -50,18 +50,21 @@ from detaug.nnunet.run_record import (
 from detaug.nnunet.trainers.late_augmenter import AugmenterRequest, LateAugmenter, requests_instead_of_augmenters
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
+    checks_line,
+    detaugs_log_to,
     ledger_in,
+    named,
+    opening_line,
     read_checkpoint,
     write_checkpoint,
 )
-from detaug.nnunet.trainers.training_log import checks_line, detaugs_log_to, named, opening_line
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
-from detaug.training.switches import Changes, Mode, compiles_reproducibly, set_deterministic_mode
+from detaug.training.switches import Mode, compiles_reproducibly, set_deterministic_mode
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
@@ -107,7 +110,6 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     _allowed: Sequence[str] = ()
     _first_weights: str | None = None
     _pretrained: str | None = None
-    _switched: Changes | None = None
     _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -183,9 +185,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def _set_switches(self) -> None:
         """torch's switches, for good: this process trains, and nnU-Net resets them whenever it makes a predictor."""
-        changes = set_deterministic_mode(self.deterministic_mode, tf32=None)
-        if self._switched is None:
-            self._switched = changes
+        set_deterministic_mode(self.deterministic_mode, tf32=None)
         if self.device.type == "cpu":
             torch.set_num_threads(cpu_threads())
 
@@ -266,9 +266,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
                 taken = "is of an earlier training: --c would take it, and not this one's checkpoints; move it away"
                 logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, taken)
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
-        self.print_to_log_file(
-            opening_line(loaders, self._switched or Changes(), self._do_i_compile(), self._threads())
-        )
+        self.print_to_log_file(opening_line(loaders, self._do_i_compile(), self._threads()))
 
     def _keep_pretrained_weights(self) -> None:
         """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes no ``-pretrained_weights``, and

@@ -1,4 +1,5 @@
-"""The files in a training's output folder: checkpoints whose bytes depend on their values only, and ledgers.
+"""What a training leaves in its output folder: checkpoints whose bytes depend on their values only, ledgers, and lines in
+nnU-Net's own log.
 
 `torch.save` of equal values gives other bytes when a file has another name (it is the archive's inner name), and when
 objects are shared in another way: pickle writes an object that it has met before as a reference, and which strings, dtypes
@@ -8,17 +9,22 @@ become one object, and every other leaf an object of its own.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import zipfile
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from detaug.nnunet.compatibility import is_checkpoint
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.errors import UnusableError
+from detaug.nnunet.compatibility import is_checkpoint, is_nnunets_own
 from detaug.reports.atomic_files import whole_file
 
 #: torch's own, also while another stands in its place.
@@ -63,6 +69,20 @@ def write_checkpoint(checkpoint: Any, file: Any) -> None:
 CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 
+class NoCheckpoint(UnusableError):
+    """A folder has no checkpoint of nnU-Net's."""
+
+
+def checkpoints_in(fold: Path) -> list[Path]:
+    """The checkpoints in a folder ``fold_X``, the one that says most first; or `NoCheckpoint`."""
+    found = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
+    if not found:
+        below = sorted(str(each) for each in fold.glob("fold_*"))
+        hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
+        raise NoCheckpoint(f"{fold} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
+    return found
+
+
 def read_checkpoint(file: Path) -> dict[str, Any]:
     """A checkpoint on the CPU; where it is none or cut short, a ValueError that names one beside it that can be read."""
     try:
@@ -82,3 +102,65 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 def ledger_in(folder: Path, name: str) -> Path:
     """The ledger of the loader "train" or "val"."""
     return folder / f"ledger_{name}.jsonl"
+
+
+# --- log ---------------------------------------------------------------------------------------------------------------
+
+
+class _Handler(logging.Handler):
+    def __init__(self, write: Callable[..., None]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+        self._write(f"detaug: {level}{self.format(record)}")
+
+
+@contextmanager
+def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
+    """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a text a record."""
+    handler, logger = _Handler(write), logging.getLogger("detaug")
+    before = logger.level
+    logger.addHandler(handler)
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+
+
+def checks_line(loaders: Iterable[DeterministicAugmenter]) -> str:
+    """For the log, at the training's end: how far the run-time check went."""
+    told = [loader.stats() for loader in loaders]
+    checked, informative = (sum(each[name] for each in told) for name in ("checked", "informative"))
+    could = f"{informative} of these could have shown state that is carried from batch to batch"
+    return f"detaug: {checked} batches were made twice and compared; {could}"
+
+
+def opening_line(loaders: Mapping[str, Any], compiles: bool, threads: int) -> str:
+    """What the training is made of, in one line: its loaders by name, compiler, and threads on a CPU."""
+    parts = [
+        *(f"{name} from {_described(loader)}" for name, loader in loaders.items()),
+        f"torch.compile {'on' if compiles else 'off'}",
+        *([f"{threads} CPU thread{'s' * (threads != 1)}"] if threads else []),
+    ]
+    return f"detaug: {'; '.join(parts)}"
+
+
+def _described(loader: Any) -> str:
+    if not isinstance(loader, DeterministicAugmenter):
+        return f"a {named(loader)}, left as it is (its batches are what it makes them)"
+    source = loader.generator
+    transforms = getattr(source, "transforms", loader.transform)
+    where = type(loader.executor).__name__
+    return f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard and check on)"
+
+
+def named(value: Any) -> str:
+    """The class of a loader, or of transforms."""
+    kind = type(value)
+    is_known = kind.__module__.startswith("detaug.") or is_nnunets_own(kind)
+    return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.fingerprints import dense, fingerprint
+from detaug.nnunet.run_record import print_of
 from detaug.purity.references import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
@@ -38,13 +38,13 @@ class UnsavedState:
     """
 
     def __init__(self, trainer: Any) -> None:
-        self._before = {name: _digest(each) for name, each in tensors_of(trainer)}
+        self._before = {name: print_of(each) for name, each in tensors_of(trainer)}
         self._changed: dict[str, str] | None = None
 
     def checkpoint_is_written(self, trainer: Any) -> None:
         """Note what has changed until the first one."""
         if self._changed is None:
-            now = {name: _digest(each) for name, each in tensors_of(trainer)}
+            now = {name: print_of(each) for name, each in tensors_of(trainer)}
             self._changed = {name: each for name, each in now.items() if self._before.get(name) != each}
             _tell_added_gradients(trainer.network)
 
@@ -53,7 +53,7 @@ class UnsavedState:
         if not self._changed:
             return
         files = [file for file in folder.iterdir() if file.suffix in (".pth", ".pt")]
-        saved = {_digest(each) for file in files for _, each in _tensors({"": _content(file)})}
+        saved = {print_of(each) for file in files for _, each in _tensors({"": _content(file)})}
         lacking = [name for name, each in self._changed.items() if each not in saved]
         self._changed = {}
         if lacking:
@@ -65,10 +65,6 @@ class UnsavedState:
                 len(lacking),
                 lacking[0],
             )
-
-
-def _digest(value: Any) -> str:
-    return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
 
 
 def _content(file: Path) -> Any:

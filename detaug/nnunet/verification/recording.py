@@ -21,7 +21,7 @@ from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, tra
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.unsaved_state import tensors_of
-from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
 from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
@@ -38,14 +38,14 @@ class Part:
 
     Attributes:
         processes: in its ``nnUNet_n_proc_DA``.
-        kill_at: its process and all that it started get SIGKILL once its trace has this many lines; None: they do not.
+        killed: whether its process and all that it started get SIGKILL after the first step of the second epoch.
         resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
         results: the folder that is its ``nnUNet_results``, filled in when it begins.
     """
 
     settings: Settings
     processes: int
-    kill_at: int | None = None
+    killed: bool = False
     resume: bool = False
     results: str = ""
 
@@ -105,7 +105,7 @@ class Recording(Trainer):  # type: ignore[misc]
     part: ClassVar[Part]
     trace: ClassVar[TextIO]
 
-    _moments = _step = 0
+    _step = 0
 
     def initialize(self) -> None:
         # here and not in __init__, whose signature has to stay nnU-Net's; the learning rates are made of num_epochs
@@ -116,10 +116,9 @@ class Recording(Trainer):  # type: ignore[misc]
         self._shorten()
 
     def _shorten(self) -> None:
-        settings = self.part.settings
-        self.num_epochs = settings.epochs
-        self.num_iterations_per_epoch = settings.iterations
-        self.num_val_iterations_per_epoch = settings.validation_iterations
+        self.num_epochs = EPOCHS
+        self.num_iterations_per_epoch = self.part.settings.iterations
+        self.num_val_iterations_per_epoch = VALIDATION_ITERATIONS
         self.save_every = 1
         self.disable_checkpointing = False
 
@@ -185,6 +184,5 @@ class Recording(Trainer):  # type: ignore[misc]
 
     def _note(self, moment: Moment) -> None:
         print(moment.as_json(), file=self.trace, flush=True)
-        self._moments += 1
-        if self._moments == self.part.kill_at:
+        if self.part.killed and moment.place == (1, TRAINING, 0):
             kill_all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from dataclasses import dataclass, replace
@@ -10,20 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detaug.errors import UnusableError
-from detaug.nnunet.compatibility import dataset_name
+from detaug.nnunet.compatibility import dataset_name, require_nnunet
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
 
 
+#: Of a training; the second one can be killed after a checkpoint. And validation batches of an epoch.
+EPOCHS, VALIDATION_ITERATIONS = 2, 2
+
+
 @dataclass(frozen=True)
 class Settings:
-    """A training by the arguments of `nnUNetv2_train`, and its length.
+    """A training by the arguments of `nnUNetv2_train`, and its length, which is of two epochs.
 
     Attributes:
         device: "cpu" or "cuda"; "": cuda where there is a GPU.
         seed: in the trainings' ``DETAUG_SEED``.
-        epochs: of a training; at least 2, so that it can be killed after a checkpoint.
         iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a branch of the pipeline
             that one sample of twenty takes with 99 % confidence.
     """
@@ -35,14 +37,7 @@ class Settings:
     plans: str = "nnUNetPlans"
     device: str = "cuda"
     seed: Seed = 1234
-    epochs: int = 2
     iterations: int = 23
-    validation_iterations: int = 2
-
-    @property
-    def moments_of_an_epoch(self) -> int:
-        """How many lines a trace gets in it: its start, the training and the validation batches."""
-        return 1 + self.iterations + self.validation_iterations
 
 
 class CannotVerify(UnusableError):
@@ -52,8 +47,7 @@ class CannotVerify(UnusableError):
 def checked(settings: Settings) -> Settings:
     """The settings with the data set's full name and the device, when there are such plans; else `CannotVerify`. What else is
     missing is said by the first training."""
-    if importlib.util.find_spec("nnunetv2") is None:
-        raise CannotVerify('nnU-Net is not installed: pip install "detaug[nnunet]"')
+    require_nnunet()
     preprocessed, plans = os.environ.get("nnUNet_preprocessed", ""), settings.plans
     if not os.path.isdir(preprocessed):
         raise CannotVerify(f"nnUNet_preprocessed={preprocessed!r} in the environment is no folder")

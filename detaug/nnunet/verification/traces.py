@@ -15,9 +15,7 @@ from typing import Any
 
 import torch
 
-from detaug.fingerprints import dense, fingerprint
-from detaug.ledger.header import flat
-from detaug.nnunet.run_record import ABSENT, shown
+from detaug.nnunet.run_record import differences, print_of, shown
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
@@ -42,7 +40,7 @@ class Moment:
 
     def add(self, kind: str, found: Iterable[tuple[str, Any]]) -> None:
         """Fingerprint values, by their names."""
-        self.parts.update({f"{kind}: {name}": _digest(value) for name, value in found})
+        self.parts.update({f"{kind}: {name}": print_of(value) for name, value in found})
 
     @property
     def place(self) -> tuple[int, str, int]:
@@ -57,14 +55,6 @@ class Moment:
 def read(path: Path) -> list[Moment]:
     """All moments of a trace."""
     return [Moment(**json.loads(line)) for line in path.read_text().splitlines()]
-
-
-def _digest(value: Any) -> str:
-    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
-    try:
-        return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
-    except TypeError:
-        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
 
 
 @dataclass(frozen=True)
@@ -96,9 +86,9 @@ class Origin:
         return f"{self.name} {when} of epoch {self.epoch}"
 
 
-def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int | None = None) -> Origin | None:
-    """Where the first difference between two traces began; None: they are equal. The other training was resumed at the start
-    of the epoch `resumed_at`; the last of its lines on one place counts."""
+def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed: bool = False) -> Origin | None:
+    """Where the first difference between two traces began; None: they are equal. Where the other training was `resumed`, in
+    its second epoch, the last of its lines on one place counts."""
     theirs = {moment.place: moment.parts for moment in other}
     for moment in one:
         counterpart = theirs.get(moment.place, {})
@@ -107,10 +97,11 @@ def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int
                 continue
             kind, _, name = part.partition(": ")
             if moment.phase == START:
-                at = RESUME if moment.epoch == resumed_at else INITIAL_WEIGHTS if moment.epoch == 0 else BETWEEN_EPOCHS
+                later = RESUME if resumed else BETWEEN_EPOCHS
+                at = later if moment.epoch else INITIAL_WEIGHTS
                 return Origin(at, name, moment.epoch)
             # the same batch and weights, and another outcome: something else that the trainer keeps
-            resume = kind != DATA and moment.place == (resumed_at, TRAINING, 0)
+            resume = resumed and kind != DATA and moment.place == (1, TRAINING, 0)
             return Origin(RESUME if resume else kind, name, moment.epoch, moment.phase, moment.step)
     return None
 
@@ -118,9 +109,7 @@ def first_origin(one: Sequence[Moment], other: Sequence[Moment], resumed_at: int
 def bookkeeping_origin(one: Path, other: Path) -> Origin:
     """The first entry in which two checkpoints differ whose trainings had equal traces."""
     # NumPy's scalars in them want a full unpickling; they were written a moment ago by our own trainings
-    entries = [dict(flat(torch.load(path, map_location="cpu", weights_only=False))) for path in (one, other)]
-    for name in dict.fromkeys([*entries[0], *entries[1]]):
-        values = [each.get(name, ABSENT) for each in entries]
-        if _digest(values[0]) != _digest(values[1]):
-            return Origin(BOOKKEEPING, f"{name} of {one.name}", detail=" and ".join(map(shown, values)))
+    stored = (torch.load(path, map_location="cpu", weights_only=False) for path in (one, other))
+    for name, *values in differences(*stored):
+        return Origin(BOOKKEEPING, f"{name} of {one.name}", detail=" and ".join(map(shown, values)))
     return Origin(BOOKKEEPING, f"how {one.name} is pickled", detail="all entries that can be compared are equal")

@@ -27,7 +27,7 @@ from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.verification import traces
 from detaug.nnunet.verification.recording import FAILURE, READING, TRACE, Part
-from detaug.nnunet.verification.settings import Settings, checked, link_predictions
+from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings, checked, link_predictions
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
@@ -110,7 +110,7 @@ class Result(reports.Result[Row]):
         settings = self.settings
         conditions = (
             f"{settings.trainer}, {settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.plans}: "
-            f"{settings.epochs} epochs of {settings.iterations} training and {settings.validation_iterations} validation "
+            f"{EPOCHS} epochs of {settings.iterations} training and {VALIDATION_ITERATIONS} validation "
             f"batches, seed {settings.seed}, on {self.device}"
         )
         reasons = [part for row in self.rows for part in row.reasons()]
@@ -127,14 +127,11 @@ class Result(reports.Result[Row]):
         return found
 
     def _verdict(self) -> Text:
-        trainings = [row for row in self.rows if row.what != READS_ALIKE]
-        others = sum(not row.ok for row in trainings)
-        if others:
-            return Text(f"different: {others} of {len(trainings) - 1} trainings differ from the first", "bold red")
-        same = f"all {len(trainings)} trainings wrote the same checkpoint, byte for byte"
-        if self.ok:
-            return Text(f"equal: {same}", "bold green")
-        return Text(f"different: {same}, but detaug does not read what nnU-Net's loader reads", "bold red")
+        wrong = [row.what for row in self.rows if not row.ok]
+        if wrong:
+            return Text(f"different: {', '.join(wrong)}", "bold red")
+        trainings = sum(row.what != READS_ALIKE for row in self.rows)
+        return Text(f"equal: all {trainings} trainings wrote the same checkpoint, byte for byte", "bold green")
 
 
 def listed(processes: tuple[int, ...]) -> str:
@@ -144,16 +141,11 @@ def listed(processes: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Training:
-    """One of the trainings that are compared: its parts come one after the other, in a folder of its own.
-
-    Attributes:
-        resumed_at: the epoch that the last part begins with, counted from 0; None: there is one part.
-    """
+    """One of the trainings that are compared: its parts come one after the other, in a folder of its own."""
 
     what: str
     folder: str
     parts: tuple[Part, ...]
-    resumed_at: int | None = None
 
     @property
     def processes(self) -> tuple[int, ...]:
@@ -162,14 +154,12 @@ class Training:
 
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
-    """The trainings to compare; the others are compared with the first. The last is killed in mid-epoch, and resumed."""
-    half = settings.epochs // 2
-    kill_at = half * settings.moments_of_an_epoch + 1 + min(2, settings.iterations)
-    parts = (Part(settings, 3, kill_at=kill_at), Part(settings, 1, resume=True))
+    """The trainings to compare; the others are compared with the first. The last is killed in its second epoch, and resumed."""
+    parts = (Part(settings, 3, killed=True), Part(settings, 1, resume=True))
     return (
         Training("straight through", "straight-2", (Part(settings, 2),)),
         Training("straight through", "straight-0", (Part(settings, 0),)),
-        Training(f"killed in epoch {half + 1} of {settings.epochs}, resumed", "resumed", parts, half),
+        Training("killed in epoch 2 of 2, resumed", "resumed", parts),
     )
 
 
@@ -216,7 +206,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
             reference = checkpoint, moments
             return row
         equal = sha256_of(reference[0]) == row.sha256
-        origin = traces.first_origin(reference[1], moments, training.resumed_at)
+        origin = traces.first_origin(reference[1], moments, resumed=len(training.parts) > 1)
         if not equal and origin is None:
             origin = traces.bookkeeping_origin(reference[0], checkpoint)
         return replace(row, verdict=reports.EQUAL if equal else reports.DIFFERENT, origin=origin)
@@ -283,7 +273,7 @@ def _run(part: Part, folder: Path) -> None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if code == (0 if part.kill_at is None else -signal.SIGKILL):
+    if code == (-signal.SIGKILL if part.killed else 0):
         return
     if (folder / FAILURE).exists():
         raise TrainingFailed(f"the training failed: {(folder / FAILURE).read_text()}")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from filelock import FileLock
 
+from detaug.training import deterministic_mode, isolate_rng
 from tests.peers.nnunet.trainers.small_datasets import KINDS, prepare
 
 
@@ -53,3 +54,17 @@ def _prepare(root: Path, kind: str) -> None:
 def nnunet_root(nnunet_kind: Callable[[str], Path]) -> Path:
     """The folder with ``raw`` and ``preprocessed`` of the plain data set, Dataset001_MNI152."""
     return nnunet_kind("plain")
+
+
+@pytest.fixture
+def nnunet_environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """nnU-Net's folders, results of this test's own, seed 1, no worker processes; torch is left as it was found."""
+    monkeypatch.setenv("nnUNet_raw", str(nnunet_root / "raw"))
+    monkeypatch.setenv("nnUNet_preprocessed", str(nnunet_root / "preprocessed"))
+    monkeypatch.setenv("nnUNet_results", str(tmp_path))
+    monkeypatch.setenv("nnUNet_n_proc_DA", "0")
+    monkeypatch.setenv("DETAUG_SEED", "1")
+    # more threads are slower where tests share the cores
+    monkeypatch.setenv("DETAUG_CPU_THREADS", "1")
+    with deterministic_mode(), isolate_rng():
+        yield nnunet_root

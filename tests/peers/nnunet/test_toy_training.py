@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 import sys
@@ -12,31 +11,21 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.demo.toy_training import CASES, make_toy_dataset, settings
+from detaug.demo.toy_training import CASES, make_toy_dataset
 
 
-def digests(folder: Path) -> dict[str, str]:
-    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
-    return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
-
-
-def test_pieces_of_the_toy_training(tmp_path: Path) -> None:
+def test_toy_data_set_follows_from_the_seed(tmp_path: Path) -> None:
     import nibabel
 
+    found = []
     for name, seed in (("one", 1), ("same", 1), ("other", 2)):
         make_toy_dataset(tmp_path / name, seed)
-    one, same, other = (
-        {name: nibabel.load(file).get_fdata().tobytes() for file in sorted((tmp_path / each).rglob("*.nii.gz"))
-         for name in [file.name]} for each in ("one", "same", "other")
-    )  # fmt: skip
+        files = sorted((tmp_path / name).rglob("*.nii.gz"))
+        found.append([nibabel.load(file).get_fdata().tobytes() for file in files])
+    one, same, other = found
     assert len(one) == 2 * CASES
     assert one == same
-    assert all(one[name] != other[name] for name in one)
-    labels = nibabel.load(next((tmp_path / "one").rglob("labelsTr/*"))).get_fdata()
-    assert 0.01 < labels.mean() < 0.2
-
-    assert settings(7).seed == 7
-    assert settings(7).epochs == 2, "it is killed in the second"
+    assert not {*one} & {*other}
 
 
 def test_missing_nnunet_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:

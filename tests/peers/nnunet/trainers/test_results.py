@@ -37,8 +37,8 @@ def run(*arguments: Any) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
 
 
-def model_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
-    """A model as after two epochs, with weights drawn from the seed. Returns its folder."""
+def fold_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
+    """The one fold of a model as after two epochs, with weights drawn from the seed."""
     made = new_trainer(root, nnUNetTrainerDetAug)
     made._run_seed, made._cases = seed, "cases"
     made.initialize()
@@ -59,13 +59,13 @@ def model_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
     preprocessed = Path(made.preprocessed_dataset_folder_base)
     for name, source in {"plans.json": "nnUNetPlans.json", "dataset.json": "dataset.json"}.items():
         (folder / name).write_text((preprocessed / source).read_text())
-    return folder
+    return fold
 
 
 def test_an_exported_model_predicts_the_same_without_detaug(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = model_of(nnunet_environment, tmp_path / "theirs")
+    folder = fold_of(nnunet_environment, tmp_path / "theirs").parent
     done = run("nnunet", "export", folder)
     exported = Path(done.stdout.strip())
     assert done.exit_code == 0
@@ -128,14 +128,14 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
 
 
 def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
-    one = model_of(nnunet_environment, tmp_path / "one")
-    same = model_of(nnunet_environment, tmp_path / "same")
+    one = fold_of(nnunet_environment, tmp_path / "one")
+    same = fold_of(nnunet_environment, tmp_path / "same")
     equal = run("diff", one, same)
     assert (equal.exit_code, equal.output) == (0, "equal (checkpoint_final.pth)\n")
 
-    other = model_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
+    other = fold_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
     picture = tmp_path / "curves.png"
-    found = run("diff", one, other / "fold_0", "--plot", picture, "--json", tmp_path / "found.json")
+    found = run("diff", one, other, "--plot", picture, "--json", tmp_path / "found.json")
     assert found.exit_code == 1
     assert "different: first of all in seed" in found.output
     assert "settings: seed: 1 and 2" in found.output
@@ -147,16 +147,16 @@ def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environm
 
 
 def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
-    one = model_of(nnunet_environment, tmp_path / "one")
-    damaged = model_of(nnunet_environment, tmp_path / "damaged")
-    file = damaged / "fold_0" / "checkpoint_final.pth"
+    one = fold_of(nnunet_environment, tmp_path / "one")
+    damaged = fold_of(nnunet_environment, tmp_path / "damaged")
+    file = damaged / "checkpoint_final.pth"
     file.write_bytes(file.read_bytes()[:1000])
     empty = tmp_path / "empty"
     empty.mkdir()
     for other, said in (
         (damaged, "or not a whole one"),
-        (empty, "TRAINER__PLANS__CONFIGURATION"),
-        (tmp_path / "no", "no folder TRAINER__PLANS__CONFIGURATION"),
+        (one.parent, f"give the folder of a fold: {one}"),
+        (empty, "has no checkpoint (checkpoint_final.pth"),
     ):
         done = run("diff", one, other)
         assert (done.exit_code, said in done.output) == (2, True), done.output

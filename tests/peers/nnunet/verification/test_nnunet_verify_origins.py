@@ -72,10 +72,10 @@ def test_the_place_where_a_difference_began_is_told(place: tuple[int, str, int],
 
 
 def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> None:
-    found = first_origin(training(), changed((1, "start", 0), "weights", "momentum of w"), resumed_at=1)
+    found = first_origin(training(), changed((1, "start", 0), "weights", "momentum of w"), resumed=True)
     assert found is not None
     assert (found.kind, found.name) == ("resume", "momentum of w")
-    found = first_origin(training(), changed((1, "training", 0), "outcome"), resumed_at=1)
+    found = first_origin(training(), changed((1, "training", 0), "outcome"), resumed=True)
     assert found is not None
     assert (found.kind, found.name) == ("resume", "w")
 
@@ -133,11 +133,9 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:
-    planned = trainings(Settings("1", "2d", epochs=5, iterations=3))
+    planned = trainings(Settings("1", "2d"))
     assert len({training.processes for training in planned}) == 3
-    assert [part.kill_at for part in planned[2].parts] == [2 * 6 + 3, None], "after two steps of the third epoch"
-    assert [part.resume for part in planned[2].parts] == [False, True]
-    assert planned[0].parts[0].settings.moments_of_an_epoch == 1 + 3 + 2
+    assert [(part.killed, part.resume) for part in planned[2].parts] == [(True, False), (False, True)]
 
 
 def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
@@ -154,7 +152,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
     assert max(map(len, shown.splitlines())) <= 80
     assert "began with data: target of training batch 2 of epoch 1" in shown
     assert "failed: OSError: no space left" in shown
-    assert "different: 2 of 2 trainings differ from the first" in shown
+    assert "different: straight through, killed in epoch 2 of 2, resumed" in shown
     assert "1, then 3" in shown
     assert result.as_json()["rows"][1]["origin"]["name"] == "target"
     assert not result.ok

@@ -2,49 +2,94 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
+from detaug.nnunet.compatibility import variables
+from detaug.nnunet.verification import recording, verifying
+from detaug.nnunet.verification.recording import Part
+from detaug.nnunet.verification.settings import Settings, checked
+from detaug.reports.progress import Progress
 from tests.support.processes import heed_interrupts
 
 #: Trainings take as long as the machine lets them: two hours is a hang on any.
 pytestmark = pytest.mark.timeout(7200)
 
 FAULTY = Path(__file__).parent / "faulty"
-REPOSITORY = Path(__file__).parents[4]
 TEACHERS = "teacher._modules['decoder']._modules['transpconvs']._modules['0']._parameters['weight']"
 LAYER = "encoder.stages.1.0.convs.0"
 
-#: Trainer -> what is said of it: kind, name, epoch, phase, step.
+#: Trainer -> what is said of it: kind, name, epoch, phase, step. One of batches, one of checkpoints often: of which kind a
+#: difference is, is told from traces alone, and test_nnunet_verify_origins.py has every kind.
 FAULTS = {
     "UnseededTransform": ("data", "data", 0, "training", 0),
-    "UnseededWeights": ("initial weights", f"{LAYER}.conv.weight", 0, "", None),
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
     "ForgetsMomentum": ("resume", "optimizer.state.0.momentum_buffer", 1, "", None),
     "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS}", 1, "", None),
     "ForgetsCount": ("resume", "outcome.loss", 1, "training", 0),
     "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth", None, "", None),
 }
-#: The second training of these is resumed.
-RESUMED = ("ForgetsMomentum", "ForgetsTeacher", "ForgetsCount", "nnUNetTrainerDetAug")
-#: One of batches, one of checkpoints. Of which kind a difference is, is told from traces alone, and
-#: test_nnunet_verify_origins.py has every kind.
 OFTEN = ("UnseededTransform", "ForgetsMomentum")
+
+
+class Killed(Exception):
+    """In place of SIGKILL, which would end this process."""
+
+
+def killed() -> None:
+    raise Killed
+
+
+def run_here(part: Part, folder: Path) -> None:
+    """In this process, as importing nnU-Net takes longest."""
+    with variables(**verifying.environment_of(part)), contextlib.suppress(Killed):
+        recording.train(part, folder / recording.TRACE)
+
+
+def compared(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> verifying.Row:
+    """A training that is killed in its second epoch and resumed, with one that is not."""
+    monkeypatch.setenv("nnUNet_extTrainer", str(FAULTY))
+    monkeypatch.setattr(verifying, "_run", run_here)
+    monkeypatch.setattr(recording, "kill_all", killed)
+    settings = checked(Settings("1", "3d_fullres", 0, trainer, device="cpu", iterations=1))
+    straight, _, resumed = (
+        replace(each, parts=tuple(replace(part, processes=0) for part in each.parts))
+        for each in verifying.trainings(settings)
+    )
+    return verifying.compare_trainings(settings, (straight, resumed), folder, Progress()).rows[1]
+
+
+@pytest.mark.parametrize(
+    "trainer", [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+)
+def test_a_planted_fault_is_named(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
+) -> None:
+    row = compared(trainer, tmp_path, monkeypatch)
+    assert row.verdict == "different"
+    assert tuple(vars(row.origin)[key] for key in ("kind", "name", "epoch", "phase", "step")) == FAULTS[trainer]
+
+
+def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = compared("nnUNetTrainerDetAug", tmp_path, monkeypatch)
+    assert (row.verdict, row.origin) == ("equal", None)
 
 
 def environment(root: Path) -> dict[str, str]:
     known = {key: value for key, value in os.environ.items() if not key.startswith(("nnUNet", "DETAUG"))}
     folders = {"nnUNet_raw": root / "raw", "nnUNet_preprocessed": root / "preprocessed", "nnUNet_extTrainer": FAULTY}
-    # more threads are slower where tests share the cores
     return {**known, "DETAUG_CPU_THREADS": "1", **{key: str(value) for key, value in folders.items()}}
 
 
@@ -62,37 +107,10 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, out + err
 
 
-@pytest.fixture(scope="module")
-def told(request: pytest.FixtureRequest, nnunet_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Where the trainings of the trainers parted that are asked about: one process for all, as importing nnU-Net takes
-    longest."""
-    asked = {item.callspec.params.get("trainer") for item in request.session.items if hasattr(item, "callspec")}
-    names = [f"+{name}" if name in RESUMED else name for name in (*FAULTS, "nnUNetTrainerDetAug") if name in asked]
-    folder = tmp_path_factory.mktemp("faulty")
-    command = [sys.executable, "-m", "tests.peers.nnunet.verification.compare_faults", str(folder), *names]
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment(nnunet_root), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return {name.removeprefix("+"): found for name, found in json.loads(done.stdout).items()}
-
-
-@pytest.mark.parametrize(
-    "trainer", [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
-)
-def test_a_planted_fault_is_named(told: dict[str, Any], trainer: str) -> None:
-    origin = told[trainer]
-    assert tuple(origin[key] for key in ("kind", "name", "epoch", "phase", "step")) == FAULTS[trainer]
-
-
-@pytest.mark.parametrize("trainer", ["nnUNetTrainerDetAug"])
-def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(told: dict[str, Any], trainer: str) -> None:
-    assert told[trainer] is None
-
-
 @pytest.mark.slow
 def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path, tmp_path: Path) -> None:
     file = tmp_path / "result.json"
-    short = ("--iterations", "1", "--validation-iterations", "1")
-    code, said = finished(verify(nnunet_root, "3d_fullres", *short, "--json", str(file)))
+    code, said = finished(verify(nnunet_root, "3d_fullres", "--iterations", "1", "--json", str(file)))
     assert code == 0, said
     assert "all 3 trainings wrote the same checkpoint, byte for byte" in said
     result = json.loads(file.read_text())
@@ -118,7 +136,6 @@ def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(nnunet_root: P
     assert code == 1, said
     for row in json.loads(file.read_text())["rows"][1:]:
         assert row["origin"]["kind"] == "initial weights"
-    assert "different: 2 of 2 trainings differ from the first" in said
     assert len(list(keep.glob("*/results/*/*/fold_0/checkpoint_final.pth"))) == 3
     assert {file.name for file in keep.glob("*/*.*")} == {"log.txt", "trace.jsonl"}
 

@@ -57,14 +57,6 @@ class ForgetsCount(nnUNetTrainerDeterministic):
         return super().train_step(batch)
 
 
-class UnseededWeights(nnUNetTrainerDeterministic):
-    def initialize(self):
-        super().initialize()
-        with torch.no_grad():
-            weights = self.network.encoder.stages[1][0].convs[0].conv.weight
-            weights += noise(weights)
-
-
 class NoisyGradient(nnUNetTrainerDeterministic):
     def initialize(self):
         super().initialize()
