@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,18 +86,3 @@ def test_training_and_validation_share_no_voxel() -> None:
         assert {0, 1, 2} == {int(label) for case in cases for label in np.unique(case.labels)}
         for validating in used[True]:
             assert all(not np.shares_memory(validating.image, training.image) for training in used[False])
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(7200)
-def test_a_study_runs_and_goes_on(tmp_path: Path) -> None:
-    file = tmp_path / "results.jsonl"
-    command = [sys.executable, "-m", "benchmarks", "fidelity", "--quick", "--only", "tissue-2d", "--results", str(file),
-               "--data", str(tmp_path / "data")]  # fmt: skip
-    subprocess.run([*command, "--runs", "1"], check=True)
-    first = file.read_text()
-    assert len(first.splitlines()) == 2
-    done = subprocess.run([*command, "--runs", "2"], check=True, capture_output=True, text=True)
-    assert file.read_text().startswith(first)
-    assert len(file.read_text().splitlines()) == 4
-    assert "2 + 2" in done.stdout

@@ -25,20 +25,24 @@ SHAPES = {"small": (9, 30, 22), "case": (28, 25, 31), "large": (40, 33, 29)}
 
 def case(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     rng = np.random.default_rng(len(name))
-    image = rng.normal(size=(2, *SHAPES[name])).astype(np.float32)
+    image = rng.normal(size=(2, *SHAPES[name])).round().astype(np.float32)  # which a flipped byte damages
     labels = rng.integers(0, 3, (1, *SHAPES[name])).astype(np.int8)
     places = {label: np.argwhere(labels == label)[::7] for label in (1, 2)}
     return image, labels, {"class_locations": places}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("cases")
+def write_cases(path: Path) -> None:
     (path / "previous").mkdir()
     for name in SHAPES:
         image, labels, properties = case(name)
         nnUNetDatasetBlosc2.save_case(image, labels, properties, str(path / name), (1, 8, 16, 16), (1, 8, 8, 8))
         nnUNetDatasetBlosc2.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cases")
+    write_cases(path)
     return path
 
 
@@ -128,11 +132,7 @@ def test_a_flipped_byte_is_named_with_case_and_file_or_the_whole_hash_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     monkeypatch.setenv("DETAUG_HASH_DATA", "1")
-    for name in SHAPES:
-        image, labels, properties = case(name)
-        nnUNetDatasetBlosc2.save_case(
-            image.round(), labels, properties, str(tmp_path / name), (1, 8, 16, 16), (1, 8, 8, 8)
-        )
+    write_cases(tmp_path)
     whole = CaseFolder(tmp_path).contents()
     file = tmp_path / f"large{ending}"
     size, named = file.stat().st_size, 0
@@ -170,9 +170,7 @@ def test_data_are_hashed_whole_where_the_environment_says_so(tmp_path: Path, mon
 
 
 def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:
-    for name in SHAPES:
-        image, labels, properties = case(name)
-        nnUNetDatasetBlosc2.save_case(image, labels, properties, str(tmp_path / name), (1, 8, 16, 16), (1, 8, 8, 8))
+    write_cases(tmp_path)
     CaseFolder(tmp_path).check()
     whole = CaseFolder(tmp_path).contents()
     (tmp_path / "small.pkl").unlink()

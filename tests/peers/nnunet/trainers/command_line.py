@@ -15,13 +15,9 @@ from tests.peers.nnunet.trainers.small_datasets import KINDS
 
 REPOSITORY = Path(__file__).parents[4]
 SHORT = Path(__file__).parent / "short"
+EXTERNAL = REPOSITORY / "detaug" / "nnunet" / "external"  # as `detaug nnunet path` prints
 DETAUG = Path(sys.executable).with_name("detaug")
 NNUNET_TRAIN = Path(sys.executable).with_name("nnUNetv2_train")
-
-
-def external_folder() -> str:
-    """What `detaug nnunet path` prints."""
-    return subprocess.run([DETAUG, "nnunet", "path"], capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass
@@ -34,7 +30,8 @@ class Run:
         kind: of data set.
         trainer, configuration: as for ``nnUNetv2_train``.
         environment: further variables.
-        plans, device: as for ``nnUNetv2_train``.
+        plans, device, fold: as for ``nnUNetv2_train``.
+        program: the command, before its arguments.
     """
 
     root: Path
@@ -45,6 +42,8 @@ class Run:
     environment: dict[str, str] = field(default_factory=dict)
     plans: str = "nnUNetPlans"
     device: str = "cpu"
+    fold: str = "0"
+    program: tuple[Path | str, ...] = (NNUNET_TRAIN,)
 
     @property
     def folder(self) -> Path:
@@ -60,7 +59,7 @@ class Run:
             "nnUNet_raw": str(self.root / "raw"),
             "nnUNet_preprocessed": str(self.root / "preprocessed"),
             "nnUNet_results": str(self.results),
-            "nnUNet_extTrainer": os.pathsep.join([str(SHORT), external_folder()]),
+            "nnUNet_extTrainer": os.pathsep.join([str(SHORT), str(EXTERNAL)]),
             "nnUNet_n_proc_DA": str(processes),
             "nnUNet_def_n_proc": "1",
             "DETAUG_CPU_THREADS": "1",
@@ -70,7 +69,7 @@ class Run:
         }
 
     def command(self, *flags: str) -> list[str]:
-        return [str(NNUNET_TRAIN), str(KINDS[self.kind].number), self.configuration, "0", "-tr", self.trainer,
+        return [*map(str, self.program), str(KINDS[self.kind].number), self.configuration, self.fold, "-tr", self.trainer,
                 "-p", self.plans, "-device", self.device, *flags]  # fmt: skip
 
     def train(self, *flags: str, seed: int | None = 1, processes: int = 2, **more: str) -> str:

@@ -25,6 +25,8 @@ from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, writ
 
 #: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's default ones.
 RESIDUAL_ENCODER = "nnUNetResEncUNetPlans"
+#: Of the data set of scribbles: its labels, and how many voxels along axis 1 are annotated.
+SCRIBBLED, ANNOTATED = {"background": 0, "brain": [1, 2], "white": 2, "ignore": 3}, 24
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,13 @@ def _describe(folder: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
 
 
-def _flat(folder: Path) -> None:
-    """Slices six times as far apart as voxels within them."""
+def _flat(folder: Path, spacing: float = 6.0) -> None:
+    """Slices so many times as far apart as voxels within them."""
     for file in sorted(folder.glob("*/*.nii.gz")):
         image = nibabel.load(file)
         # nnU-Net's first axis is the last one of the file
         data = np.asarray(image.dataobj)
-        nibabel.save(nibabel.Nifti1Image(data, np.diag([1.0, 1.0, 6.0, 1.0])), file)
+        nibabel.save(nibabel.Nifti1Image(data, np.diag([1.0, 1.0, spacing, 1.0])), file)
 
 
 def _two_channels_and_regions(folder: Path) -> None:
@@ -78,14 +80,25 @@ def _two_channels_and_regions(folder: Path) -> None:
     )
 
 
-def _ignored_parts(folder: Path) -> None:
-    """All but some slices of every case are without annotation."""
+def _ignored(folder: Path, part: tuple[slice, ...]) -> None:
+    """A part of every case is without annotation."""
     for file in sorted((folder / "labelsTr").glob("*.nii.gz")):
         image = nibabel.load(file)
         labels = np.asarray(image.dataobj).astype(np.uint8).copy()
-        labels[:, :, ::2] = 3
+        labels[part] = 3
         nibabel.save(nibabel.Nifti1Image(labels, image.affine), file)
+
+
+def _ignored_slices(folder: Path) -> None:
+    _ignored(folder, (slice(None), slice(None), slice(None, None, 2)))
     _describe(folder, labels={"background": 0, "grey_matter": 1, "white_matter": 2, "ignore": 3})
+
+
+def _scribbles(folder: Path) -> None:
+    """Regions, slices 3 mm apart, and only the front is annotated."""
+    _flat(folder, 3.0)
+    _ignored(folder, (slice(None), slice(ANNOTATED, None)))
+    _describe(folder, labels=SCRIBBLED, regions_class_order=[1, 2])
 
 
 def _narrow(plans: dict[str, Any]) -> None:
@@ -128,7 +141,8 @@ KINDS = {
     "plain": Kind(1, configurations=("2d", "3d_fullres")),
     "flat": Kind(2, crop=(40, 40, 8), change=_flat),
     "regions": Kind(3, change=_two_channels_and_regions),
-    "ignore": Kind(4, configurations=("2d", "3d_fullres"), change=_ignored_parts),
+    "ignore": Kind(4, configurations=("2d", "3d_fullres"), change=_ignored_slices),
+    "scribbles": Kind(6, crop=(36, 40, 14), configurations=("2d", "3d_fullres"), change=_scribbles),
     "cascade": Kind(5, configurations=("3d_lowres", "3d_fullres"), plan=_with_a_cascade),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 import SimpleITK
+import torch
 
 from tests.peers.nnunet.trainers.command_line import Run, checkpoints
 from tests.peers.nnunet.trainers.small_datasets import RESIDUAL_ENCODER
@@ -44,20 +45,12 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
     assert "seed 1, the checkpoint's" in printed
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
-    for file in ("brain_000.nii.gz", "summary.json"):
-        ours, theirs = (run.folder / "validation" / file for run in (straight, killed))
-        if file.endswith("json"):
-            same = [
-                path.read_text().replace(str(run.results), "") for path, run in ((ours, straight), (theirs, killed))
-            ]
-            assert same[0] == same[1]
-        else:
-            assert np.array_equal(*(SimpleITK.GetArrayFromImage(SimpleITK.ReadImage(path)) for path in (ours, theirs)))
-    with (
-        np.load(straight.folder / "validation" / "brain_000.npz") as one,
-        np.load(killed.folder / "validation" / "brain_000.npz") as other,
-    ):
-        assert np.array_equal(one["probabilities"], other["probabilities"])
+    folders = [run.folder / "validation" for run in (straight, killed)]
+    one, other = ((each / "summary.json").read_text().replace(str(each.parents[3]), "") for each in folders)
+    assert one == other
+    images = (SimpleITK.ReadImage(each / "brain_000.nii.gz") for each in folders)
+    assert np.array_equal(*map(SimpleITK.GetArrayFromImage, images))
+    assert np.array_equal(*(np.load(each / "brain_000.npz")["probabilities"] for each in folders))
 
     # what a finished training still allows
     before = checkpoints(straight.folder)
@@ -85,8 +78,20 @@ def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
 
 
-@pytest.mark.slow
+GPUS = torch.cuda.device_count()
+
+
 @pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    ("device", "compiled"),
+    [
+        pytest.param("cpu", "false", marks=pytest.mark.slow),
+        *(
+            pytest.param("cuda", each, marks=pytest.mark.skipif(GPUS < 1, reason="no GPU that torch can use here"))
+            for each in ("true", "false")
+        ),
+    ],
+)
 @pytest.mark.parametrize(
     ("kind", "configuration", "plans"),
     [
@@ -99,11 +104,18 @@ def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root
     ],
 )
 def test_every_kind_of_data_set_trains_to_the_same_bytes(
-    nnunet_kind: Callable[[str], Path], tmp_path: Path, kind: str, configuration: str, plans: str, trainer: str
+    nnunet_kind: Callable[[str], Path],
+    tmp_path: Path,
+    kind: str,
+    configuration: str,
+    plans: str,
+    device: str,
+    compiled: str,
+    trainer: str,
 ) -> None:
-    root = nnunet_kind(kind)
+    root, environment = nnunet_kind(kind), {"SHORT_EPOCHS": "3", "nnUNet_compile": compiled}
     runs = [
-        Run(root, tmp_path / name, kind, trainer, configuration, {"SHORT_EPOCHS": "3"}, plans)
+        Run(root, tmp_path / name, kind, trainer, configuration, environment, plans, device)
         for name in ("straight", "killed")
     ]
     runs[0].train(processes=2)
@@ -112,6 +124,15 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
         assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
     runs[1].train_until_killed(2, processes=1)
     runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
+    assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
+
+
+@pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here")
+def test_two_gpus_train_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
+    variables = {"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}
+    runs = [Run(nnunet_root, tmp_path / name, environment=variables, device="cuda") for name in ("one", "other")]
+    for run, processes in zip(runs, (2, 1), strict=True):
+        run.train("-num_gpus", "2", processes=processes)
     assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
 
 
@@ -126,13 +147,8 @@ def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], 
     for name, processes in (("one", 2), ("other", 0)):
         for configuration in ("3d_lowres", "3d_cascade_fullres"):
             run = Run(root, tmp_path / name, "cascade", trainer, configuration, {"SHORT_EPOCHS": "2"})
-            if configuration == "3d_lowres":
-                # every case needs a prediction of the first stage: fold "all" predicts all of them
-                run.command = lambda *flags, run=run: [
-                    *Run.command(run, *flags)[:3],
-                    "all",
-                    *Run.command(run, *flags)[4:],
-                ]  # type: ignore[method-assign]
+            # every case needs a prediction of the first stage: fold "all" predicts all of them
+            run.fold = "all" if configuration == "3d_lowres" else "0"
             run.train(processes=processes)
         final.append(checkpoints(run.folder))
     assert final[0]["checkpoint_final.pth"]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,40 +9,17 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT
-
-
-def variables(root: Path, results: Path) -> dict[str, str]:
-    return {
-        "nnUNet_raw": str(root / "raw"), "nnUNet_preprocessed": str(root / "preprocessed"), "nnUNet_results": str(results),
-        "nnUNet_extTrainer": str(SHORT), "nnUNet_n_proc_DA": "0", "nnUNet_def_n_proc": "1", "DETAUG_CPU_THREADS": "1",
-        "SHORT_EPOCHS": "1", "SHORT_VALIDATION": "0",
-    }  # fmt: skip
+from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT, Run
 
 
 def command(*flags: str, trainer: str = "ShortDetAug") -> list[str]:
     return ["nnunet", "train", "1", "3d_fullres", "0", "-tr", trainer, "-device", "cpu", *flags]
 
 
-def train(root: Path, results: Path, *flags: str) -> subprocess.CompletedProcess[str]:
-    """The command in a new process."""
-    environment = {**os.environ, **variables(root, results)}
-    return subprocess.run([DETAUG, *command(*flags)], env=environment, cwd=results, capture_output=True, text=True)
-
-
-def told(done: subprocess.CompletedProcess[str]) -> str:
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    lines = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, done.stderr
-    return done.stderr[done.stderr.index(lines[0]) :]
-
-
 @pytest.fixture
-def refused(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+def refused(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """What the command says in this process and ends with exit status 2."""
-    for name, value in variables(nnunet_environment, tmp_path).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("nnUNet_extTrainer", str(SHORT))
 
     def run(*flags: str, trainer: str = "ShortDetAug") -> str:
         done = CliRunner().invoke(main, command(*flags, trainer=trainer))
@@ -87,24 +61,15 @@ def test_a_wrong_name_in_detaug_allow_is_told_before_anything_is_trained(
 def test_ones_own_trainers_are_found_and_a_broken_checkpoint_is_named_with_the_one_that_loads(
     nnunet_root: Path, tmp_path: Path
 ) -> None:
-    done = train(nnunet_root, tmp_path)
-    assert done.returncode == 0, done.stderr
-    final = next(tmp_path.glob("*/*/fold_0/checkpoint_final.pth"))
-    latest = final.with_name("checkpoint_latest.pth")
+    run = Run(nnunet_root, tmp_path, environment={"nnUNet_extTrainer": str(SHORT), "SHORT_EPOCHS": "1"})
+    run.program = (DETAUG, "nnunet", "train")
+    run.train(processes=0, SHORT_VALIDATION="0")
+    final, latest = (run.folder / f"checkpoint_{name}.pth" for name in ("final", "latest"))
     whole = final.read_bytes()
     final.unlink()
     for content in (b"", whole[: len(whole) // 2]):
         latest.write_bytes(content)
-        line = told(train(nnunet_root, tmp_path, "--c"))
-        assert f"{latest} is no checkpoint of nnU-Net's, or not a whole one" in line
-        assert "move it away, and checkpoint_best.pth beside it is taken" in line
-
-
-def test_a_data_set_that_is_not_whole_is_told(
-    refused: Callable[..., str], nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = tmp_path / "copy"
-    shutil.copytree(nnunet_root / "preprocessed", copy)
-    monkeypatch.setenv("nnUNet_preprocessed", str(copy))
-    (copy / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres" / "brain_002.pkl").unlink()
-    assert "brain_002" in refused()
+        done = run.attempt("--c", processes=0)
+        assert (done.returncode, done.stdout.count("\nError: "), "Traceback" in done.stdout) == (2, 1, False)
+        assert f"{latest} is no checkpoint of nnU-Net's, or not a whole one" in done.stdout
+        assert "move it away, and checkpoint_best.pth beside it is taken" in done.stdout

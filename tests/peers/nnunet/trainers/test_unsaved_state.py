@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -11,23 +10,7 @@ import torch
 
 from tests.peers.nnunet.trainers.in_process import ShortDeterministic, new_trainer
 
-SLOW = pytest.mark.slow
 LACKS = "the checkpoint lacks"
-
-
-class Average(ShortDeterministic):
-    """Keeps averaged weights in a network beside the trained one, of which no checkpoint knows."""
-
-    def on_train_start(self) -> None:
-        super().on_train_start()
-        self.average = deepcopy(self.network)
-
-    def train_step(self, batch: Any) -> Any:
-        outcome = super().train_step(batch)
-        with torch.no_grad():
-            for mine, theirs in zip(self.average.parameters(), self.network.parameters(), strict=True):
-                mine.lerp_(theirs, 0.25)
-        return outcome
 
 
 class Shadow:
@@ -42,7 +25,9 @@ class Shadow:
             self.values[number] = self.values[number] * 0.5 + each.detach() * 0.5
 
 
-class InAnObject(ShortDeterministic):
+class Average(ShortDeterministic):
+    """Keeps averaged weights beside its network, of which no checkpoint knows."""
+
     def initialize(self) -> None:
         super().initialize()
         self.shadow = Shadow(self.network.parameters())
@@ -59,7 +44,7 @@ class SavesItsAverage(Average):
     def save_checkpoint(self, filename: str) -> None:
         super().save_checkpoint(filename)
         stored = torch.load(filename, weights_only=False)
-        torch.save({**stored, "average": self.average.state_dict()}, filename)
+        torch.save({**stored, "average": self.shadow.values}, filename)
 
 
 class SavesItBeside(Average):
@@ -67,7 +52,7 @@ class SavesItBeside(Average):
 
     def save_checkpoint(self, filename: str) -> None:
         super().save_checkpoint(filename)
-        torch.save(self.average.state_dict(), f"{filename}.average.pt")
+        torch.save(self.shadow.values, f"{filename}.average.pt")
 
 
 class Accumulates(ShortDeterministic):
@@ -103,7 +88,7 @@ def told(root: Path, trainer: type) -> list[str]:
 
 
 def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path) -> None:
-    (line,) = told(nnunet_environment, InAnObject)
+    (line,) = told(nnunet_environment, Average)
     assert "(shadow; 46 in all, the first shadow.values[0])" in line
 
 
