@@ -14,7 +14,7 @@ import detaug
 BUDGETS = {
     ".": 610,
     "bench": 530,
-    "cli": 885,
+    "cli": 875,
     "demo": 490,
     "doctor": 225,
     "engine": 4_655,
@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 1_020,
     "loops": 525,
     "memory": 345,
-    "nnunet": 4_140,
+    "nnunet": 4_055,
     "pictures": 225,
     "pipeline": 1_255,
     "previews": 575,
