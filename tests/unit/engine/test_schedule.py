@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Position
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
 from detaug.engine.order.schedule import Schedule
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, Plan
+from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
 def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
@@ -75,3 +76,104 @@ def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap
         position = Position(0, 0, 0, before=reached)
     if runs[-1][0] > 1 or known:
         assert first_gap - reached < runs[-1][0]
+
+
+@st.composite
+def schedules(draw):
+    """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
+    num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
+    num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
+    wraps_at = num_steps or None if tail == "pad" else None
+    arguments = {
+        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at),
+        "window": draw(st.integers(1, 9)),
+        "num_workers": draw(st.integers(1, 4)),
+        "stateless": draw(st.booleans()),
+        "limit": draw(st.none() | st.integers(0, 14)),
+        "probing": tail == "drop" and draw(st.booleans()),
+    }
+    ends = (
+        st.nothing()
+        if wraps_at is not None
+        else st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
+    )
+    lengths = draw(st.none() | ends)
+    return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
+
+
+@settings(max_examples=100, deadline=None)
+@given(schedules(), st.randoms(use_true_random=False), st.integers(10, 60))
+def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both, chance, events):
+    schedule, reference, lengths = both
+    plan, workers, begun = schedule.plan, 1 if schedule.stateless else schedule._num_workers, []
+    handed_out = None
+
+    def each(what, *arguments):
+        for one in (schedule, reference):
+            getattr(one, what)(*arguments)
+
+    def start():
+        task = schedule.next_for(chance.randrange(workers))
+        if task is not None:
+            begun.append(task)
+            each("start", task.key)
+
+    def finish():
+        task = begun.pop(chance.randrange(len(begun)))
+        if lengths is not None and plan.turn_of(task.key.step) >= lengths[plan.stream_of(task.key.step)]:
+            each("end_stream", task.key)
+        elif task.probe:
+            each("finish", task.key, Exists())
+        else:
+            outcome = chance.choices([Delivered(task.key), Skipped(), Failed(ValueError())], [8, 1, 1])[0]
+            each("finish", task.key, outcome)
+
+    def go_on():
+        nonlocal handed_out
+        handed_out = schedule.due()
+        each("hand_out", *handed_out)
+
+    def put_back():
+        nonlocal handed_out
+        if handed_out is not None:
+            each_put_back(*handed_out)
+            handed_out = None
+
+    def each_put_back(position, outcome):
+        schedule.put_back(position, outcome)
+        if isinstance(outcome, Delivered):
+            reference.outcomes[schedule.key_at(position)] = outcome
+        if isinstance(outcome, (Delivered, EpochEnd)):
+            reference.position = position
+
+    def jump():
+        epoch, turn = schedule.position.epoch + chance.randrange(-1, 3), chance.randrange(8)
+        place = Position(max(0, epoch), plan.rank + turn * plan.world_size, turn)
+        first = chance.randrange(12)  # from there on there are as many ranks as now
+        taken = chance.randrange(3)
+        begun_by_others = Position(place.epoch, first + plan.rank + taken * plan.world_size, taken, first)
+        places = [schedule.start_of(place.epoch), place, begun_by_others]
+        schedule.position = reference.position = chance.choice(places)
+
+    def lose():
+        each("lose", begun.pop(chance.randrange(len(begun))).key)
+
+    def be_interrupted():
+        schedule._settled = None
+
+    for _ in range(events):
+        busy = [finish, finish, lose] if begun else []
+        do = chance.choice([start, start, start, go_on, go_on, go_on, be_interrupted, *busy, *busy])
+        if chance.random() < 0.08:
+            do = chance.choice([jump, put_back, lambda: each("forget_failures")])
+        if do is not go_on and do is not put_back:
+            handed_out = None
+        do()
+        assert schedule.wanted() == reference.wanted()
+        reference.prune()
+        assert schedule.position == reference.position
+        assert schedule.outcomes == reference.outcomes
+        assert schedule.in_flight == reference.in_flight
+        assert schedule.due() == reference.due()
+        for worker in range(workers):
+            assert schedule.next_for(worker) == reference.next_for(worker)
