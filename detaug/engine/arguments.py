@@ -106,13 +106,6 @@ def start_method(value: Any) -> str:
     return str(value)
 
 
-def limits_of_workers(executor: Any) -> None:
-    """What executors with workers have in common."""
-    count("max_restarts", executor.max_restarts)
-    seconds("stall_timeout", executor.stall_timeout)
-    optional_positive("max_worker_memory", executor.max_worker_memory)
-
-
 def executor(value: Any) -> Any:
     """What has an `detaug.engine.executor.Executor`'s methods."""
     if isinstance(value, type) or not all(hasattr(value, name) for name in ("travels", "num_workers", "start")):

@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ from detaug.engine.order.outcomes import (
     Task,
     left_out,
 )
+from detaug.engine.order.schedule import Schedule
 from detaug.errors import BatchError, ReproducibilityError
 from detaug.memory.limits import explained
 from detaug.pipeline.loader_states import LoaderState
@@ -49,6 +50,25 @@ logger = logging.getLogger("detaug")
 _EPOCH_END_PATIENCE = 60.0
 #: How long (seconds) `close` waits for checks that are under way.
 _CLOSE_PATIENCE = 2.0
+
+
+#: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is lost between the two.
+_TASKS = 2
+
+
+def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any, Task]]:
+    """Which worker (it has an `index`, to which streams belong, and `tasks`) is to be sent which task, now begun. None gets a
+    second one before each has its first."""
+    for number in range(_TASKS):
+        for worker in workers:
+            if len(worker.tasks) > number:
+                continue
+            task = schedule.next_for(worker.index)
+            if task is not None:
+                schedule.start(task.key)
+                yield worker, task
+            elif schedule.stateless:
+                return  # nor is there one for any other
 
 
 class PrefetchingEngine:
@@ -274,13 +294,6 @@ class PrefetchingEngine:
         text = "%s ended%s%s while making %s; another one makes it again%s"
         logger.warning(text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known)
         self._lose([task])
-
-    def _retire(self, worker: str, private: int, limit: int | None) -> None:
-        """It uses more private memory than the limit (bytes), and is replaced."""
-        assert limit is not None
-        self._work.health.retirements += 1
-        text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
-        logger.info("%s %s and retires; another takes its place", worker, text)
 
     def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
         """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that

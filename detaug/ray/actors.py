@@ -15,7 +15,6 @@ from detaug.engine.executor import Job
 from detaug.engine.failures import ErrorRecord, describe
 from detaug.engine.warming import warm_up
 from detaug.memory.blocks import Bytes
-from detaug.memory.limits import private_memory
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -38,7 +37,6 @@ class Made:
         ended: there is no such batch.
         state: where the loader's copy stands behind it.
         check: where it may be made a second time.
-        memory: private bytes of the process, where there is a limit that it exceeds.
     """
 
     pickled: bytes = b""
@@ -49,7 +47,6 @@ class Made:
     check: CheckedBatch | None = None
     seconds: float = 0.0
     logs: Sequence[str] = ()
-    memory: int | None = None
 
     def batch(self) -> Any:
         """It put together, where its buffers lie."""
@@ -99,8 +96,6 @@ class BatchMaker:
         if state is not None:
             self._states.give(state)
         made = self._made_of(epoch, step, probe)
-        if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
-            made.memory = memory
         made.logs, self._logs[:] = tuple(self._logs), []
         made.seconds = time.perf_counter() - began
         return made

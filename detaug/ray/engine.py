@@ -20,8 +20,7 @@ from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Task
-from detaug.engine.prefetching import PrefetchingEngine
-from detaug.ray import nodes
+from detaug.engine.prefetching import PrefetchingEngine, given_out
 from detaug.ray.actors import Made
 from detaug.ray.pool import Actor, ActorPool, first_line
 
@@ -30,9 +29,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("detaug")
 
-#: Calls that an actor has at a time: one that it is at, and one that waits, so that it loses no time between the two.
-_CALLS = 2
-#: The thread looks at the time at least so often (seconds): for stalls, for actors that wait for CPUs.
+#: The thread looks at the time at least so often (seconds): for actors that wait for CPUs.
 _LOOK_EVERY = 0.5
 
 
@@ -42,7 +39,6 @@ class RayEngine(PrefetchingEngine):
 
     def __init__(self, work: Work, settings: RayExecutor) -> None:
         super().__init__(work, settings.max_restarts)
-        self._settings = settings
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._tickets = 0
         self._checking = Checking(work.checks, work.on_mismatch, self)
@@ -66,7 +62,8 @@ class RayEngine(PrefetchingEngine):
             self._checking.go_on()
         self._tell_what_is_due()
         self._take_events()
-        self._look_at_the_time()
+        if self._fatal is None:
+            self._pool.look(time.monotonic())
 
     def _take_events(self) -> None:
         with suppress(queue.Empty):
@@ -75,11 +72,6 @@ class RayEngine(PrefetchingEngine):
                 if event is not None:  # else something has changed that the thread looks at anyway
                     event()
                 event = self._events.get_nowait()
-
-    def _look_at_the_time(self) -> None:
-        if self._fatal is not None:
-            return
-        self._pool.look(time.monotonic())
 
     # --- deaths of actors, as the pool tells
 
@@ -100,32 +92,18 @@ class RayEngine(PrefetchingEngine):
     def _assign(self) -> None:
         """Give tasks to every actor that has room, this node's first."""
         ready = sorted(self._pool.ready(), key=lambda actor: actor.index)
-        # No actor gets a second task before each has its first.
-        for calls in range(_CALLS):
-            for actor in ready:
-                if len(actor.calls) <= calls and not self._give(actor) and self._schedule.stateless:
-                    return
-
-    def _give(self, actor: Actor) -> bool:
-        """Ask it for a batch. False: there is none to ask for."""
         with self._lock:
-            schedule = self._schedule
-            task = schedule.next_for(actor.index)
-            if task is None:
-                return False
-            schedule.start(task.key)
-        self._tickets += 1
-        if not actor.calls:
-            actor.since = time.monotonic()
-        actor.calls[self._tickets] = task
-        arguments = (*task.key, task.probe, self._state_for(actor.told, task))
-        ticket = self._tickets
-        self._pool.call(actor, "make", arguments, partial(self._answered, ticket), partial(self._lost, ticket))
-        return True
+            given = list(given_out(self._schedule, ready))
+        for actor, task in given:
+            self._tickets += 1
+            actor.tasks[self._tickets] = task
+            arguments = (*task.key, task.probe, self._state_for(actor.told, task))
+            answered, lost = (partial(each, self._tickets) for each in (self._answered, self._lost))
+            self._pool.call(actor, "make", arguments, answered, lost)
 
     def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
         """The actor made the batch, and its node's object store lost it."""
-        task = actor.calls.pop(ticket, None)
+        task = actor.tasks.pop(ticket, None)
         if task is None or actor.number not in self._pool.actors:
             return  # it died, and the task is open again already
         what = failures.describe_batch(task.key, self._work.places)
@@ -135,20 +113,13 @@ class RayEngine(PrefetchingEngine):
     # --- batches
 
     def _answered(self, ticket: int, actor: Actor, made: Made) -> None:
-        task = actor.calls.pop(ticket)
-        actor.since = time.monotonic()
+        task = actor.tasks.pop(ticket)
         self._took(task, made.seconds, made.state)
         for text in made.logs:
             self.say_once(text)
-        where = f"in {actor.name}"
-        if made.error is not None and (advice := nodes.advice_on(made.error.summary)):
-            where += f". {advice}"
-        self._take(task, made.ended, made.error, where, made.batch)
+        self._take(task, made.ended, made.error, f"in {actor.name}", made.batch)
         if made.check is not None:
             self._checking.reported(made.check._replace(worker=actor.number))
-        if made.memory is not None:
-            self._retire(actor.name, made.memory, self._settings.max_worker_memory)
-            self._pool.retire(actor)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 
@@ -156,9 +127,9 @@ class RayEngine(PrefetchingEngine):
         """See there; `another` is an actor other than the one that made the batch, unless there is no other."""
         actor = self._pool.actors.get(worker)
         if another:
-            others = sorted(self._pool.ready(), key=lambda each: (each.number == worker, len(each.calls), each.index))
+            others = sorted(self._pool.ready(), key=lambda each: (each.number == worker, len(each.tasks), each.index))
             actor = next(iter(others), None)
-        if actor is None or actor.leaving:
+        if actor is None:
             return False
         checking, who = self._checking, None if another else worker
         self._pool.call(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -39,8 +39,7 @@ class RayExecutor:
         num_cpus: of an actor. Batches are made by one thread.
         memory: bytes of an actor, for Ray's placement; None: not considered.
         runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
-        patience: seconds for which actors may wait for free CPUs before a warning says what is missing.
-        max_restarts, stall_timeout, max_worker_memory: of an actor, as `LocalProcesses` has them for a worker.
+        max_restarts: raise `WorkerDied` after one batch has ended this many actors in a row.
 
     Raises:
         ImportError: Ray is not installed (when the first batch is asked for).
@@ -53,24 +52,17 @@ class RayExecutor:
     num_cpus: float = 1.0
     memory: int | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
-    patience: float = 20.0
     max_restarts: int = DEFAULT_MAX_RESTARTS
-    stall_timeout: float | None = None
-    max_worker_memory: int | None = None
 
     #: The pipeline is sent to other interpreters.
     travels = True
 
     def __post_init__(self) -> None:
-        arguments.limits_of_workers(self)
+        arguments.count("max_restarts", self.max_restarts)
         if not isinstance(self.num_actors, int) or self.num_actors < 0:
             raise ValueError(f"num_actors must be a non-negative integer, not {self.num_actors!r}")
         if self.address is not None and "://" in self.address:
             raise ValueError(f"address must be 'auto' or 'host:port' of the cluster's head, not {self.address!r}")
-        if not self.num_cpus >= 0:
-            raise ValueError(f"num_cpus must be a non-negative number, not {self.num_cpus!r}")
-        if not self.patience > 0:
-            raise ValueError(f"patience must be a positive number of seconds, not {self.patience!r}")
 
     @classmethod
     def from_url(cls, url: str) -> RayExecutor:
@@ -104,7 +96,7 @@ class RayExecutor:
         connect(self.address)
         from detaug.ray.engine import RayEngine
 
-        return RayEngine(replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self)
+        return RayEngine(work, self)
 
     def options(self, node_id: str | None) -> dict[str, Any]:
         """Of an actor, for Ray; `node_id`: it is to run there and nowhere else."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import socket
 from dataclasses import dataclass
 
@@ -77,16 +76,3 @@ def remark(node: NodeReport, ours: NodeReport) -> str:
         if differing
         else ""
     )
-
-
-def advice_on(error: str) -> str:
-    """What to do about an error that is there because another node lacks something; empty: it need not be. A missing file is
-    known by the system's words, or by the class alone, as fsspec has it."""
-    if "No such file or directory" in error or re.search(r"^FileNotFoundError\b", error, re.MULTILINE):
-        return "Paths must exist on every node of the cluster: a shared folder, or fsspec"
-    if "ModuleNotFoundError" in error:
-        return (
-            "Modules must be importable on every node of the cluster: install them there, or pass your own by "
-            'runtime_env={"working_dir": "."}'
-        )
-    return ""

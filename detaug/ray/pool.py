@@ -20,7 +20,6 @@ import psutil
 import ray
 from ray import exceptions
 
-from detaug.engine import failures
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Task
 from detaug.ray import nodes
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("detaug")
 
-#: While actors wait for a place, the head is asked for the cluster's free CPUs at most so often (seconds).
-_ASK_EVERY = 5.0
+#: An actor that is not there after so many seconds may wait for a place; the head is then asked for the cluster's free CPUs, at
+#: most so often.
+_PATIENCE, _ASK_EVERY = 20.0, 5.0
 #: How an actor's death is told of.
 _DEATHS = (
     exceptions.RayActorError,
@@ -61,10 +61,8 @@ class Actor:
         number: never used twice.
         index: stream-bound streams belong to it.
         report: from its process; None: it is not there yet.
-        calls: the task of each call that is under way, by ticket, in the order in which they were made.
-        since: when the first of them was begun, as far as its answers tell.
+        tasks: that of each call that is under way, by ticket, in the order in which they were made.
         told: the generation of loader states that each stream was told of.
-        leaving: why it is being killed.
     """
 
     number: int
@@ -72,10 +70,8 @@ class Actor:
     handle: Any
     started: float
     report: NodeReport | None = None
-    calls: dict[int, Task] = field(default_factory=dict)
-    since: float = 0.0
+    tasks: dict[int, Task] = field(default_factory=dict)
     told: dict[int, int] = field(default_factory=dict)
-    leaving: str = ""
 
     @property
     def name(self) -> str:
@@ -131,7 +127,7 @@ class ActorPool:
 
     def ready(self) -> list[Actor]:
         """Those that can be asked for something."""
-        return [actor for actor in self.actors.values() if actor.report is not None and not actor.leaving]
+        return [actor for actor in self.actors.values() if actor.report is not None]
 
     def call(
         self,
@@ -168,23 +164,14 @@ class ActorPool:
             take(actor, answer)
 
     def look(self, now: float) -> None:
-        """Start those whose pause is over, say what others wait for, and kill those that hang."""
+        """Start those whose pause is over, and say what others wait for."""
         while self._pausing and self._pausing[0][0] <= now:
             self._start_actor(self._pausing.pop(0)[1])
-        long_ago = now - self._settings.patience
+        long_ago = now - _PATIENCE
         late = any(each.report is None and each.started < long_ago for each in self.actors.values())
         if late and now > self._ask_again:
             self._ask_again = now + _ASK_EVERY
             self._say_what_is_missing()
-        for actor in list(self.actors.values()):
-            self._look_for_a_stall(actor, now)
-
-    def retire(self, actor: Actor) -> None:
-        """It has more memory than it may have; no batch is to blame."""
-        del self.actors[actor.number]
-        ray.kill(actor.handle)
-        self._engine.gone(actor, list(actor.calls.values()), "")
-        self._start_actor(actor.index)
 
     def _start_actor(self, index: int) -> None:
         self._numbers += 1
@@ -208,8 +195,8 @@ class ActorPool:
         self._work.health.restarts += 1
         if self._engine.has_failed:
             return
-        tasks = list(actor.calls.values())
-        why = actor.leaving or re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
+        tasks = list(actor.tasks.values())
+        why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
         pause = 0.0
         if isinstance(error, exceptions.OutOfMemoryError):
             with contextlib.suppress(Exception):
@@ -217,8 +204,6 @@ class ActorPool:
             why = f"{first_line(why)}. {_MEMORY_ADVICE}"
             pause = _MEMORY_PAUSE if self.actors else 0.0  # else there is nobody to go on
         if actor.report is None and not pause:
-            if advice := nodes.advice_on(why):
-                why += f"\n{advice}"
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
                 self._engine.fail(
@@ -244,16 +229,6 @@ class ActorPool:
             "of the cluster's are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams "
             "of a loader that keeps state wait for their own actor"
         )
-
-    def _look_for_a_stall(self, actor: Actor, now: float) -> None:
-        limit = self._settings.stall_timeout
-        if limit is None or not actor.calls or actor.leaving or now - actor.since < limit:
-            return
-        task = next(iter(actor.calls.values()))
-        what = failures.describe_batch(task.key, self._work.places)
-        actor.leaving = f"killed after {limit:g} s at the same batch, as stall_timeout says"
-        logger.warning("%s has been making %s for %.0f s", actor.name, what, now - actor.since)
-        ray.kill(actor.handle)
 
 
 def _is_gone(node_id: str) -> bool:

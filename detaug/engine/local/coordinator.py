@@ -12,7 +12,6 @@ import contextlib
 import logging
 import signal
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,17 +23,12 @@ from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.order.outcomes import Task
-from detaug.engine.order.schedule import Schedule
-from detaug.engine.prefetching import PrefetchingEngine
+from detaug.engine.prefetching import PrefetchingEngine, given_out
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
 
 logger = logging.getLogger("detaug")
-
-#: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is lost between the two.
-_TASKS = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +55,9 @@ class LocalProcesses:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start_method", arguments.start_method(self.start_method))
-        arguments.limits_of_workers(self)
+        arguments.count("max_restarts", self.max_restarts)
+        arguments.seconds("stall_timeout", self.stall_timeout)
+        arguments.optional_positive("max_worker_memory", self.max_worker_memory)
 
     @property
     def travels(self) -> bool:
@@ -122,8 +118,11 @@ class Coordinator(PrefetchingEngine):
 
     def gone(self, worker: Worker, private: int) -> None:
         """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
-        if private:
-            self._retire(worker.name, private, self._settings.max_worker_memory)
+        limit = self._settings.max_worker_memory
+        if private and limit is not None:
+            self._work.health.retirements += 1
+            text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
+            logger.info("%s %s and retires; another takes its place", worker.name, text)
         self._leave(worker)
         self._lose([*worker.tasks])
 
@@ -183,17 +182,3 @@ class Coordinator(PrefetchingEngine):
         with contextlib.suppress(ChannelClosed):
             made.channel.send(request)
         return True
-
-
-def given_out(schedule: Schedule, workers: Sequence[Worker]) -> Iterator[tuple[Worker, Task]]:
-    """Which worker is to be sent which task, now begun. None gets a second one before each has its first."""
-    for number in range(_TASKS):
-        for worker in workers:
-            if len(worker.tasks) > number:
-                continue
-            task = schedule.next_for(worker.index)
-            if task is not None:
-                schedule.start(task.key)
-                yield worker, task
-            elif schedule.stateless:
-                return  # nor is there one for any other

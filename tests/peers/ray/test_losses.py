@@ -124,28 +124,6 @@ class TestOneNode:
                 next(augmenter)
         assert caught.value.exitcode is None
 
-    @pytest.mark.slow
-    def test_an_actor_with_too_much_memory_is_replaced(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level("INFO", "detaug")
-        with in_cluster(Slow(), actors=1, batches_per_epoch=6, limits={"max_worker_memory": 2**20}) as augmenter:
-            found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0))[:6]
-        assert "retires; another takes its place" in caplog.text
-
-    @pytest.mark.slow
-    def test_an_actor_that_hangs_is_killed(self, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-        class HangsOnce(Slow):
-            def generate_train_batch(self) -> dict[str, Any]:
-                if current().step == 2 and not (tmp_path / "hung").exists():
-                    (tmp_path / "hung").touch()
-                    time.sleep(3600)
-                return super().generate_train_batch()
-
-        with in_cluster(HangsOnce(), actors=1, batches_per_epoch=6, limits={"stall_timeout": 2.0}) as augmenter:
-            found = [fingerprint(batch) for batch in augmenter]
-        assert found == expected(Slow(delay=0))[:6]
-        assert "has been making epoch 0, step 2" in caplog.text
-
     def test_batches_can_be_written_to_and_outlive_the_engine(self) -> None:
         with in_cluster(Slow(), actors=1) as augmenter:
             batches = [next(augmenter) for _ in range(3)]

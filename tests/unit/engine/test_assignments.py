@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.local.coordinator import given_out
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Position, Task
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.prefetching import given_out
 from detaug.pipeline.plan import Plan
 
 
