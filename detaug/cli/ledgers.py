@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from detaug.cli.options import OutputType, Target, conclude, json_option, write_output
+from detaug.cli.options import OutputType, conclude, write_output
 
 if TYPE_CHECKING:
-    from detaug.ledger.header import Record
     from detaug.remaking.pipelines import Remaker
 
 _RUN = click.Path(path_type=Path)
@@ -23,8 +22,7 @@ _RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
 @click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
-@json_option
-def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
+def diff(a: Path, b: Path, plot: Path | None) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
 
@@ -33,21 +31,18 @@ def diff(a: Path, b: Path, plot: Path | None, json_target: Target) -> None:
 
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
-    from detaug.ledger.comparing import compare
-    from detaug.reports.progress import progress
-
     if a.is_dir() or b.is_dir():
-        _of_trainings(a, b, plot, json_target)
+        _of_trainings(a, b, plot)
         return
+    from detaug.ledger.comparing import compare
+
     if plot is not None:
         raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
-    with progress("diff", told=False) as shown:
-        shown.update("comparing batches")
-        found = compare(a, b, shown.advance)
-    conclude(json_target, found.shown(str(a), str(b)), found.as_json(), 0 if found.first is None else 1)
+    found = compare(a, b)
+    conclude(found.shown(str(a), str(b)), 0 if found.first is None else 1)
 
 
-def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -> None:
+def _of_trainings(a: Path, b: Path, picture: Path | None) -> None:
     from rich.text import Text
 
     from detaug.nnunet import results
@@ -55,8 +50,7 @@ def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -
     found = results.compare(a, b)
     if picture is not None:
         results.plot(found, picture)
-    told = {"equal": not found.differences, "checkpoint": found.checkpoint, "differences": found.differences}
-    conclude(json_target, map(Text, found.lines()), told, 1 if found.differences else 0)
+    conclude(map(Text, found.lines()), 1 if found.differences else 0)
 
 
 @click.command(short_help="Make one batch of a run again: params, fingerprints.")
@@ -64,9 +58,7 @@ def _of_trainings(a: Path, b: Path, picture: Path | None, json_target: Target) -
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("--epoch", type=click.IntRange(min=0), required=True, help="Of the batch.")
 @click.option("--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch.")
-@click.option("--val", is_flag=True, show_default=False, help="With FOLDER: a batch of the validation loader.")
-@json_option
-def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json_target: Target) -> None:
+def replay(run: Path, target: str | None, epoch: int, step: int) -> None:
     """Make one batch of a run again, in this process, and compare it with its line in the ledger. What every transform drew is
     shown, and a fingerprint of the arrays behind it.
 
@@ -75,38 +67,27 @@ def replay(run: Path, target: str | None, epoch: int, step: int, val: bool, json
 
     The exit status is 0 if the batch is the ledger's or there is none, 1 if not, 2 if it cannot be made.
     """
+    from detaug.remaking.replaying import line_of
     from detaug.remaking.replaying import replay as make
 
     if run.is_dir() == (target is not None):
         raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
-    if val and not run.is_dir():
-        raise click.UsageError("--val goes with a folder of nnU-Net's results")
+    ledger: Path | None = run
     if target is None:
-        remaker, record = _of_training(run, "val" if val else "train", epoch, step)
+        from detaug.nnunet.remaking import remaker_in
+
+        remaker, ledger = remaker_in(run)
     else:
-        remaker, record = _of_ledger(run, target, epoch, step)
-    found = make(remaker, epoch, step, record)
-    conclude(json_target, found.shown(), found.as_json(), 1 if found.differs else 0)
+        from detaug.ledger.reading import read_header
+        from detaug.remaking.pipelines import check_versions, remaker_of
+        from detaug.verification.handed_in import load_factory
 
-
-def _of_ledger(ledger: Path, target: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
-    from detaug.ledger.reading import read_header
-    from detaug.remaking.pipelines import check_versions, remaker_of
-    from detaug.remaking.replaying import line_of
-    from detaug.verification.handed_in import load_factory
-
-    factory = load_factory(target)
-    header = read_header(ledger)
-    check_versions(header)
-    return remaker_of(factory, header), line_of(ledger, epoch, step)
-
-
-def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remaker, Record | None]:
-    from detaug.nnunet.remaking import remaker_in
-    from detaug.remaking.replaying import line_of
-
-    remaker, ledger = remaker_in(folder, name)
-    return remaker, None if ledger is None else line_of(ledger, epoch, step)
+        factory = load_factory(target)
+        header = read_header(run)
+        check_versions(header)
+        remaker = remaker_of(factory, header)
+    found = make(remaker, epoch, step, None if ledger is None else line_of(ledger, epoch, step))
+    conclude(found.shown(), 1 if found.differs else 0)
 
 
 @click.command(short_help="Sum a ledger up in a few lines that others can check.")
@@ -116,8 +97,8 @@ def _of_training(folder: Path, name: str, epoch: int, step: int) -> tuple[Remake
 )
 @click.option("-o", "--output", type=OutputType(), help="Write to this file.  [default: stdout]")
 def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
-    """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints, in at
-    most 8 kB of JSON. `detaug check` tests it.
+    """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints,
+    about 2 kB of JSON. `detaug check` tests it.
 
     LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
     A checkpoint of detaug's nnU-Net trainers must be of its seed, data and epochs.
@@ -126,10 +107,8 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     """
     from detaug.ledger.receipt import as_text, make_receipt
     from detaug.nnunet.run_record import disagreements
-    from detaug.reports.progress import progress
 
-    with progress("receipt", told=False):
-        made = make_receipt(ledger, checkpoints, disagreements)
+    made = make_receipt(ledger, checkpoints, disagreements)
     if output is None:
         click.echo(as_text(made), nl=False)
         return
@@ -153,7 +132,6 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
 @click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")
 @click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
-@json_option
 def check(
     receipt: Path,
     target: str | None,
@@ -164,7 +142,6 @@ def check(
     nnunet: tuple[str, str, str] | None,
     trainer: str,
     plans: str,
-    json_target: Target,
 ) -> None:
     """Test a receipt, in a minute instead of a training.
 
@@ -181,7 +158,7 @@ def check(
 
     if (target is None) == (nnunet is None):
         raise click.UsageError("name the pipeline: MODULE:FACTORY, or --nnunet DATASET CONFIG FOLD")
-    with progress("check", told=False) as shown:
+    with progress("check") as shown:
         if nnunet is not None:
             from detaug.nnunet.remaking import remaker_of_training
 
@@ -192,5 +169,5 @@ def check(
             from detaug.verification.handed_in import load_factory
 
             remaker = partial(remaker_of, load_factory(target or ""))
-        found = checking.check(read_receipt(receipt), ledger, remaker, samples, checkpoints, disagreements, shown, salt)
-    conclude(json_target, found.shown(), found.as_json(), 0 if found.ok else 1)
+        found = checking.check(read_receipt(receipt), ledger, remaker, samples, salt, checkpoints, disagreements, shown)
+    conclude(found.shown(), 0 if found.ok else 1)

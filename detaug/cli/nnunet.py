@@ -123,7 +123,7 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     with progress("nnunet verify") as shown:
         result = verify_training(settings, keep, shown)
     where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
-    conclude(json_target, [result, *where], result.as_json(), result.status)
+    conclude([result, *where], result.status, json_target, result.as_json())
 
 
 @nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
@@ -149,8 +149,7 @@ def export(model: Path, output: Path | None) -> None:
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
 @click.option("--seed", type=options.seed, default="1234", help="Of the data set and of the trainings.")
-@json_option
-def demo(seed: Seed, json_target: Target) -> None:
+def demo(seed: Seed) -> None:
     """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
 
     nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with another number of workers,
@@ -167,4 +166,4 @@ def demo(seed: Seed, json_target: Target) -> None:
 
     with progress("nnunet demo") as shown, tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder:
         result = train_and_compare(Path(folder), seed, shown)
-    conclude(json_target, [result], result.as_json(), result.status)
+    conclude([result], result.status)

@@ -136,14 +136,15 @@ def write_output(file: Path, content: bytes) -> None:
         raise CannotRun(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
-def conclude(json_target: Target, shown: Iterable[RenderableType], found: dict[str, Any], status: int) -> None:
+def conclude(shown: Iterable[RenderableType], status: int, target: Target | None = None, found: Any = None) -> None:
     """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
     from rich.text import Text
 
-    console = json_target.console()
+    target = target or Target()
+    console = target.console()
     for part in shown:
         console.print(part, soft_wrap=isinstance(part, Text))
-    json_target.write(found)
+    target.write(found)
     if status:
         raise click.exceptions.Exit(status)
 

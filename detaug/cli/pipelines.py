@@ -46,7 +46,7 @@ def verify(target: str, json_target: Target, **asked: Any) -> None:
     # What is left on screen is the table; the bar is for the time until then.
     with progress("verify") as shown:
         result = run(target, progress=shown.update, **asked)
-    conclude(json_target, [result], result.as_json(), result.status)
+    conclude([result], result.status, json_target, result.as_json())
 
 
 def lengths(text: str) -> tuple[float, ...]:
@@ -148,15 +148,14 @@ def bench(
     with progress("bench") as shown:
         result = benching.bench(target, processes or (), seconds, seed, shown)
     write_output(output, result.png())
-    conclude(json_target, [*result.shown(), Text(f"Drawn in {output}", "dim")], result.as_json(), 0)
+    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_target, result.as_json())
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")
 @click.option("--batches", type=click.IntRange(min=6), default=24, help="Batches per run.")
 @click.option("--patch", type=click.IntRange(8, 128), default=24, help="Edge of the cubic patches, in voxels (= mm).")
 @click.option("--seed", type=options.seed, default="1234", help="The one seed of all runs.")
-@json_option
-def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
+def demo(batches: int, patch: int, seed: Seed) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
     It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
@@ -169,4 +168,4 @@ def demo(batches: int, patch: int, seed: Seed, json_target: Target) -> None:
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
         result = run_all(batches, patch, seed, shown)
-    conclude(json_target, [result], result.as_json(), result.status)
+    conclude([result], result.status)

@@ -70,9 +70,6 @@ class Runs(Result[Run]):
 
     rows: tuple[Run, ...]
 
-    def as_json(self) -> dict[str, Any]:
-        return {"deterministic": self.ok, "runs": [run.as_json() for run in self.rows]}
-
     def shown(self) -> list[RenderableType]:
         runs = table(
             "the same pipeline and seed",

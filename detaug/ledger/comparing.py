@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -20,6 +20,8 @@ from detaug.ledger.reading import read_header, records
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
 _LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
+#: What a batch of two ledgers may be.
+EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
 _MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
 
 
@@ -33,18 +35,16 @@ class HeaderDifference(NamedTuple):
 
 @dataclass
 class Comparison:
-    """What two ledgers have in common: how many batches, the `first` that differs (in these `keys`) or is only in "a" or "b", in
-    how many each key differs, and in how many it is `untold`, without a fingerprint in either; what differs in the headers."""
+    """What two ledgers have in common: how many batches are equal, different, only in a or b (`counts`); the `first` that is not
+    equal, what it is, and in which of its `keys` it differs; in how many each key differs, and in how many it is `untold`,
+    without a fingerprint in either; what differs in the headers."""
 
-    equal: int = 0
-    different: int = 0
-    only_a: int = 0
-    only_b: int = 0
+    header: list[HeaderDifference]
+    counts: Counter[str] = field(default_factory=Counter)
     first: Key | None = None
-    first_in: str = ""
+    first_is: str = ""
     keys: tuple[str, ...] = ()
     every_key: Counter[str] = field(default_factory=Counter)
-    header: list[HeaderDifference] = field(default_factory=list)
     untold: Counter[str] = field(default_factory=Counter)
 
     def shown(self, a: str, b: str) -> Iterator[Text]:
@@ -52,41 +52,27 @@ class Comparison:
         if self.untold:
             yield Text(f"not compared, without bytes that are the same everywhere: {listed(self.untold)}", "yellow")
         if self.first is None:
-            yield Text(f"equal: all {self.equal:,} batches", "green")
+            yield Text(f"equal: all {self.counts[EQUAL]:,} batches", "green")
             if self.header:
                 yield Text("what differs in the headers has changed no batch:")
                 yield from header_lines(self.header, "in a", "in b")
             return
-        where = {"a": f"is only in {a}", "b": f"is only in {b}", "both": "differs"}[self.first_in]
+        where = {DIFFERENT: "differs", ONLY["a"]: f"is only in {a}", ONLY["b"]: f"is only in {b}"}[self.first_is]
         keys = f", in {listed(self.keys)}" if self.keys else ""
         yield Text(f"{self.first.text} is the first batch that {where}{keys}", "bold red")
-        yield Text(
-            f"equal: {self.equal:,}; different: {self.different:,}; only in a: {self.only_a:,}; only in b: {self.only_b:,}"
-        )
+        yield Text("; ".join(f"{what}: {self.counts[what]:,}" for what in (EQUAL, DIFFERENT, *ONLY.values())))
         if self.every_key:
             most = self.every_key.most_common(_MOST_KEYS)
             yield Text(f"different, by key: {', '.join(f'{key!r} {number:,}' for key, number in most)}")
-        if not self.different:
+        if not self.counts[DIFFERENT]:
             yield Text("whatever both have is equal: one run ended earlier, left batches out, or was of another rank")
         if self.header:
             yield Text("the headers differ in (the most likely cause first):")
             yield from header_lines(self.header, "in a", "in b")
-        elif self.different:
+        elif self.counts[DIFFERENT]:
             yield Text(
                 "the headers do not differ: the pipeline itself may not be deterministic (detaug verify finds the line)"
             )
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it."""
-        first = None
-        if self.first is not None:
-            epoch, place = self.first
-            first = {"epoch": epoch, "step": place, "in": self.first_in, "keys": list(self.keys)}
-        own = ("equal", "different", "only_a", "only_b", "every_key", "untold")
-        header = [each._asdict() for each in self.header]
-        return {"is_equal": first is None, "first": first, "header": header} | {
-            name: getattr(self, name) for name in own
-        }
 
 
 def listed(keys: Sequence[str] | Counter[str]) -> str:
@@ -108,35 +94,29 @@ def header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Ite
         yield Text(f"  and {len(differences) - _MOST_DIFFERENCES} more")
 
 
-def compare(a: Path, b: Path, advanced: Callable[[int], None] = lambda _: None) -> Comparison:
+def compare(a: Path, b: Path) -> Comparison:
     """Compare two ledgers in bounded memory.
 
     Raises:
         OSError: one cannot be read.
         NotALedger: one is no ledger, or damaged.
     """
-    found = Comparison(header=header_differences(read_header(a), read_header(b)))
+    found = Comparison(header_differences(read_header(a), read_header(b)))
     both = heapq.merge(_batches(a, "a"), _batches(b, "b"), key=itemgetter(0))
-    for number, (key, group) in enumerate(groupby(both, key=itemgetter(0)), 1):
-        if number % 1000 == 0:
-            advanced(1000)
+    for key, group in groupby(both, key=itemgetter(0)):
         prints = {where: print_ for _, where, print_ in group}
         keys: tuple[str, ...] = ()
-        if len(prints) == 2:
-            where, (ours, theirs) = "both", (prints["a"][1], prints["b"][1])
-            found.untold.update(without_print(ours, theirs))
-            if prints["a"] == prints["b"]:
-                found.equal += 1
-                continue
-            keys = differing(theirs, ours)
-            found.different += 1
-            found.every_key.update(keys)
+        if len(prints) == 1:
+            (what,) = (ONLY[where] for where in prints)
         else:
-            (where,) = prints
-            found.only_a += where == "a"
-            found.only_b += where == "b"
-        if found.first is None:
-            found.first, found.first_in, found.keys = key, where, keys
+            ours, theirs = prints["a"], prints["b"]
+            found.untold.update(without_print(ours[1], theirs[1]))
+            what = EQUAL if ours == theirs else DIFFERENT
+            keys = () if ours == theirs else differing(theirs[1], ours[1])
+            found.every_key.update(keys)
+        found.counts[what] += 1
+        if found.first is None and what != EQUAL:
+            found.first, found.first_is, found.keys = key, what, keys
     return found
 
 

@@ -94,13 +94,7 @@ class Sum:
         taken: the batches whose numbers (from 0) are `wanted`.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        up_to: int | None = None,
-        wanted: Collection[int] = (),
-        advanced: Callable[[int], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, path: Path, up_to: int | None = None, wanted: Collection[int] = ()) -> None:
         self.header = read_header(path)
         self.course = Course(self.header)
         self.first: Key | None = None
@@ -118,8 +112,6 @@ class Sum:
         if digest(self.header["declared"]) != self.header["pipeline"]:
             self._fault("the header's description of the pipeline is not the one of which it has the digest")
         for number, key, record in records(path, lambda line, error: self._fault(f"line {line} is damaged: {error}")):
-            if number % 1000 == 0:
-                advanced(1000)
             is_batch = record["kind"] == "batch"
             if is_batch and self.course.batches == up_to:
                 self.goes_on = True

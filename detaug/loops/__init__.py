@@ -8,11 +8,11 @@ from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from detaug.loops.prefetching import prefetch_to
-    from detaug.loops.samples import Augmented, ChannelsLast
+    from detaug.loops.samples import Augmented
 
-__all__ = ["Augmented", "ChannelsLast", "prefetch_to"]
+__all__ = ["Augmented", "prefetch_to"]
 
 __getattr__, __dir__ = lazily(
     __name__,
-    {"detaug.loops.prefetching": ("prefetch_to",), "detaug.loops.samples": ("Augmented", "ChannelsLast")},
+    {"detaug.loops.prefetching": ("prefetch_to",), "detaug.loops.samples": ("Augmented",)},
 )

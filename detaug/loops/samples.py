@@ -1,4 +1,4 @@
-"""detaug's transforms in a plain torch Dataset, and called as Albumentations' are."""
+"""detaug's transforms in a plain torch Dataset, and applied to one sample of another library's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Augmented(Dataset[Any]):
 
     Args:
         dataset: gives dicts, such as ``{"image": (C, X, Y[, Z]), "segmentation": ...}``.
-        transform: is called as ``transform(**sample, rng=generator)``: any of `detaug.transforms`, or `ChannelsLast`.
+        transform: is called as ``transform(**sample, rng=generator)``: any of `detaug.transforms`.
         seed: the Generator of sample i is that of (epoch, i) in its seed tree.
     """
 
@@ -49,53 +49,13 @@ class Augmented(Dataset[Any]):
         return self.transform(**sample, rng=self._tree.generator(int(self._epoch), number))
 
 
-class ChannelsLast:
-    """A transform of planes, called as an Albumentations pipeline: ``pipeline(image=..., mask=...)`` gives a dict.
-
-    Args:
-        transform: of `detaug.transforms`, whose axes are (X, Y) = (H, W).
-    """
-
-    def __init__(self, transform: Transform) -> None:
-        self.transform = transform
-
-    def __call__(
-        self, *, image: Any, mask: Any = None, rng: np.random.Generator | None = None, **others: Any
-    ) -> dict[str, Any]:
-        """Sample params and apply them.
-
-        Args:
-            image: ``(H, W, C)`` or ``(H, W)``, uint8 or another number; what comes out has the same dtype, rounded and
-                clipped where that is an integer.
-            mask: ``(H, W)``, labels.
-            rng: see `detaug.transforms.building.base.Transform`.
-
-        Raises:
-            TypeError: targets that it does not transform (``masks``, ``bboxes``, ``keypoints``), or that are unknown.
-        """
-        if others:
-            raise TypeError(
-                f"ChannelsLast transforms image and mask, and would leave {', '.join(others)} where they are: pass one mask, "
-                "and no points or boxes"
-            )
-        channels = image[..., None] if image.ndim == 2 else image
-        arrays = {"image": np.ascontiguousarray(np.moveaxis(channels, -1, 0))}
-        if mask is not None:
-            arrays["segmentation"] = np.ascontiguousarray(mask[None])
-        made = of_any_dtype(self.transform, arrays, dict.fromkeys(arrays), rng)
-        moved = np.ascontiguousarray(np.moveaxis(made["image"], 0, -1))
-        result = {"image": moved[..., 0] if image.ndim == 2 else moved}
-        return result if mask is None else {**result, "mask": made["segmentation"][0]}
-
-
 def of_any_dtype(
-    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str | None], rng: np.random.Generator | None
+    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
 ) -> dict[str, Any]:
     """A transform applied to one sample (arrays or plain tensors) whose images may be integers, to which they return; `roles`:
     see `detaug.transforms.Compose`."""
-    known = {name: role or name for name, role in roles.items()}
-    given = {name: _in_floats(array) if known[name] == "image" else array for name, array in arrays.items()}
-    made = call_with_roles(transform, given, known, rng)
+    given = {name: _in_floats(array) if roles[name] == "image" else array for name, array in arrays.items()}
+    made = call_with_roles(transform, given, roles, rng)
     return {name: _in_dtype_of(array, made[name]) for name, array in arrays.items()}
 
 

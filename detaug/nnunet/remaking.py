@@ -56,8 +56,8 @@ def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequen
     return made.dataloader_train, tuple(made.configuration_manager.spacing), title
 
 
-def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
-    """What makes the batches of the loader "train" or "val" of the training whose checkpoints are in a folder such as
+def remaker_in(folder: Path) -> tuple[Remaker, Path | None]:
+    """What makes the batches of the training whose checkpoints are in a folder such as
     ``.../fold_0``, and its ledger, if it kept one.
 
     Raises:
@@ -73,11 +73,11 @@ def remaker_in(folder: Path, name: str) -> tuple[Remaker, Path | None]:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
     arguments = tuple(stored[ARGUMENTS][each] for each in ("plans", "configuration", "fold", "dataset_json"))
     made = _training(str(stored[TRAINER_NAME]), arguments, record.seed, record.data)
-    ledger = ledger_in(folder, name)
+    ledger = ledger_in(folder, "train")
     kept = ledger.is_file()
-    header = read_header(ledger) if kept else {"declared": portable(inspected(_loaders_of(made)[name]).declared)}
+    header = read_header(ledger) if kept else {"declared": portable(inspected(made.dataloader_train).declared)}
     check_versions({"numerics": record.numerics, "seed_scheme": record.seed_scheme}, "checkpoint")
-    return _remaker(made, name, {**header, "data": record.data}), ledger if kept else None
+    return _remaker(made, "train", {**header, "data": record.data}), ledger if kept else None
 
 
 def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:

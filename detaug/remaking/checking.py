@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,6 @@ class Checked:
         """Whether nothing is wrong."""
         return not self.faults and not self.different
 
-    def chances(self) -> list[tuple[int, float]]:
-        """(k, the probability that k wrong batches would have been found), for one batch, 1 %, 5 % and 10 % of them."""
-        batches = int(self.receipt["batches"])
-        wrong = dict.fromkeys(max(1, round(batches * share)) for share in (0, 0.01, 0.05, 0.1))
-        return [(k, receipts.chance_to_find(k, batches, len(self.samples))) for k in wrong]
-
     def shown(self) -> Iterator[Text]:
         """The report."""
         receipt = self.receipt
@@ -95,21 +89,10 @@ class Checked:
         if not self.ok:
             yield Text("not as the receipt says", "bold red")
             return
-        chances = ", ".join(f"{k:,} with {_percent(chance)}" for k, chance in self.chances())
-        yield Text(
-            f"had so many of its {receipt['batches']:,} batches been wrong, these samples would have found it: {chances}"
-        )
+        # As if a batch could be drawn twice; none is, which finds a little more.
+        chances = (f"{share:.0%} with {1 - (1 - share) ** len(self.samples):.1%}" for share in (0.01, 0.05, 0.1))
+        yield Text(f"had so many batches been wrong, these samples would have found it, at least: {', '.join(chances)}")
         yield Text("as the receipt says", "green")
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it."""
-        chances = [{"wrong": k, "found": chance} for k, chance in self.chances()]
-        elsewhere = [each._asdict() for each in self.elsewhere]
-        return {"ok": self.ok, **asdict(self), "elsewhere": elsewhere, "chances": chances}
-
-
-def _percent(chance: float) -> str:
-    return f"{chance:.1%}" if chance >= 0.001 else f"{chance:.3%}"
 
 
 def check(
@@ -117,10 +100,10 @@ def check(
     ledger: Path,
     remaker: Callable[[Record], Remaker],
     samples: int,
-    checkpoints: Sequence[Path] = (),
-    disagreements: receipts.Disagreements = lambda *_: [],
-    shown: Progress | None = None,
-    salt: str = "",
+    salt: str,
+    checkpoints: Sequence[Path],
+    disagreements: receipts.Disagreements,
+    shown: Progress,
 ) -> Checked:
     """Check a receipt against its ledger, which may have grown since, and the ledger against the pipeline.
 
@@ -134,12 +117,11 @@ def check(
         CannotRemake: the batches cannot be made here.
         NotALedger, OSError: a file cannot be read.
     """
-    shown = shown or Progress()
     check_versions(receipt, "receipt")
     found = Checked(receipt, salt)
     numbers = receipts.drawn(receipt["digest"], receipt["batches"], samples, salt)
     shown.update(f"reading {ledger.name}")
-    summed = Sum(ledger, receipt["batches"], numbers, shown.advance)
+    summed = Sum(ledger, receipt["batches"], numbers)
     _compare_with_receipt(found, summed)
     _compare_checkpoints(found, checkpoints)
     found.faults += [text for file in checkpoints for text in disagreements(file, summed)]
@@ -157,7 +139,7 @@ def check(
     # In the order of their steps, so that streams need not be walked through again and again.
     for record in sorted(summed.taken, key=key_of):
         found.samples.append(_sample(maker, record))
-        shown.update(f"epoch {record['epoch']}, step {record['step']} made again", len(found.samples))
+        shown.advance()
     _look_into_gaps(found, summed, maker, samples)
     if lacking := dict.fromkeys(name for each in found.samples for name in each.keys if name not in summed.keys):
         names = ", ".join(map(repr, lacking))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,13 @@ class Stage:
 
 @dataclass(frozen=True)
 class Replayed:
-    """What was found: the batch's fingerprints here, its line in the ledger, if there is one, and the keys in which these differ;
-    the transforms that it went through."""
+    """What was found: the batch's fingerprints here, the keys in which its line in the ledger differs, if it has one, and the
+    transforms that it went through."""
 
     epoch: int
     step: int
     whole: str | None
     keys: dict[str, str | None]
-    record: Record | None
     differs: tuple[str, ...] | None
     stages: list[Stage]
 
@@ -58,10 +57,6 @@ class Replayed:
             yield Text("as the ledger has it", "green")
         else:
             yield Text("there is no ledger to compare it with")
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it."""
-        return {"ok": not self.differs, "compared": self.differs is not None, **asdict(self)}
 
 
 def line_of(ledger: Path, epoch: int, step: int) -> Record:
@@ -84,7 +79,7 @@ def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None
     differs = None
     if record is not None:
         differs = differing(keys, record["keys"]) or (("the whole",) if whole != record["whole"] else ())
-    return Replayed(epoch, step, whole, keys, record, differs, stages)
+    return Replayed(epoch, step, whole, keys, differs, stages)
 
 
 def watched(remaker: Remaker, epoch: int, step: int) -> tuple[Any, list[Stage]]:

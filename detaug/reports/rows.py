@@ -128,10 +128,6 @@ class Result(Generic[R]):
         """What people read: a table, and lines below it."""
         raise NotImplementedError
 
-    def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
-        raise NotImplementedError
-
     def __rich__(self) -> Group:
         return Group(*self.shown())
 

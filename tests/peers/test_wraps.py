@@ -1,4 +1,4 @@
-"""detaug's transforms in pipelines of MONAI, TorchIO and plain torch, and called as Albumentations' are."""
+"""detaug's transforms in pipelines of MONAI, TorchIO and plain torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from detaug import DeterministicAugmenter, SeedTree, fingerprint
-from detaug.loops import Augmented, ChannelsLast
+from detaug.loops import Augmented
 from detaug.transforms import Compose, GaussianNoise, Mirror
 
 pytest.importorskip("monai")
@@ -52,6 +52,11 @@ def test_monais_flip_and_ours_give_the_same_arrays() -> None:
         assert torch.equal(made["image"].as_tensor(), expected["image"].as_tensor())
         assert np.array_equal(made["label"], expected["label"])
     assert 3 < sum(outcomes) < 17
+
+
+def test_integers_are_clipped() -> None:
+    made = detaug.monai.Wrap(GaussianNoise((5000.0, 5000.0)), ROLES).set_random_state(1)(item(torch.uint8))
+    assert (made["image"].dtype, int(made["image"].min()), int(made["image"].max())) == (torch.uint8, 0, 255)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int16, torch.uint8])
@@ -202,41 +207,3 @@ def test_a_plain_dataset_gives_the_same_samples_in_any_dataloader() -> None:
 def test_samples_that_are_no_dicts_are_an_error() -> None:
     with pytest.raises(TypeError, match="Augmented needs samples that are dicts"):
         Augmented([1, 2], pipeline(), 1)[0]
-
-
-def test_planes_with_channels_last_are_called_as_by_albumentations() -> None:
-    albumentations = pytest.importorskip("albumentations")
-    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3), np.uint8)
-    mask = np.random.default_rng(1).integers(0, 4, (6, 8), np.uint8)
-    flipped = albumentations.VerticalFlip(p=1.0)(image=image, mask=mask)
-    outcomes = []
-    for number in range(20):
-        made = ChannelsLast(Mirror((0,)))(image=image, mask=mask, rng=np.random.default_rng(number))
-        as_given = np.array_equal(made["image"], image)
-        outcomes.append(as_given)
-        expected = {"image": image, "mask": mask} if as_given else flipped
-        assert sorted(made) == ["image", "mask"]
-        for name in made:
-            assert made[name].dtype == np.uint8
-            assert np.array_equal(made[name], expected[name])
-    assert 3 < sum(outcomes) < 17
-
-
-def test_grey_planes_and_clipped_numbers() -> None:
-    image = np.full((6, 8), 250, np.uint8)
-    made = ChannelsLast(GaussianNoise((5000.0, 5000.0)))(image=image, rng=np.random.default_rng(0))["image"]
-    assert (made.shape, made.dtype, made.max()) == ((6, 8), np.uint8, 255)
-    assert list(ChannelsLast(Mirror((0,)))(image=image, rng=np.random.default_rng(0))) == ["image"]
-
-
-@pytest.mark.parametrize("name", ["masks", "bboxes", "keypoints", "image2"])
-def test_targets_that_would_be_left_in_place_are_refused_by_name(name: str) -> None:
-    with pytest.raises(TypeError, match=f"would leave {name} where they are"):
-        ChannelsLast(Mirror((0,)))(image=np.zeros((4, 4, 1), np.uint8), **{name: []})
-
-
-def test_channels_last_in_a_plain_dataset_and_without_a_generator() -> None:
-    planes = [{"image": np.zeros((4, 4, 1), np.uint8), "mask": np.zeros((4, 4), np.uint8)}] * 2
-    assert Augmented(planes, ChannelsLast(Mirror((0,))), 1)[1]["image"].shape == (4, 4, 1)
-    with pytest.raises(RuntimeError, match="without rng="):
-        ChannelsLast(Mirror((0,)))(**planes[0])

@@ -80,7 +80,7 @@ def test_json_to_a_minus_leaves_stdout_to_programs(tmp_path: Path, monkeypatch: 
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("command", [["demo"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]])
+@pytest.mark.parametrize("command", [["bench"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]])
 def test_file_in_no_folder_is_refused_before_the_work(command: list[str]) -> None:
     for file, message in (("nowhere/found.json", "the folder 'nowhere' does not exist"), ("/dev/null", "is no file")):
         done = CliRunner().invoke(main, [*command, "--json", file])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -58,7 +57,7 @@ def test_a_receipt_says_what_was_run_and_how_it_ends(tmp_path: Path) -> None:
     ledger = run(tmp_path / "run.jsonl")
     file = receipt_of(ledger, "--checkpoint", tmp_path / "checkpoint_final.pth")
     found = json.loads(file.read_text())
-    assert file.stat().st_size <= 8000
+    assert file.stat().st_size <= 4000
     assert (found["seed"], found["batches"], found["epochs"], found["digest"]) == (1, 12, 3, digest(ledger))
     assert found["pipeline"] == lines(ledger)[0]["pipeline"]
     assert (found["keys"], found["first"], found["last"]) == ({"at": 12, "data": 12}, [0, 0], [2, 3])
@@ -87,16 +86,6 @@ def test_a_receipt_in_the_middle_of_an_epoch_is_checked_when_the_ledger_has_grow
     done = check(file, tmp_path / "run.jsonl")
     assert done.exit_code == 0, done.output
     assert "the ledger goes on behind the receipt's last batch" in done.output
-
-
-def test_a_receipt_has_at_most_8_kb(tmp_path: Path) -> None:
-    files = []
-    for number in range(100):
-        files += ["--checkpoint", tmp_path / f"{number}.pth"]
-        (tmp_path / f"{number}.pth").touch()
-    done = detaug("receipt", run(tmp_path / "run.jsonl", 1), *files)
-    assert done.exit_code == 2
-    assert "may have 8,000: name fewer checkpoints" in done.output
 
 
 def test_what_is_tested_is_drawn_from_the_digest(kept: Path) -> None:
@@ -128,21 +117,10 @@ def test_a_ledger_whose_author_has_found_one_that_the_draw_misses_is_found_with_
     (tmp_path / "own.json").write_text(receipts.as_text(own))
     assert check(tmp_path / "own.json", forged, "plain", "--samples", "2").exit_code == 0
     salt = next(each for each in map(str, range(100)) if 0 in receipts.drawn(own["digest"], own["batches"], 2, each))
-    done = check(tmp_path / "own.json", forged, "plain", "--samples", "2", "--salt", salt, "--json", tmp_path / "found")
+    done = check(tmp_path / "own.json", forged, "plain", "--samples", "2", "--salt", salt)
     assert done.exit_code == 1
     assert "wrong: epoch 0, step 0" in done.output
     assert f"1 of 2 batches, drawn from the digest and the salt {salt!r}, are as" in done.output
-    assert json.loads((tmp_path / "found").read_text())["salt"] == salt
-
-
-def test_the_chance_of_finding_wrong_batches_is_hypergeometric() -> None:
-    assert receipts.chance_to_find(1, 250_000, 20) == pytest.approx(20 / 250_000)
-    assert receipts.chance_to_find(2, 4, 2) == pytest.approx(1 - (2 * 1) / (4 * 3))
-    assert receipts.chance_to_find(12, 12, 1) == 1
-    assert receipts.chance_to_find(3, 5, 3) == 1
-    assert receipts.chance_to_find(3, 12, 0) == 0
-    assert receipts.chance_to_find(10, 100, 20) == pytest.approx(1 - math.comb(90, 20) / math.comb(100, 20))
-    assert receipts.chance_to_find(10**10, 10**12, 3) == pytest.approx(1 - 0.99**3), "a receipt may say anything"
 
 
 # --- what is right
@@ -153,7 +131,7 @@ def test_a_true_ledger_is_as_its_receipt_says(kept: Path, factory: str) -> None:
     done = check(kept.with_name("receipt.json"), kept, factory, "--samples", "5")
     assert done.exit_code == 0, done.output
     assert "5 of 5 batches, drawn from the digest, are as the ledger has them" in done.output
-    assert "1 with 41.7%" in done.output
+    assert "these samples would have found it, at least: 1% with 4.9%, 5% with 22.6%, 10% with 41.0%" in done.output
     assert "as the receipt says" in done.output
 
 
@@ -387,7 +365,7 @@ def test_another_machine_is_named_and_no_fault_where_batches_are_equal(kept: Pat
 
 
 def test_changed_data_are_named_by_key(kept: Path) -> None:
-    done = check(kept.with_name("receipt.json"), kept, "changed_data", "--json", "-")
+    done = check(kept.with_name("receipt.json"), kept, "changed_data")
     assert done.exit_code == 1
     assert "step 2: made again, it differs in 'data'" in done.output
     assert "wrong: and 7 more" in done.output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sysconfig
 import venv
@@ -135,15 +134,13 @@ def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environm
 
     other = fold_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
     picture = tmp_path / "curves.png"
-    found = run("diff", one, other, "--plot", picture, "--json", tmp_path / "found.json")
+    found = run("diff", one, other, "--plot", picture)
     assert found.exit_code == 1
     assert "different: first of all in seed" in found.output
     assert "settings: seed: 1 and 2" in found.output
     assert "metrics: train_losses from epoch 1 on: -0.25 and -0.3" in found.output
     assert picture.read_bytes().startswith(b"\x89PNG")
-    told = json.loads((tmp_path / "found.json").read_text())["differences"]
-    assert [each["kind"] for each in told] == ["settings", "metrics", "weights"]
-    assert (told[1]["name"], told[1]["epoch"]) == ("train_losses", 1)
+    assert "weights: " in found.output
 
 
 def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
