@@ -100,7 +100,7 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
     """Sum a ledger up: seed, versions, the pipeline's digest, one SHA-256 over all batches, and the SHA-256 of checkpoints,
     about 2 kB of JSON. `detaug check` tests it.
 
-    LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written; it may still be growing.
+    LEDGER is what DeterministicAugmenter(..., ledger=LEDGER) or DETAUG_LEDGER=1 has written.
     A checkpoint of detaug's nnU-Net trainers must be of its seed, data and epochs.
 
     The exit status is 0, or 2 where the ledger is damaged, cannot be read, or is of another training than a checkpoint.

@@ -8,7 +8,6 @@ import os
 import platform
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,10 +101,8 @@ def _blas() -> list[dict[str, Any]]:
     """The thread pools that are loaded in this process: BLAS and OpenMP libraries, and their threads."""
     import threadpoolctl
 
-    found = [
-        {name: value for name, value in pool.items() if name != "filepath"} for pool in threadpoolctl.threadpool_info()
-    ]
-    return sorted(found, key=lambda pool: str(sorted(pool.items())))
+    pools = threadpoolctl.threadpool_info()
+    return sorted(({name: pool[name] for name in sorted(pool) if name != "filepath"} for pool in pools), key=str)
 
 
 def _graphics_cards() -> dict[str, Any]:
@@ -139,12 +136,5 @@ def _kernel_cache() -> dict[str, Any]:
     """Whether the transforms' kernels are compiled already, found out without Numba."""
     folder = cache_folder()
     kernels, compiled = count_kernels(folder)
-    return {"folder": folder and _without_home(str(folder)), "kernels": kernels, "compiled": compiled}
-
-
-def _without_home(path: str) -> str:
-    """With ``~`` for the user's home."""
-    try:
-        return str(Path("~") / Path(path).relative_to(Path.home()))
-    except (ValueError, RuntimeError):
-        return path
+    shown = folder and str(folder).replace(os.path.expanduser("~"), "~", 1)
+    return {"folder": shown, "kernels": kernels, "compiled": compiled}

@@ -42,7 +42,7 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
     if missing:
         began = time.perf_counter()
         plural = "s" if len(missing) > 1 else ""
-        with progress("compiling", len(missing), told=False) as shown:
+        with progress("compiling", len(missing)) as shown:
             processes = _processes_for(len(missing)) if cache_folder() else 0
             seconds = max(1, round(len(missing) * _SECONDS / max(1, processes)))
             say = logger.info if logger.isEnabledFor(logging.INFO) else shown.say
@@ -52,7 +52,6 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
             if processes:
                 _compile_in_interpreters(missing, processes, shown)
             for each in [each for each in missing if not each.is_compiled()]:
-                shown.update(f"compiling {each.name}")
                 each.compile()
                 shown.advance()
         say(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
@@ -82,9 +81,8 @@ def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: P
     os.close(told[1])
     try:
         with open(told[0]) as lines:  # until all interpreters have ended
-            for line in lines:
+            for _ in lines:
                 shown.advance()
-                shown.update(f"compiled {line.strip()}")
     finally:  # also by Ctrl-C: nobody waits for them then
         for each in interpreters:
             each.kill()

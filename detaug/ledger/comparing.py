@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich.text import Text
 
@@ -25,12 +25,8 @@ EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in 
 _MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
 
 
-class HeaderDifference(NamedTuple):
-    """What two headers have that is not the same."""
-
-    name: str
-    a: Any
-    b: Any
+#: What two headers have that is not the same: its name, and what it is in each.
+HeaderDifference = tuple[str, Any, Any]
 
 
 @dataclass
@@ -88,8 +84,8 @@ def short(value: Any) -> str:
 
 def header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
     """For the reader, who knows the two as these."""
-    for each in differences[:_MOST_DIFFERENCES]:
-        yield Text(f"  {each.name}: {short(each.a)} {a}, {short(each.b)} {b}")
+    for name, one, other in differences[:_MOST_DIFFERENCES]:
+        yield Text(f"  {name}: {short(one)} {a}, {short(other)} {b}")
     if len(differences) > _MOST_DIFFERENCES:
         yield Text(f"  and {len(differences) - _MOST_DIFFERENCES} more")
 
@@ -121,9 +117,9 @@ def compare(a: Path, b: Path) -> Comparison:
 
 
 def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, tuple[Any, dict[str, str | None]]]]:
-    for _, key, record in records(path):
-        if record["kind"] == "batch":
-            yield key, where, (record["whole"], record["keys"])
+    for line in records(path):
+        if line.record["kind"] == "batch":
+            yield line.key, where, (line.record["whole"], line.record["keys"])
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
@@ -138,7 +134,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
 
     found = [each for ours, theirs in zip(parts(a), parts(b), strict=True) for each in _differing(ours, theirs)]
     if a["pipeline"] != b["pipeline"] and by_name(a["declared"]) == by_name(b["declared"]):
-        found.append(HeaderDifference("pipeline", "the same parameters", "in another order"))
+        found.append(("pipeline", "the same parameters", "in another order"))
     return found + environment_differences(a["environment"], b["environment"])
 
 
@@ -146,12 +142,12 @@ def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
     """What of two environments differs, the most likely cause first."""
 
     def likelihood(found: HeaderDifference) -> int:
-        return next((i for i, each in enumerate(_LIKELY) if f"{found.name}.".startswith(f"{each}.")), len(_LIKELY))
+        return next((i for i, each in enumerate(_LIKELY) if f"{found[0]}.".startswith(f"{each}.")), len(_LIKELY))
 
     return sorted(_differing(lasting(a), lasting(b)), key=likelihood)
 
 
 def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[HeaderDifference]:
     """The entries that are not the same."""
-    both = {name: (ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs}}
-    return [HeaderDifference(name, one, other) for name, (one, other) in both.items() if one != other]
+    both = ((name, ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs})
+    return [each for each in both if each[1] != each[2]]

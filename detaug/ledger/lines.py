@@ -19,8 +19,6 @@ from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.notes import is_mute
 
-#: A header describes a pipeline, in at most some thousand lines; what is longer belongs to something else.
-LONGEST_LINE = 1 << 25
 #: Digits of the digest in a batch's line: enough to name the first line that was changed. Receipts have all 64.
 DIGITS = 16
 
@@ -81,12 +79,9 @@ def key_of(record: Record) -> Key:
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """The whole lines, with their line feeds. What stands behind the last line feed was being written when the process or the
-    machine stopped, and is left out. A file with a line that is longer than any of a ledger is `NotALedger`."""
+    machine stopped, and is left out."""
     with open(path, "rb") as file:
-        while (line := file.readline(LONGEST_LINE)).endswith(b"\n"):
-            yield line
-        if len(line) == LONGEST_LINE:
-            raise NotALedger(f"{path} is no ledger: it has a line of more than {LONGEST_LINE // 2**20} MiB")
+        yield from (line for line in file if line.endswith(b"\n"))
 
 
 class Course:

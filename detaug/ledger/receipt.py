@@ -11,6 +11,7 @@ from typing import Any
 
 from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY
+from detaug.ledger.lines import Damaged
 from detaug.ledger.reading import Sum
 
 FORMAT = 2
@@ -45,9 +46,10 @@ def make_receipt(
     Raises:
         CannotReceipt: the ledger is damaged, or has no batch; or a checkpoint is of another training (`disagreements`).
     """
-    found = Sum(ledger)
-    if found.faults:
-        raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {found.faults[0]}")
+    try:
+        found = Sum(ledger)
+    except Damaged as error:
+        raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {error}") from None
     if found.last is None:
         raise CannotReceipt(f"{ledger} has no batch")
     if wrong := [text for file in checkpoints for text in disagreements(file, found)]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from detaug.ledger.header import BEGINNING, IDENTITY, Record
 from detaug.ledger.lines import Course, Key, NotALedger, encoded, read_lines
 from detaug.ledger.notes import Note, without_print
-from detaug.ledger.reading import course_before, read_header
+from detaug.ledger.reading import Sum, read_header
 
 logger = logging.getLogger("detaug")
 
@@ -160,8 +160,9 @@ class LedgerWriter:
         elif self._course.last is None or key > self._course.last:
             return self._file, self._course
         # What stands behind this batch's place, or was being written when a process was killed, is cut off.
-        self._course, size = course_before(self.path, key)
-        self._file.truncate(size)
+        kept = Sum(self.path, before=key)
+        self._course = kept.course
+        self._file.truncate(kept.size)
         return self._file, self._course
 
     def _tell_of_what_is_not_told(self, keys: Mapping[str, str | None]) -> None:

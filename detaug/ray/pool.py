@@ -1,8 +1,7 @@
 """The actors, started, watched and replaced.
 
 An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index (streams belong to indices); after a pause where Ray ended it because its node had too little
-memory, and others go on. What a dead actor still has to say is not listened to.
+and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to.
 """
 
 from __future__ import annotations
@@ -42,13 +41,8 @@ _DEATHS = (
     exceptions.WorkerCrashedError,
     exceptions.NodeDiedError,
 )
-#: After so many seconds another actor is started for one that had too little memory.
-_MEMORY_PAUSE = 30.0
 #: Actors that fail to start this many times in a row end the run.
 _START_FAILURES = 3
-_MEMORY_ADVICE = (
-    "Have fewer actors on that node: pass a smaller num_actors, or memory= (bytes of an actor), which Ray heeds"
-)
 #: How long (seconds) `stop` waits for the actors' processes to end.
 _KILL_PATIENCE = 5.0
 
@@ -93,7 +87,6 @@ class ActorPool:
         self._engine = engine
         self._post = post
         self._ours = NodeReport.here()
-        self._pausing: list[tuple[float, int]] = []  # (when, index) of actors that are to be started again
         self._numbers = 0
         self._start_failures = 0
         self._ask_again = float("-inf")  # when to ask for free CPUs; never once it was said that they are missing
@@ -164,9 +157,7 @@ class ActorPool:
             take(actor, answer)
 
     def look(self, now: float) -> None:
-        """Start those whose pause is over, and say what others wait for."""
-        while self._pausing and self._pausing[0][0] <= now:
-            self._start_actor(self._pausing.pop(0)[1])
+        """Say what actors wait for."""
         long_ago = now - _PATIENCE
         late = any(each.report is None and each.started < long_ago for each in self.actors.values())
         if late and now > self._ask_again:
@@ -197,13 +188,11 @@ class ActorPool:
             return
         tasks = list(actor.tasks.values())
         why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
-        pause = 0.0
-        if isinstance(error, exceptions.OutOfMemoryError):
-            with contextlib.suppress(Exception):
-                ray.kill(actor.handle)
-            why = f"{first_line(why)}. {_MEMORY_ADVICE}"
-            pause = _MEMORY_PAUSE if self.actors else 0.0  # else there is nobody to go on
-        if actor.report is None and not pause:
+        with contextlib.suppress(
+            Exception
+        ):  # one that Ray ended because its node had too little memory may still be there
+            ray.kill(actor.handle)
+        if actor.report is None:
             self._start_failures += 1
             if self._start_failures >= _START_FAILURES:
                 self._engine.fail(
@@ -211,12 +200,10 @@ class ActorPool:
                 )
                 return
         blames = tasks and actor.report is not None and not _is_gone(actor.report.node_id)
-        if not blames or pause:
-            when = f" in {pause:g} s" if pause else ""
-            logger.warning("%s is gone, and another takes its place%s: %s", actor.name, when, why)
+        if not blames:
+            logger.warning("%s is gone, and another takes its place: %s", actor.name, why)
         self._engine.gone(actor, tasks, first_line(why) if blames else "")
-        self._pausing.append((time.monotonic() + pause, actor.index))
-        self._pausing.sort()
+        self._start_actor(actor.index)
 
     def _say_what_is_missing(self) -> None:
         number = sum(actor.report is None for actor in self.actors.values())

@@ -62,11 +62,11 @@ class Replayed:
 def line_of(ledger: Path, epoch: int, step: int) -> Record:
     """The line of a batch; `CannotRemake` says which there are."""
     seen = (-1, -1)
-    for _, _, record in records(ledger):
-        if record["kind"] == "batch":
-            here = record["epoch"], record["step"]
+    for line in records(ledger):
+        if line.record["kind"] == "batch":
+            here = line.record["epoch"], line.record["step"]
             if here == (epoch, step):
-                return record
+                return line.record
             seen = max(seen, here)
     last = "it has none" if seen == (-1, -1) else f"its last is epoch {seen[0]}, step {seen[1]}"
     raise CannotRemake(f"{ledger} has no batch of epoch {epoch}, step {step}; {last}")

@@ -10,11 +10,7 @@ from rich.console import Console
 from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
-
-#: Columns of the bar, and of all that stands before the words.
-_BAR = 12
-_BESIDE = _BAR + len(" 9999/9999 0:00:00 left ")
+from rich.table import Column
 
 
 class Progress:
@@ -35,7 +31,6 @@ class Progress:
         bar: Bar | None = None,
     ) -> None:
         self._told, self._console, self._bar = told, console, bar
-        self.task = None if bar is None else bar.add_task("", total=total)
         self.what, self.done, self.total = "", 0, total
 
     def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
@@ -44,10 +39,8 @@ class Progress:
         self.what = self.what if what is None else what
         self.done = self.done if done is None else done
         self.total = self.total if total is None else total
-        if self._bar is not None and self.task is not None:
-            shown = Text(self.what)
-            shown.truncate(max(8, self._bar.console.width - _BESIDE), overflow="ellipsis")  # else the numbers are cut
-            self._bar.update(self.task, description=shown.plain, completed=self.done, total=self.total)
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=self.what, completed=self.done, total=self.total)
         if changed and self._told is not None:
             self._told(self.what, self.done, self.total or 0)
 
@@ -61,14 +54,18 @@ class Progress:
             self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
 
 
-#: The bar that is on the screen; what begins meanwhile is a second line of it.
+#: The bar that is on the screen.
 _bar: Bar | None = None
 
 
 def _started(console: Console) -> Bar | None:
     """A bar on a terminal; None: it is none, or the program has a bar of rich's own on it."""
-    columns = (BarColumn(bar_width=_BAR), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"))
-    bar = Bar(*columns, TextColumn("{task.description}", markup=False), console=console, transient=True)
+    words = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+    )  # the numbers stay whole
+    columns = (BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), words)
+    bar = Bar(*columns, console=console, transient=True, expand=True)
+    bar.add_task("", total=None)
     with suppress(LiveError):
         if console.is_terminal:
             bar.start()
@@ -77,34 +74,33 @@ def _started(console: Console) -> Bar | None:
 
 
 @contextmanager
-def progress(title: str, total: int | None = None, told: bool = True) -> Iterator[Progress]:
-    """Show how far some work is until the block ends.
-
-    On a terminal it is a bar that vanishes at the end; in a block within another one, a further line of its bar.
+def progress(title: str, total: int | None = None) -> Iterator[Progress]:
+    """Show how far some work is until the block ends: on a terminal a bar that vanishes at the end, elsewhere a line whenever
+    something else is being done. In a block within another one the bar is the outer one's.
 
     Args:
         title: begins every plain line; a command's name.
         total: how much there is to do; None: not known yet.
-        told: elsewhere than on a terminal, print a line whenever something else is being done.
     """
     global _bar
-    outer, console = _bar, Console(stderr=True)
-    _bar = bar = outer or _started(console)
-    if bar is None:
+    console = Console(stderr=True)
+    if _bar is not None:
+        yield Progress(total, console=_bar.console)
+        return
+    if (bar := _started(console)) is None:
         began = time.monotonic()
 
         def line(what: str, done: int, total: int) -> None:
             shown.say(f"{title}: {f'{done}/{total}, ' if total else ''}{time.monotonic() - began:.0f} s: {what}")
 
-        shown = Progress(total, line if told else None, console)
+        shown = Progress(total, line, console)
         yield shown
         return
-    shown = Progress(total, console=bar.console, bar=bar)
+    _bar = bar
     try:
+        shown = Progress(total, console=console, bar=bar)
+        shown.update()
         yield shown
     finally:
-        if outer is None:
-            bar.stop()
-            _bar = None
-        elif shown.task is not None:
-            bar.remove_task(shown.task)
+        bar.stop()
+        _bar = None

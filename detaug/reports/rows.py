@@ -63,23 +63,14 @@ class Planned(Generic[R]):
     size: int = 1
 
 
-class _Collector(logging.Handler):
-    def __init__(self, into: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._into = into
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.getMessage() not in self._into:
-            self._into.append(record.getMessage())
-
-
 @contextmanager
 def collected_notices() -> Iterator[list[str]]:
     """Inside, log records of detaug from WARNING on go into the list, each text once; its warnings follow at the end. Other
     libraries' warnings are not shown."""
     notices: list[str] = []
     logger = logging.getLogger("detaug")
-    collector, propagate = _Collector(notices), logger.propagate
+    collector, propagate = logging.Handler(logging.WARNING), logger.propagate
+    collector.emit = lambda record: notices.append(record.getMessage())  # type: ignore[method-assign]
     logger.addHandler(collector)
     logger.propagate = False
     try:
@@ -87,7 +78,7 @@ def collected_notices() -> Iterator[list[str]]:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", module=r"detaug\.")
             yield notices
-        notices.extend(text for text in (str(each.message) for each in caught) if text not in notices)
+        notices[:] = dict.fromkeys([*notices, *(str(each.message) for each in caught)])
     finally:
         logger.removeHandler(collector)
         logger.propagate = propagate
