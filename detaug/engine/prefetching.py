@@ -74,14 +74,12 @@ def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any,
 class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
 
-    A subclass makes its processes (`_pool`, which has `start` and `stop`) and the run-time check (`_checking`), says what the
-    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch
-    may end in a row."""
+    A subclass makes the run-time check (`_checking`), starts and stops its processes, says what the thread does (`_turn`) and how
+    it is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch may end in a row."""
 
     prefetches = True
     _thread: threading.Thread
     _checking: Checking
-    _pool: Any
 
     def __init__(self, work: Work, max_restarts: int) -> None:
         self._work = work
@@ -106,6 +104,13 @@ class PrefetchingEngine:
 
     def _wake(self) -> None:
         """Have the engine's thread look at what has changed."""
+        raise NotImplementedError
+
+    def _start_workers(self) -> None:
+        raise NotImplementedError
+
+    def _stop_workers(self) -> None:
+        """Where none were started, too."""
         raise NotImplementedError
 
     def _turn(self) -> None:
@@ -207,7 +212,7 @@ class PrefetchingEngine:
     def _begin(self, name: str) -> None:
         """Start the processes and the thread; nothing is left behind where they cannot be started."""
         try:
-            self._pool.start()
+            self._start_workers()
             self._thread = threading.Thread(target=self._run, name=name, daemon=True)
             self._thread.start()
         except BaseException:
@@ -233,7 +238,7 @@ class PrefetchingEngine:
         self._checking.close()
         with self._lock:
             self._schedule.forget_all()  # their memory goes now, not when garbage is collected
-        self._pool.stop()
+        self._stop_workers()
         self._tell_user()
 
     def _took(self, task: Task, seconds: float, state: LoaderState | None) -> None:

@@ -5,8 +5,8 @@
 
     DeterministicAugmenter(loader, transform, 2, seed=5, executor=RayExecutor(num_actors=16, address="auto"))
 
-`executor` connects and says how many actors there are and where; `engine` hands out batches and takes them in; `pool` starts
-actors, and replaces those that die; `actors` is what runs on the nodes; `nodes` compares them with this one.
+`executor` connects and says how many actors there are and where; `engine` starts actors, replaces those that die, hands out
+batches and takes them in; `actors` is what runs on the nodes; `nodes` compares them with this one.
 """
 
 from detaug.lazy_exports import lazily

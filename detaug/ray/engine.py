@@ -1,19 +1,28 @@
-"""The driver's side of the cluster engine: one thread that hands out tasks and takes in batches.
+"""The driver's side of the cluster engine: one thread that starts actors, hands out tasks and takes in batches.
 
 A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its node's object store → Ray
 brings it to this node and tells of it from a thread of its own, which leaves an event → the thread maps the batch and puts it
 into the schedule.
+
+An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
+and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to.
 """
 
 from __future__ import annotations
 
 import logging
 import queue
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import ray
+from ray import exceptions
 
 from detaug.engine import failures
 from detaug.engine.checking.making import Request
@@ -21,8 +30,9 @@ from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Task
 from detaug.engine.prefetching import PrefetchingEngine, given_out
-from detaug.ray.actors import Made
-from detaug.ray.pool import Actor, ActorPool, first_line
+from detaug.ray import nodes
+from detaug.ray.actors import BatchMaker, Made
+from detaug.ray.nodes import NodeReport
 
 if TYPE_CHECKING:
     from detaug.ray.executor import RayExecutor
@@ -31,6 +41,47 @@ logger = logging.getLogger("detaug")
 
 #: The thread looks at the time at least so often (seconds): for actors that wait for CPUs.
 _LOOK_EVERY = 0.5
+#: An actor that is not there after so many seconds may wait for a place; the head is then asked for the cluster's free CPUs, at
+#: most so often.
+_PATIENCE, _ASK_EVERY = 20.0, 5.0
+#: How an actor's death is told of.
+_DEATHS = (
+    exceptions.RayActorError,
+    exceptions.OutOfMemoryError,
+    exceptions.WorkerCrashedError,
+    exceptions.NodeDiedError,
+)
+#: Actors that fail to start this many times in a row end the run.
+_START_FAILURES = 3
+#: How long (seconds) the end waits for the actors' processes to end.
+_KILL_PATIENCE = 5.0
+
+
+@dataclass
+class Actor:
+    """An actor as the driver knows it.
+
+    Attributes:
+        number: never used twice.
+        index: stream-bound streams belong to it.
+        report: from its process; None: it is not there yet.
+        tasks: that of each call that is under way, by ticket, in the order in which they were made.
+        told: the generation of loader states that each stream was told of.
+    """
+
+    number: int
+    index: int
+    handle: Any
+    started: float
+    report: NodeReport | None = None
+    tasks: dict[int, Task] = field(default_factory=dict)
+    told: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        where = "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
+        return f"actor {self.index}{where}"
 
 
 class RayEngine(PrefetchingEngine):
@@ -39,10 +90,15 @@ class RayEngine(PrefetchingEngine):
 
     def __init__(self, work: Work, settings: RayExecutor) -> None:
         super().__init__(work, settings.max_restarts)
+        self._settings = settings
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._tickets = 0
+        self._actors: dict[int, Actor] = {}  # by number
+        self._numbers = self._tickets = self._start_failures = 0
+        self._ask_again = float("-inf")  # when to ask for free CPUs; never once it was said that they are missing
         self._checking = Checking(work.checks, work.on_mismatch, self)
-        self._pool: ActorPool = ActorPool(work, settings, self, self._events.put)
+        self._ours = NodeReport.here()
+        self._maker = ray.remote(BatchMaker)
+        self._shipped = ray.put((work.pipeline.freeze(), work.job))
         self._begin("detaug-ray")
 
     # --- the user's thread
@@ -52,7 +108,8 @@ class RayEngine(PrefetchingEngine):
 
     def worker_pids(self) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
-        return self._pool.pids()
+        reports = [actor.report for actor in list(self._actors.values())]
+        return [each.pid for each in reports if each is not None and each.node_id == self._ours.node_id]
 
     # --- the engine's thread
 
@@ -63,7 +120,7 @@ class RayEngine(PrefetchingEngine):
         self._tell_what_is_due()
         self._take_events()
         if self._fatal is None:
-            self._pool.look(time.monotonic())
+            self._look_for_actors_without_a_place()
 
     def _take_events(self) -> None:
         with suppress(queue.Empty):
@@ -73,25 +130,114 @@ class RayEngine(PrefetchingEngine):
                     event()
                 event = self._events.get_nowait()
 
-    # --- deaths of actors, as the pool tells
+    # --- actors
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether there can be no more batches."""
-        return self._fatal is not None
+    def _start_workers(self) -> None:
+        for index in range(self._settings.num_workers(self._work.num_processes)):
+            self._start_actor(index)
 
-    def gone(self, actor: Actor, tasks: list[Task], why: str) -> None:
-        """An actor is there no more, and these tasks are open again. `why`: it died at the first of them; empty: no batch is
-        to blame."""
-        if why:
-            self._blame(tasks.pop(0), actor.name, why)
+    def _stop_workers(self) -> None:
+        pids = self.worker_pids()
+        for actor in self._actors.values():
+            with suppress(Exception):  # the program may have left the cluster already
+                ray.kill(actor.handle)
+        self._actors.clear()
+        until = time.monotonic() + _KILL_PATIENCE
+        while any(map(psutil.pid_exists, pids)) and time.monotonic() < until:
+            time.sleep(0.01)
+
+    def _start_actor(self, index: int) -> None:
+        self._numbers += 1
+        node = self._ours.node_id if index < self._work.num_processes else None
+        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped, index)
+        actor = self._actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
+        self._call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
+
+    def _is_ready(self, actor: Actor, report: NodeReport) -> None:
+        if why := nodes.why_unusable(report, self._ours):
+            self.fail(RuntimeError(why))
+            return
+        if said := nodes.remark(report, self._ours):
+            self.say_once(said)
+        actor.report = report
+        self._start_failures = 0
+
+    def _ready(self) -> list[Actor]:
+        """Those that can be asked for something."""
+        return [actor for actor in self._actors.values() if actor.report is not None]
+
+    def _call(
+        self,
+        actor: Actor,
+        method: str,
+        arguments: Sequence[Any],
+        take: Callable[[Actor, Any], None],
+        lost: Callable[[Actor, BaseException], None],
+    ) -> None:
+        """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both in the engine's thread."""
+
+        def took(result: Callable[[], Any]) -> None:
+            if actor.number not in self._actors:  # it is dead to us; who asked it is told so
+                lost(actor, exceptions.ActorDiedError())
+                return
+            try:
+                answer = result()
+            except _DEATHS as error:
+                self._died(actor, error)
+                lost(actor, error)
+            except exceptions.ObjectLostError as error:
+                lost(actor, error)
+            else:
+                take(actor, answer)
+
+        future = getattr(actor.handle, method).remote(*arguments).future()
+        # No reference to it is kept but the future's: the batch's memory is given back with the batch.
+        future.add_done_callback(lambda done: self._events.put(partial(took, done.result)))
+
+    def _died(self, actor: Actor, error: exceptions.RayError) -> None:
+        """Its tasks are open again; another actor takes its place."""
+        del self._actors[actor.number]
+        self._work.health.restarts += 1
+        if self._fatal is not None:
+            return
+        with suppress(Exception):  # one that Ray ended because its node had too little memory may still be there
+            ray.kill(actor.handle)
+        tasks = list(actor.tasks.values())
+        why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
+        if actor.report is None:
+            self._start_failures += 1
+            if self._start_failures >= _START_FAILURES:
+                text = f"{_START_FAILURES} actors in a row could not start. The last one: {why}"
+                self.fail(RuntimeError(text))
+                return
+        if tasks and actor.report is not None and not _is_gone(actor.report.node_id):
+            self._blame(tasks.pop(0), actor.name, _first_line(why))
+        else:
+            logger.warning("%s is gone, and another takes its place: %s", actor.name, why)
         self._lose(tasks)
+        self._start_actor(actor.index)
 
-    # --- tasks
+    def _look_for_actors_without_a_place(self) -> None:
+        now, settings = time.monotonic(), self._settings
+        waiting = [each for each in self._actors.values() if each.report is None]
+        if now < self._ask_again or not any(each.started < now - _PATIENCE for each in waiting):
+            return
+        self._ask_again = now + _ASK_EVERY
+        free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
+        if free >= settings.num_cpus:
+            return  # they are starting
+        self._ask_again = float("inf")
+        self.say_once(
+            f"{len(waiting)} of {len(self._actors)} actors wait for a place: each wants {settings.num_cpus:g} CPUs, and {free:g} "
+            "of the cluster's are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams "
+            "of a loader that keeps state wait for their own actor"
+        )
+
+    # --- tasks and batches
 
     def _assign(self) -> None:
         """Give tasks to every actor that has room, this node's first."""
-        ready = sorted(self._pool.ready(), key=lambda actor: actor.index)
+        ready = sorted(self._ready(), key=lambda actor: actor.index)
         with self._lock:
             given = list(given_out(self._schedule, ready))
         for actor, task in given:
@@ -99,18 +245,16 @@ class RayEngine(PrefetchingEngine):
             actor.tasks[self._tickets] = task
             arguments = (*task.key, task.probe, self._state_for(actor.told, task))
             answered, lost = (partial(each, self._tickets) for each in (self._answered, self._lost))
-            self._pool.call(actor, "make", arguments, answered, lost)
+            self._call(actor, "make", arguments, answered, lost)
 
     def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
         """The actor made the batch, and its node's object store lost it."""
         task = actor.tasks.pop(ticket, None)
-        if task is None or actor.number not in self._pool.actors:
+        if task is None or actor.number not in self._actors:
             return  # it died, and the task is open again already
         what = failures.describe_batch(task.key, self._work.places)
-        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, first_line(str(error)))
+        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, _first_line(str(error)))
         self._lose([task])
-
-    # --- batches
 
     def _answered(self, ticket: int, actor: Actor, made: Made) -> None:
         task = actor.tasks.pop(ticket)
@@ -125,14 +269,14 @@ class RayEngine(PrefetchingEngine):
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         """See there; `another` is an actor other than the one that made the batch, unless there is no other."""
-        actor = self._pool.actors.get(worker)
+        actor = self._actors.get(worker)
         if another:
-            others = sorted(self._pool.ready(), key=lambda each: (each.number == worker, len(each.tasks), each.index))
+            others = sorted(self._ready(), key=lambda each: (each.number == worker, len(each.tasks), each.index))
             actor = next(iter(others), None)
         if actor is None:
             return False
         checking, who = self._checking, None if another else worker
-        self._pool.call(
+        self._call(
             actor,
             "answer",
             (request,),
@@ -140,3 +284,13 @@ class RayEngine(PrefetchingEngine):
             lambda _actor, _error: checking.give_up() if another else checking.lost(worker),
         )
         return True
+
+
+def _is_gone(node_id: str) -> bool:
+    """Whether the cluster has no such node any more."""
+    return not any(node["NodeID"] == node_id and node["Alive"] for node in ray.nodes())  # type: ignore[no-untyped-call]
+
+
+def _first_line(text: str) -> str:
+    """Of an error of Ray's, which goes on for pages."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "no reason was given")

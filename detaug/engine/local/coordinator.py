@@ -105,6 +105,12 @@ class Coordinator(PrefetchingEngine):
         """See there."""
         return [worker.pid for worker in list(self._pool.workers.values()) if worker.ready]
 
+    def _start_workers(self) -> None:
+        self._pool.start()
+
+    def _stop_workers(self) -> None:
+        self._pool.stop()
+
     # --- the coordinator's thread ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import ray
 
-from detaug.ray import RayExecutor, pool
+from detaug.ray import RayExecutor, engine
 from detaug.ray.nodes import NodeReport, remark, why_unusable
 from tests.peers.ray.test_losses import Slow, in_cluster, pids_of
 
@@ -45,7 +45,7 @@ def test_this_node_is_as_it_says() -> None:
 def test_actors_without_a_place_are_told_of_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "_PATIENCE", 1.0)
+    monkeypatch.setattr(engine, "_PATIENCE", 1.0)
     with in_cluster(Slow(), limits={"num_cpus": 5}, batches_per_epoch=None) as augmenter:
         while "of 2 actors wait for a place: each wants 5 CPUs" not in caplog.text:
             next(augmenter)
