@@ -15,7 +15,7 @@ from rich.text import Text
 
 from detaug.ledger.header import IDENTITY, Record, by_name, lasting
 from detaug.ledger.lines import Key
-from detaug.ledger.notes import differing, without_print
+from detaug.ledger.notes import differing
 from detaug.ledger.reading import read_header, records
 
 #: Of the environment, by likelihood: what changes batches most easily comes first.
@@ -32,8 +32,8 @@ HeaderDifference = tuple[str, Any, Any]
 @dataclass
 class Comparison:
     """What two ledgers have in common: how many batches are equal, different, only in a or b (`counts`); the `first` that is not
-    equal, what it is, and in which of its `keys` it differs; in how many each key differs, and in how many it is `untold`,
-    without a fingerprint in either; what differs in the headers."""
+    equal, what it is, and in which of its `keys` it differs; in how many each key differs;
+    what differs in the headers."""
 
     header: list[HeaderDifference]
     counts: Counter[str] = field(default_factory=Counter)
@@ -41,12 +41,9 @@ class Comparison:
     first_is: str = ""
     keys: tuple[str, ...] = ()
     every_key: Counter[str] = field(default_factory=Counter)
-    untold: Counter[str] = field(default_factory=Counter)
 
     def shown(self, a: str, b: str) -> Iterator[Text]:
         """One screen, with these names for the two."""
-        if self.untold:
-            yield Text(f"not compared, without bytes that are the same everywhere: {listed(self.untold)}", "yellow")
         if self.first is None:
             yield Text(f"equal: all {self.counts[EQUAL]:,} batches", "green")
             if self.header:
@@ -71,7 +68,7 @@ class Comparison:
             )
 
 
-def listed(keys: Sequence[str] | Counter[str]) -> str:
+def listed(keys: Sequence[str]) -> str:
     """Keys of a batch, for the reader."""
     return ", ".join(map(repr, list(keys)[:_MOST_KEYS]))
 
@@ -106,7 +103,6 @@ def compare(a: Path, b: Path) -> Comparison:
             (what,) = (ONLY[where] for where in prints)
         else:
             ours, theirs = prints["a"], prints["b"]
-            found.untold.update(without_print(ours[1], theirs[1]))
             what = EQUAL if ours == theirs else DIFFERENT
             keys = () if ours == theirs else differing(theirs[1], ours[1])
             found.every_key.update(keys)

@@ -14,8 +14,6 @@ Record = dict[str, Any]
 
 FORMAT = 3
 WHAT = "detaug ledger"
-#: With what every ledger begins.
-BEGINNING = f'{{"kind":"header","what":"{WHAT}"'.encode()
 
 #: Two runs that are equal in these have the same batches; what they are called in messages.
 IDENTITY = {

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from detaug.errors import UnusableError
 from detaug.ledger.header import IDENTITY, Record
-from detaug.ledger.notes import is_mute
 
 #: Digits of the digest in a batch's line: enough to name the first line that was changed. Receipts have all 64.
 DIGITS = 16
@@ -61,7 +60,7 @@ def decoded(line: bytes) -> Record:
 
 
 def key_of(record: Record) -> Key:
-    """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where a batch has no fingerprint."""
+    """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where a fingerprint is missing."""
     kind, epoch = record.get("kind"), record.get("epoch")
     if kind not in ("batch", "epoch"):
         raise Damaged(f"there are no lines of the kind {kind!r}")
@@ -72,8 +71,12 @@ def key_of(record: Record) -> Key:
         return Key(epoch, float("inf"))
     if not isinstance(record.get("keys"), dict) or "whole" not in record or type(record.get("step")) is not int:
         raise Damaged("its fingerprints are not by key, or its step is no number")
-    if is_mute(record["whole"], record["keys"]):
-        raise Damaged("the batch has no fingerprint: nothing in it has bytes that are the same everywhere")
+    prints = record["keys"] or {"the batch": record["whole"]}
+    if mute := tuple(name for name, value in prints.items() if value is None):
+        raise Damaged(
+            f"there is no fingerprint of {', '.join(map(repr, mute))}: it is no array, tensor, number or string, nor a container "
+            f"of these, and has no bytes that are the same everywhere. Leave it out by check=Check(ignore={mute})"
+        )
     return Key(epoch, place)
 
 

@@ -38,17 +38,6 @@ def prints_of(batch: Any, left_out: Collection[str] = ()) -> tuple[str | None, d
     return _print_of(batch), {}
 
 
-def is_mute(whole: str | None, keys: Mapping[str, str | None]) -> bool:
-    """Whether fingerprints tell nothing of the batch: of a dict whose values have none, the whole is that of any such dict."""
-    return not any(keys.values()) if keys else whole is None
-
-
-def without_print(keys: Mapping[str, str | None], others: Mapping[str, str | None] | None = None) -> list[str]:
-    """The keys that have no fingerprint, nor any among the others'."""
-    others = keys if others is None else others
-    return [name for name, found in keys.items() if found is None and others.get(name, "") is None]
-
-
 def differing(keys: Mapping[str, str | None], others: Mapping[str, str | None]) -> tuple[str, ...]:
     """The keys that do not have the same fingerprint in both."""
     return tuple(name for name in {**others, **keys} if others.get(name, "") != keys.get(name, ""))

@@ -27,7 +27,7 @@ def read_header(path: Path) -> Record:
         raise NotALedger(f"{path} is no regular file, as a ledger must be")
     line = next(read_lines(path), b"")
     if not line:
-        raise NotALedger(f"{path} has no whole line: it is empty, cut off, or no ledger")
+        raise NotALedger(f"{path} is no ledger: it has no whole line")
     try:
         found = decoded(line)
     except Damaged:

@@ -8,14 +8,14 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 
-from detaug.ledger.header import BEGINNING, IDENTITY, Record
-from detaug.ledger.lines import Course, Key, NotALedger, encoded, read_lines
-from detaug.ledger.notes import Note, without_print
+from detaug.ledger.header import IDENTITY, Record
+from detaug.ledger.lines import Course, Key, NotALedger, encoded
+from detaug.ledger.notes import Note
 from detaug.ledger.reading import Sum, read_header
 
 logger = logging.getLogger("detaug")
@@ -70,7 +70,7 @@ def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
 def check_place(path: Path) -> None:
     """A ValueError where there is something else than a ledger, which must never be touched."""
     try:
-        if path.exists() and (not path.is_file() or _has_lines(path)):
+        if path.exists() and not _is_empty(path):
             read_header(path)
     except NotALedger as error:
         raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
@@ -95,7 +95,7 @@ class LedgerWriter:
         self._make_header = header
         self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
         self._file: FileIO | None = None
-        self._stopped = self._told = False
+        self._stopped = False
         self._owner = os.getpid()
         self._course: Course  # of what stands in the file, while that is open
         #: To be held while a batch is taken and `delivered`, so that the lines of several threads come in their batches' order.
@@ -116,7 +116,6 @@ class LedgerWriter:
             record |= {"whole": whole, "keys": keys, "waited": round(waited, 6), "computed": round(computed, 6)}
             record |= {"worker": worker, "restarts": restarts}
             _append(file, {**record, "digest": course.add(record)})
-            self._tell_of_what_is_not_told(keys)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
@@ -152,8 +151,7 @@ class LedgerWriter:
             if self._put_aside(header):
                 self._file.close()
                 self._file = _locked(self.path)
-            if not _has_lines(self.path):
-                self._file.truncate(0)
+            if _is_empty(self.path):
                 _append(self._file, header)
                 self._course = Course(header)
                 return self._file, self._course
@@ -165,20 +163,9 @@ class LedgerWriter:
         self._file.truncate(kept.size)
         return self._file, self._course
 
-    def _tell_of_what_is_not_told(self, keys: Mapping[str, str | None]) -> None:
-        unprinted = without_print(keys)
-        if unprinted and not self._told:
-            self._told = True
-            logger.warning(
-                "the ledger %s has no fingerprint of the batch's %s: it is no array, tensor, number or string, nor a container "
-                "of these, and has no bytes that are the same in every process. What it holds is neither compared nor checked",
-                self.path,
-                ", ".join(map(repr, unprinted)),
-            )
-
     def _put_aside(self, header: Record) -> bool:
         """Rename a file that another run has written. Whether there was one."""
-        if not _has_lines(self.path):
+        if _is_empty(self.path):
             return False
         theirs = read_header(self.path)
         different = [text for name, text in IDENTITY.items() if header.get(name) != theirs.get(name)]
@@ -204,12 +191,6 @@ class LedgerWriter:
         logger.warning(text, self.path, key.text, why)
 
 
-def _has_lines(path: Path) -> bool:
-    """Whether a ledger has begun there: a new one has no line, nor has one that was cut off in its first. Else `NotALedger`."""
-    if next(read_lines(path), None) is not None:
-        return True
-    with path.open("rb") as file:
-        found = file.read(len(BEGINNING))
-    if found != BEGINNING[: len(found)]:
-        raise NotALedger(f"{path} is no ledger: it does not begin as one")
-    return False
+def _is_empty(path: Path) -> bool:
+    """Whether it is a file in which a ledger may begin."""
+    return path.is_file() and not path.stat().st_size

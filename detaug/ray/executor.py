@@ -37,7 +37,6 @@ class RayExecutor:
             machine; None: the one that this program is connected to, else the one that ``RAY_ADDRESS`` names or that runs on
             this machine, else a new one on this machine.
         num_cpus: of an actor. Batches are made by one thread.
-        memory: bytes of an actor, for Ray's placement; None: not considered.
         runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
         max_restarts: raise `WorkerDied` after one batch has ended this many actors in a row.
 
@@ -50,7 +49,6 @@ class RayExecutor:
     num_actors: int
     address: str | None = None
     num_cpus: float = 1.0
-    memory: int | None = None
     runtime_env: Mapping[str, Any] = field(default_factory=dict)
     max_restarts: int = DEFAULT_MAX_RESTARTS
 
@@ -106,7 +104,6 @@ class RayExecutor:
         variables = {name: environment[name] for name in _VARIABLES if name in environment}
         return {
             "num_cpus": self.num_cpus,
-            **({} if self.memory is None else {"memory": self.memory}),
             "runtime_env": {**self.runtime_env, "env_vars": {**variables, **self.runtime_env.get("env_vars", {})}},
             "scheduling_strategy": "SPREAD" if node_id is None else NodeAffinitySchedulingStrategy(node_id, soft=False),
             # A dead one is replaced here, where it is known which batch it was making.

@@ -13,7 +13,7 @@ from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
 from detaug.ledger.header import IDENTITY, Record, environment
 from detaug.ledger.lines import Damaged, key_of
-from detaug.ledger.notes import differing, without_print
+from detaug.ledger.notes import differing
 from detaug.ledger.reading import Sum, read_header
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
@@ -24,8 +24,7 @@ _MOST_SAMPLES = 5
 @dataclass
 class Checked:
     """What was found of a receipt: faults of it and of the ledger, and batches that differ, in words; how many `samples` were
-    made again; the keys that were `compared`, and those that were not, for their values have no bytes that are the same
-    everywhere (`untold`); notes on what is no fault, and what of the machine is not as it was."""
+    made again, and which keys were `compared`; notes on what is no fault, and what of the machine is not as it was."""
 
     receipt: Mapping[str, Any]
     salt: str
@@ -33,7 +32,6 @@ class Checked:
     different: list[str] = field(default_factory=list)
     samples: int = 0
     compared: dict[str, None] = field(default_factory=dict)
-    untold: dict[str, None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     elsewhere: list[HeaderDifference] = field(default_factory=list)
 
@@ -131,10 +129,6 @@ def check(
         _make_again(found, maker, record, summed.keys)
         shown.advance()
     _look_into_gaps(found, summed, maker, samples)
-    if found.untold:
-        found.notes.append(
-            f"not compared, without bytes that are the same everywhere: {', '.join(map(repr, found.untold))}"
-        )
     if maker.left_out:
         found.notes.append(f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}")
     found.elsewhere = environment_differences(summed.header["environment"], environment())
@@ -161,8 +155,7 @@ def _make_again(found: Checked, maker: Remaker, record: Record, fingerprinted: M
     noted = record["keys"]
     different = differing(keys, noted)
     found.samples += 1
-    found.compared |= dict.fromkeys(name for name, value in keys.items() if value is not None)
-    found.untold |= dict.fromkeys(without_print(keys, noted))
+    found.compared |= dict.fromkeys(keys)
     if different or whole != record["whole"]:
         which = f" in {listed(different)}" if different else ""
         found.different.append(f"epoch {record['epoch']}, step {record['step']}: made again, it differs{which}")

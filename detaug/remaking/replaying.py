@@ -48,9 +48,9 @@ class Replayed:
                 last = stage.sample
                 yield Text(f"sample {stage.sample}", "bold")
             yield Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}")
-        yield Text(f"epoch {self.epoch}, step {self.step}: {self.whole or 'without stable bytes'}")
+        yield Text(f"epoch {self.epoch}, step {self.step}: {self.whole}")
         for key, value in self.keys.items():
-            yield Text(f"  {key!r}: {value or 'without stable bytes'}")
+            yield Text(f"  {key!r}: {value}")
         if self.differs:
             yield Text(f"not as the ledger has it: it differs in {', '.join(map(repr, self.differs))}", "bold red")
         elif self.differs is not None:

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from detaug.cli import main
 from detaug.ledger.comparing import compare
 from detaug.ledger.lines import encoded
-from tests.support.ledgers.pipelines import Boxed
 from tests.support.ledgers.runs import Draws, augmenter, lines, rewritten, run, take
 
 
@@ -122,10 +121,3 @@ def large(kept: Path, path: Path, batches: int, changed_at: int = -1) -> None:
             if number == changed_at:
                 record["whole"] = "0" * 32
             file.write(encoded(record))
-
-
-def test_what_has_no_stable_bytes_is_not_passed_off_as_equal(tmp_path: Path) -> None:
-    part = [run(tmp_path / f"part{seed}.jsonl", 3, loader=Boxed("data"), seed=seed) for seed in (1, 2)]
-    done = diff(*part)
-    assert done.exit_code == 0
-    assert "not compared, without bytes that are the same everywhere: 'data'\nequal: all 3 batches" in done.output

@@ -95,16 +95,21 @@ def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
     assert prints_of([batch])[0] != whole
 
 
-def test_what_has_no_stable_bytes_has_no_fingerprint_and_stops_nothing(tmp_path: Path) -> None:
+def test_what_has_no_stable_bytes_stops_the_ledger_until_it_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Odd(Draws):
         def generate_train_batch(self) -> dict[str, Any]:
-            return {**super().generate_train_batch(), "odd": threading.Thread, "pid": os.getpid()}
+            return {**super().generate_train_batch(), "odd": threading.Thread}
 
-    run(tmp_path / "run.jsonl", 2, loader=Odd(), check=Check(every=0, ignore=("pid",)))
+    run(tmp_path / "stopped.jsonl", 2, loader=Odd())
+    assert kinds(tmp_path / "stopped.jsonl") == ["header"]
+    assert "stopped at epoch 0, step 0: there is no fingerprint of 'odd'" in caplog.text
+    assert "Leave it out by check=Check(ignore=('odd',))" in caplog.text
+    run(tmp_path / "run.jsonl", 2, loader=Odd(), check=Check(every=0, ignore=("odd",)))
     header, line, _ = lines(tmp_path / "run.jsonl")
-    assert header["left_out"] == ["pid"]
-    assert (line["keys"]["odd"], "pid" in line["keys"]) == (None, False)
-    assert line["whole"] == fingerprint(line["keys"])
+    assert header["left_out"] == ["odd"]
+    assert (line["keys"].keys(), line["whole"]) == ({"data", "at"}, fingerprint(line["keys"]))
 
 
 def test_skipped_batches_and_streams_that_end_early_leave_gaps(tmp_path: Path) -> None:
@@ -235,9 +240,9 @@ def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_cut_off_anywhere_is_read_to_its_last_whole_line_and_continued(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole.jsonl", 8).read_bytes()
-    header = len(lines(tmp_path / "whole.jsonl")[0])
+    header = whole.index(b"\n") + 1
     want = digest(tmp_path / "whole.jsonl")
-    cuts = {*range(1, len(whole), max(1, len(whole) // 9)), len(whole) - 1, len(whole) - 300, header + 5}
+    cuts = {*range(header, len(whole), max(1, len(whole) // 9)), len(whole) - 1, len(whole) - 300, header + 5}
     for cut in sorted(cuts):
         path = tmp_path / "cut.jsonl"
         path.write_bytes(whole[:cut])
@@ -319,7 +324,7 @@ def test_damaged_lines_are_named(tmp_path: Path) -> None:
 def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
     header = lines(run(tmp_path / "run.jsonl", 1))[0]
     for content, why in (
-        (b"", "empty, cut off, or no ledger"),
+        (b"", "it has no whole line"),
         (json.dumps({**header, "format": 2}).encode() + b"\n", "has format 2; this version of detaug reads format 3"),
         (
             json.dumps({"kind": "header", "what": "detaug ledger", "format": 3}).encode() + b"\n",

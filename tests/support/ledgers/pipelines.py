@@ -28,29 +28,6 @@ class Blobs(DataLoader):
         return {"data": (ball + noise).astype(np.float32), "seg": np.stack([ball[None] > 0.4] * 2).astype(np.int16)}
 
 
-class Box:
-    """Something that has no bytes which would be the same everywhere."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-
-class Boxed(Draws):
-    """Puts values of a batch into boxes."""
-
-    def __init__(self, *keys: str) -> None:
-        super().__init__()
-        self.keys = keys
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        made = super().generate_train_batch()
-        return {**made, **{key: Box(made[key]) for key in self.keys}}
-
-
-def boxed() -> tuple[Any, Any]:
-    return Boxed("data"), None
-
-
 def native() -> tuple[Any, Any]:
     return Blobs(), t.Compose(
         [t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5), t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)])]
