@@ -45,15 +45,14 @@ def environment() -> dict[str, Any]:
     ``~``, which is made where it is missing. Nothing else is changed by asking: no CUDA context is made (graphics cards
     are read from the driver's ``nvidia-smi`` unless this process uses CUDA already). Sizes are in bytes.
 
-    Keys: ``detaug``, ``python``, ``system``, ``packages``, ``cpu``, ``numpy``, ``blas``, ``gpu``, ``threads``,
-    ``switches`` (by the names that `deterministic_mode` uses), ``variables`` (those that are set), ``shared_memory``,
-    ``kernel_cache``.
+    Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those that are set), ``cpu``,
+    ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by the names that `deterministic_mode` uses),
+    ``threads``, ``shared_memory``, ``kernel_cache``.
     """
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
-        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
-        "system": {"name": platform.system(), "release": platform.release(), "libc": " ".join(platform.libc_ver())},
         "packages": {**{name: version_of(name) for name in PACKAGES.split()}, "torch": torch.__version__},
+        "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "cpu": {
             "model": cpu_model(),
             "architecture": platform.machine(),
@@ -62,12 +61,13 @@ def environment() -> dict[str, Any]:
             "torch_capability": torch.backends.cpu.get_cpu_capability(),
         },
         "numpy": {"cpu_features": numpy_features()},
-        "blas": _blas(),
+        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
+        "system": {"name": platform.system(), "release": platform.release(), "libc": " ".join(platform.libc_ver())},
         "gpu": _graphics_cards(),
-        "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
+        "blas": _blas(),
         "switches": {each.name: each.read() for each in chosen_switches(True)}
         | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
-        "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
+        "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
         "shared_memory": _shared_memory(),
         "kernel_cache": _kernel_cache(),
     }

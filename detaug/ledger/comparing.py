@@ -18,8 +18,6 @@ from detaug.ledger.lines import Key
 from detaug.ledger.notes import differing
 from detaug.ledger.reading import read_header, records
 
-#: Of the environment, by likelihood: what changes batches most easily comes first.
-_LIKELY = ("detaug", "packages", "variables", "cpu", "numpy", "python", "system", "gpu", "blas", "switches", "threads")
 #: What a batch of two ledgers may be.
 EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
 _MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
@@ -135,12 +133,8 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
 
 
 def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
-    """What of two environments differs, the most likely cause first."""
-
-    def likelihood(found: HeaderDifference) -> int:
-        return next((i for i, each in enumerate(_LIKELY) if f"{found[0]}.".startswith(f"{each}.")), len(_LIKELY))
-
-    return sorted(_differing(lasting(a), lasting(b)), key=likelihood)
+    """What of two environments differs, the most likely cause first, as they have it."""
+    return _differing(lasting(a), lasting(b))
 
 
 def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[HeaderDifference]:

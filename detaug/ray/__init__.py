@@ -9,8 +9,6 @@
 batches and takes them in; `actors` is what runs on the nodes; `nodes` compares them with this one.
 """
 
-from detaug.lazy_exports import lazily
+from detaug.ray.executor import RayExecutor
 
 __all__ = ["RayExecutor"]
-
-__getattr__, __dir__ = lazily(__name__, {"detaug.ray.executor": ["RayExecutor"]})

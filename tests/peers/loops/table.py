@@ -112,87 +112,6 @@ def torchdata_stateful(run: Run) -> None:
     read(run, StatefulDataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers())))
 
 
-def lightning(run: Run) -> None:
-    import pytorch_lightning as pl
-
-    class Module(pl.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = torch.nn.Linear(1, 1)
-
-        def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
-            run.take(batch)
-            return self.layer(batch[:, 1:].float()).mean()
-
-        def configure_optimizers(self) -> Any:
-            return torch.optim.SGD(self.parameters(), 1e-3)
-
-    pl.seed_everything(SEED, workers=True)
-    saving = pl.callbacks.ModelCheckpoint(run.save, filename="loop", every_n_train_steps=SAVED_AT, save_top_k=-1)
-    trainer = pl.Trainer(
-        accelerator="cpu", devices=place()[1], max_epochs=1, logger=False, enable_progress_bar=False,
-        callbacks=[saving] if run.save else [], enable_checkpointing=bool(run.save), enable_model_summary=False,
-    )  # fmt: skip
-    loader = DataLoader(Numbers(), BATCH, shuffle=True, num_workers=run.workers)
-    trainer.fit(Module(), loader, ckpt_path=run.load / "loop.ckpt" if run.load else None, weights_only=False)
-
-
-def accelerate(run: Run) -> None:
-    from accelerate import Accelerator, DataLoaderConfiguration
-    from accelerate.utils import set_seed
-
-    set_seed(SEED)
-    options = DataLoaderConfiguration(use_seedable_sampler=True, use_stateful_dataloader=True)
-    accelerator = Accelerator(cpu=True, dataloader_config=options)
-    loader = accelerator.prepare(DataLoader(Numbers(), BATCH, shuffle=True, num_workers=run.workers))
-    if run.load:
-        accelerator.load_state(str(run.load))
-    for number, batch in enumerate(loader, 1):
-        run.take(batch)
-        if run.save and number == SAVED_AT:
-            accelerator.save_state(str(run.save))
-
-
-def monai(run: Run) -> None:
-    import monai.data
-    from monai.transforms import Randomizable, Transform
-    from monai.utils import set_determinism
-
-    class Draws(Randomizable, Transform):
-        def __call__(self, index: int) -> torch.Tensor:
-            return draw(index, self.R)
-
-    set_determinism(SEED)
-    dataset = monai.data.Dataset(list(range(SAMPLES)), Draws())
-    options = sampler(dataset)
-    options.pop("generator", None)
-    read(run, monai.data.DataLoader(dataset, num_workers=run.workers, batch_size=BATCH, **options))
-
-
-def torchio(run: Run) -> None:
-    import torchio as tio
-
-    subjects = [
-        tio.Subject(image=tio.ScalarImage(tensor=torch.full((1, 2, 2, 2), float(index)))) for index in range(SAMPLES)
-    ]
-    noise = tio.RandomNoise(mean=0, std=0.1)
-
-    def noisy(subject: Any) -> Any:
-        draw(int(subject.image.data.flatten()[0]))
-        return noise(subject)
-
-    dataset = tio.SubjectsDataset(subjects, transform=noisy)
-    seed_all()
-
-    class Images:
-        def __iter__(self) -> Any:
-            for batch in tio.SubjectsLoader(dataset, batch_size=BATCH, num_workers=run.workers, **sampler(dataset)):
-                values = batch["image"][tio.DATA].double().reshape(-1, 8).mean(1)
-                yield torch.stack([values.round(), values], 1)
-
-    read(run, Images())
-
-
 def grain(run: Run) -> None:
     from grain.python import Batch as Together
     from grain.python import DataLoader as GrainLoader
@@ -252,17 +171,12 @@ def detaug(run: Run) -> None:
 LIBRARIES: dict[str, Callable[[Run], None]] = {
     "torch DataLoader": torch_dataloader,
     "StatefulDataLoader": torchdata_stateful,
-    "Lightning": lightning,
-    "Accelerate": accelerate,
-    "MONAI": monai,
-    "TorchIO": torchio,
     "Grain": grain,
     "Streaming": streaming,
     "detaug": detaug,
 }
 PACKAGES = {
-    "torch DataLoader": "torch", "StatefulDataLoader": "torchdata", "Lightning": "pytorch-lightning", "Accelerate": "accelerate",
-    "MONAI": "monai", "TorchIO": "torchio", "Grain": "grain", "Streaming": "mosaicml-streaming",
+    "torch DataLoader": "torch", "StatefulDataLoader": "torchdata", "Grain": "grain", "Streaming": "mosaicml-streaming",
 }  # fmt: skip
 
 

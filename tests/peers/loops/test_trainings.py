@@ -117,12 +117,6 @@ def test_a_killed_training_goes_on_to_the_same_weights(training: Training, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 0])
-def test_a_second_training_is_the_same(training: Training, tmp_path: Path, workers: int) -> None:
-    assert training.run(tmp_path, workers) == training.whole(tmp_path)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("training", ["loop_accelerate.py", "loop_ddp.py", "loop_lightning.py"], indirect=True)
 def test_two_ranks_that_are_killed_go_on_to_the_same_weights(training: Training, tmp_path: Path) -> None:
     whole = training.whole(tmp_path, ranks=2)

@@ -164,12 +164,6 @@ def end(found: list[dict[str, Any]], epoch: int) -> dict[str, Any]:
     return next(each for each in found if each["kind"] == "epoch" and each["epoch"] == epoch)
 
 
-def exchange(found: list[dict[str, Any]], names: tuple[str, ...]) -> None:
-    one, other = found[at(found, 1, 1)], found[at(found, 1, 2)]
-    for name in names:
-        one[name], other[name] = other[name], one[name]
-
-
 def reorder(found: list[dict[str, Any]]) -> None:
     one, other = at(found, 1, 1), at(found, 1, 2)
     found[one], found[other] = found[other], found[one]
@@ -217,17 +211,13 @@ def pad(found: list[dict[str, Any]]) -> None:
 
 
 #: What is changed; what names it where digests are not made anew; what finds it where digests and receipt are made to fit: the
-#: words of `detaug receipt`, which refuses such a ledger, or of `detaug check`. Empty: it is then a true ledger, of what it says.
-CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str]] = {
+#: words of `detaug receipt`, which refuses such a ledger, or of `detaug check`. None: the same words. Empty: it is then a true
+#: ledger, of what it says.
+CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]] = {
     "a fingerprint changed": (
         lambda found: found[at(found, 1, 2)]["keys"].update(data="0" * 32),
         "line 9 (epoch 1, step 2) does not follow",
         "epoch 1, step 2: made again, it differs in 'data'",
-    ),
-    "fingerprints exchanged between steps": (
-        lambda found: exchange(found, ("whole", "keys")),
-        "line 8 (epoch 1, step 1) does not follow",
-        "epoch 1, step 1: made again, it differs in",
     ),
     "lines reordered": (
         reorder,
@@ -252,7 +242,7 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str]] = {
     "a count edited": (
         lambda found: end(found, 1).update(batches=5),
         "epoch 1 has 4 batches, and its last line says 5",
-        "epoch 1 has 4 batches, and its last line says 5",
+        None,
     ),
     "a digest edited": (
         lambda found: end(found, 1).update(digest="ab" * 32),
@@ -262,12 +252,12 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str]] = {
     "lines of another rank": (
         lambda found: found[0].update(rank=1, world_size=2),
         "line 3 (epoch 0, step 1) is none of rank 1 of 2",
-        "line 3 (epoch 0, step 1) is none of rank 1 of 2",
+        None,
     ),
     "lines of another name": (
         lambda found: found[at(found, 1, 2)].update(name="val"),
         "line 9 (epoch 1, step 2) is of 'val', not of ''",
-        "line 9 (epoch 1, step 2) is of 'val', not of ''",
+        None,
     ),
     "another seed": (
         lambda found: found[0].update(seed=2),
@@ -287,7 +277,7 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str]] = {
     "another description of the pipeline": (
         lambda found: found[0]["declared"].append("transform = Mirror"),
         "the header's description of the pipeline is not the one of which it has the digest",
-        "the header's description of the pipeline is not the one of which it has the digest",
+        None,
     ),
     "another description with its digest": (
         describe,
@@ -295,17 +285,17 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str]] = {
         "this is another pipeline than the ledger's: transform: here None, in the ledger Mirror",
     ),
     "keys left out": (leave_out, "left_out: [] in the receipt, ['data'] in the ledger", "has no fingerprint of 'data'"),
-    "keys said to have no bytes": (mute, "there is no fingerprint of 'data'", "there is no fingerprint of 'data'"),
+    "keys said to have no bytes": (mute, "there is no fingerprint of 'data'", None),
     "no fingerprints at all": (
         nothing_by_key,
         "is damaged: there is no fingerprint of 'the batch'",
-        "is damaged: there is no fingerprint of 'the batch'",
+        None,
     ),
     "versions edited": (lambda found: found[0]["environment"]["packages"].update(numpy="1.0"), "'numpy': '1.0'", ""),
     "a line of a foreign kind": (
         lambda found: found[at(found, 1, 2)].update(kind="bach"),
         "there are no lines of the kind 'bach'",
-        "there are no lines of the kind 'bach'",
+        None,
     ),
 }
 
@@ -317,15 +307,15 @@ def test_a_ledger_that_was_changed_is_not_the_receipts(kept: Path, tmp_path: Pat
     assert (done.exit_code, named in done.output) == (1, True), done.output
 
 
-@pytest.mark.parametrize("what", [name for name, (_, _, found) in CHEATS.items() if found])
+@pytest.mark.parametrize("what", [name for name, (_, _, found) in CHEATS.items() if found != ""])
 def test_a_ledger_with_digests_and_receipt_made_to_fit_is_found(kept: Path, tmp_path: Path, what: str) -> None:
-    change, _, found = CHEATS[what]
+    change, named, found = CHEATS[what]
     forged = rewritten(kept, tmp_path / "run.jsonl", change, fitting=True)
     done = detaug("receipt", forged, "-o", tmp_path / "own.json")
     if done.exit_code == 0:
         done = check(tmp_path / "own.json", forged)
     assert done.exit_code in (1, 2), done.output
-    assert found in done.output, done.output
+    assert (named if found is None else found) in done.output, done.output
 
 
 @pytest.mark.parametrize(
