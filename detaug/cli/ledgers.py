@@ -86,8 +86,8 @@ def replay(run: Path, target: str | None, epoch: int, step: int) -> None:
         header = read_header(run)
         check_versions(header)
         remaker = remaker_of(factory, header)
-    found = make(remaker, epoch, step, None if ledger is None else line_of(ledger, epoch, step))
-    conclude(found.shown(), 1 if found.differs else 0)
+    shown, differs = make(remaker, epoch, step, None if ledger is None else line_of(ledger, epoch, step))
+    conclude(shown, int(differs))
 
 
 @click.command(short_help="Sum a ledger up in a few lines that others can check.")

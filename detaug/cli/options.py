@@ -105,11 +105,9 @@ class Target:
         from rich.console import Console
 
         class Output(Console):
-            def print(self, *objects: Any, **options: Any) -> None:
-                """Without the spaces to which rich fills lines up; a pipe that nobody reads is an error."""
-                with self.capture() as captured:
-                    super().print(*objects, **options)
-                click.echo(re.sub(" +$", "", captured.get(), flags=re.MULTILINE), self.file, nl=False, color=True)
+            def on_broken_pipe(self) -> None:
+                """A pipe that nobody reads is an error, as anywhere."""
+                raise BrokenPipeError
 
         stream = sys.stderr if self._is_stdout else sys.stdout
         width = None if stream.isatty() or os.environ.get("COLUMNS") else 1000

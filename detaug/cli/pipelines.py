@@ -152,10 +152,8 @@ def bench(
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")
-@click.option("--batches", type=click.IntRange(min=6), default=24, help="Batches per run.")
-@click.option("--patch", type=click.IntRange(8, 128), default=24, help="Edge of the cubic patches, in voxels (= mm).")
 @click.option("--seed", type=options.seed, default="1234", help="The one seed of all runs.")
-def demo(batches: int, patch: int, seed: Seed) -> None:
+def demo(seed: Seed) -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
     It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
@@ -167,5 +165,5 @@ def demo(batches: int, patch: int, seed: Seed) -> None:
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
-        result = run_all(batches, patch, seed, shown)
+        result = run_all(24, 24, seed, shown)
     conclude([result], result.status)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,37 +28,6 @@ class Stage:
     fingerprint: str
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """What was found: the batch's fingerprints here, the keys in which its line in the ledger differs, if it has one, and the
-    transforms that it went through."""
-
-    epoch: int
-    step: int
-    whole: str | None
-    keys: dict[str, str | None]
-    differs: tuple[str, ...] | None
-    stages: list[Stage]
-
-    def shown(self) -> Iterator[Text]:
-        """Transforms, and the verdict."""
-        last = None
-        for stage in self.stages:
-            if stage.sample != last:
-                last = stage.sample
-                yield Text(f"sample {stage.sample}", "bold")
-            yield Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}")
-        yield Text(f"epoch {self.epoch}, step {self.step}: {self.whole}")
-        for key, value in self.keys.items():
-            yield Text(f"  {key!r}: {value}")
-        if self.differs:
-            yield Text(f"not as the ledger has it: it differs in {', '.join(map(repr, self.differs))}", "bold red")
-        elif self.differs is not None:
-            yield Text("as the ledger has it", "green")
-        else:
-            yield Text("there is no ledger to compare it with")
-
-
 def line_of(ledger: Path, epoch: int, step: int) -> Record:
     """The line of a batch; `CannotRemake` says which there are."""
     seen = (-1, -1)
@@ -72,14 +41,24 @@ def line_of(ledger: Path, epoch: int, step: int) -> Record:
     raise CannotRemake(f"{ledger} has no batch of epoch {epoch}, step {step}; {last}")
 
 
-def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None) -> Replayed:
-    """Make a batch again, watch it, and compare it with its line; or `CannotRemake`."""
+def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None) -> tuple[list[Text], bool]:
+    """Make a batch again, watch it, and compare it with its line: transforms, fingerprints and the verdict, for the reader, and
+    whether it differs. Or `CannotRemake`."""
     batch, stages = watched(remaker, epoch, step)
     whole, keys = remaker.prints(batch)
-    differs = None
-    if record is not None:
-        differs = differing(keys, record["keys"]) or (("the whole",) if whole != record["whole"] else ())
-    return Replayed(epoch, step, whole, keys, differs, stages)
+    shown = []
+    for sample, of_sample in groupby(stages, key=lambda stage: stage.sample):
+        shown.append(Text(f"sample {sample}", "bold"))
+        shown += [Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}") for stage in of_sample]
+    shown.append(Text(f"epoch {epoch}, step {step}: {whole}"))
+    shown += [Text(f"  {key!r}: {value}") for key, value in keys.items()]
+    if record is None:
+        return [*shown, Text("there is no ledger to compare it with")], False
+    differs = differing(keys, record["keys"])
+    if not differs and whole == record["whole"]:
+        return [*shown, Text("as the ledger has it", "green")], False
+    where = ", ".join(map(repr, differs)) or "the whole"
+    return [*shown, Text(f"not as the ledger has it: it differs in {where}", "bold red")], True
 
 
 def watched(remaker: Remaker, epoch: int, step: int) -> tuple[Any, list[Stage]]:

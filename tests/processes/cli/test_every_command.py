@@ -25,12 +25,6 @@ def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str])
     assert (done.returncode, done.stderr) == (2, "Error: [Errno 28] No space left on device\n")
 
 
-def test_lines_in_a_pipe_have_no_spaces_at_their_ends() -> None:
-    result = CliRunner().invoke(main, ["doctor"])
-    assert len(result.output.splitlines()) > 20
-    assert [line for line in result.output.splitlines() if line != line.rstrip()] == []
-
-
 def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
     for name, command in group.commands.items():
         yield from _commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
