@@ -110,7 +110,6 @@ class PrefetchingEngine:
         raise NotImplementedError
 
     def _stop_workers(self) -> None:
-        """Where none were started, too."""
         raise NotImplementedError
 
     def _turn(self) -> None:
