@@ -27,7 +27,6 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 1
     assert "1 of 3 runs differ" in result.output
-    assert [each["verdict"] for each in runs.as_json()["runs"]][-1] == "different"
 
 
 @pytest.mark.parametrize(("second", "said"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")])
