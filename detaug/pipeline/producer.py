@@ -290,16 +290,10 @@ def _call(transform: Any, item: Any) -> Any:
         raise
     if made is None and item is not None:
         raise TypeError(
-            f"the transform {_name_of(transform)} returned None in the place of the batch. A transform returns what it made, "
-            "also where it changed the batch in place: is its return statement missing?"
+            f"the transform {transform_name(transform)} returned None in the place of the batch. A transform returns what it "
+            "made, also where it changed the batch in place: is its return statement missing?"
         )
     return made
-
-
-def _name_of(transform: Any) -> str:
-    code = getattr(transform, "__code__", None)
-    where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
-    return f"{transform_name(transform)}{where}"
 
 
 def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from itertools import takewhile
-from typing import Any, NamedTuple
+from typing import Any
 
 from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
-from detaug.purity.references import is_the_users_own, paths_of, walk
-from detaug.purity.template import CannotCopy, refused_in
+from detaug.purity.references import is_the_users_own, walk
+from detaug.purity.template import CannotCopy
 
-#: So many are looked at.
-_MOST_CULPRITS = 50
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
 #: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.
 _HANDLES = {
@@ -26,53 +23,42 @@ _HANDLES = {
 }
 
 
-class _Culprit(NamedTuple):
-    """Which attribute leads to what cannot be copied (`name` is empty where none does), and why that is so."""
-
-    path: str
-    value: Any
-    name: str
-    error: BaseException
-
-
 def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseException) -> str:
     """Which part of a pipeline ("transform" and "data_loader") cannot be copied, why, and what to do. `error` is what copying
     it raised."""
-    culprits = _culprits_in(roots, keep) or [_Culprit("data_loader", roots["data_loader"], "", error)]
-    path, value, _, cause = culprits[0]
-    names = tuple(dict.fromkeys([*keep, *(each.name for each in culprits)]))
+    culprit = error.value if isinstance(error, CannotCopy) else roots["data_loader"]
+    path, value, label = _users_part(culprit, roots)
     keep_it = ""
-    if all(names) and not any(any(_held_open(each.path, each.value)) for each in culprits):
+    if label.isidentifier() and not any(_held_open(path, value)):
         keep_it = (
-            f", or pass keep={names!r}: it is then shared with every copy as it is, and batches may depend on each other "
-            "through it"
+            f", or pass keep={(*keep, label)!r}: it is then shared with every copy as it is, and batches may depend on each "
+            "other through it"
         )
     name, _, rest = path.partition(".")
     of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
     make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
     return (
-        f"{path} ({of_root}of type {_name_of(type(value))}) cannot be copied: {cause}. "
+        f"{path} ({of_root}of type {_name_of(type(value))}) cannot be copied: {error}. "
         f"Every stream and every batch starts from a copy of the pipeline as you passed it. {_FIRST_USE}{make_it}{keep_it}."
     )
 
 
-def _culprits_in(roots: Mapping[str, Any], keep: Collection[str]) -> list[_Culprit]:
-    refused = refused_in([*roots.values()], keep)[:_MOST_CULPRITS]
-    paths = paths_of([value for value, _ in refused], roots)
-    return [_culprit(paths[id(value)], value, roots, error) for value, error in refused if id(value) in paths]
-
-
-def _culprit(path: str, value: Any, roots: Mapping[str, Any], error: BaseException) -> _Culprit:
-    """The last of the user's own attributes on that path: below it, it leads through a library's private names. Where none
-    is the user's, the last that has a name."""
-    before = takewhile(lambda each: each[0] != path, walk(roots.items()))
-    way = [*(each for each in before if path.startswith((each[0] + ".", each[0] + "["))), (path, value)]
+def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """(path, object, the path's last name) of the last of the user's own attributes that lead to it: below that, it leads
+    through a library's private names. Where none is the user's, of the last that has a name."""
+    way: list[tuple[str, Any]] = []
+    for path, value in walk(roots.items()):
+        way.append((path, value))
+        if value is culprit:
+            break
+    else:  # it was made while it was pickled
+        return "data_loader", roots["data_loader"], ""
+    way = [each for each in way if path == each[0] or path.startswith((each[0] + ".", each[0] + "["))]
     named = [place for place in range(len(way)) if "~" not in way[place][0]]
     users = [place for place in named[1:] if is_the_users_own(way[place - 1][1])]
     place = (users or named)[-1]
     here, value = way[place]
-    label = here.removeprefix(way[place - 1][0] + ".") if place else ""
-    return _Culprit(here, value, label if label.isidentifier() else "", error)
+    return here, value, here.removeprefix(way[place - 1][0] + ".") if place else ""
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:

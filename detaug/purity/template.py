@@ -14,7 +14,6 @@ import pickle
 import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
-from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -35,7 +34,9 @@ _ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, di
 
 
 class CannotCopy(TypeError):
-    """Something in a pipeline cannot be copied. The message names it."""
+    """Something in a pipeline cannot be copied: `value`."""
+
+    value: Any = None
 
 
 class Template:
@@ -117,7 +118,6 @@ class _Pickler(pickle.Pickler):
         self.table: list[Any] = []
         self.parts: list[Any] = []
         self.kinds: dict[type, None] = {}
-        self.refused: list[tuple[Any, Exception]] = []
         self.settled = 0
         self.among: Collection[int] = ()
         self.met: dict[int, Any] = {}
@@ -150,10 +150,11 @@ class _Pickler(pickle.Pickler):
         try:
             return self._reduced(obj)
         except Exception as error:
-            if not self._passes_by:
-                raise
-            self.refused.append((obj, error))
-            return Kept, (Kept(obj),)
+            if self._passes_by:
+                return Kept, (Kept(obj),)
+            refusal = CannotCopy(error)
+            refusal.value = obj
+            raise refusal from error
 
     def _reduced(self, obj: Any) -> Any:
         kind = type(obj)
@@ -214,14 +215,6 @@ def met_in(
     pickler.among = among
     pickler.dump(value)
     return list(pickler.met.values())
-
-
-def refused_in(value: Any, keep: Collection[str]) -> list[tuple[Any, Exception]]:
-    """The objects that cannot be copied, and why."""
-    pickler = _Pickler((), keep, passes_by=True)
-    with suppress(Exception):  # what cannot be passed by either
-        pickler.dump(value)
-    return pickler.refused
 
 
 def _has_any(obj: Any, names: Collection[str]) -> bool:

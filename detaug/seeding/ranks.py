@@ -60,12 +60,6 @@ def known_rank(rank: int | None = None) -> int | None:
     return group[0]
 
 
-def known_world_size() -> int | None:
-    """How many processes train together, by the process group, else by the launcher, else None."""
-    group = process_group()
-    return group[1] if group is not None else _from_environment(launcher()[1])
-
-
 def place() -> tuple[int | None, int | None]:
     """(rank, number of processes that train together), by the process group, else by the launcher; (0, 1) where nothing
     speaks of ranks. None is what nothing says: Lightning's processes have ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank
@@ -73,7 +67,7 @@ def place() -> tuple[int | None, int | None]:
     group = process_group()
     if group is not None:
         return group
-    rank, processes = known_rank(), known_world_size()
+    rank, processes = map(_from_environment, launcher())
     if processes == 1 or (rank, processes, _local_rank()) == (None, None, None):
         return rank or 0, 1
     return rank, processes
@@ -144,7 +138,7 @@ def common_seed(rank: int | None, world_size: int | None = None, verbose: bool =
     """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else one that rank 0 draws and
     logs. RankUnknown: one of several processes without a process group, where each would draw another."""
     given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
-    processes = world_size or known_world_size() or 1
+    processes = world_size or place()[1] or 1
     if group is None and not given and (rank or processes > 1):
         raise RankUnknown(
             f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), no seed was given, and without "

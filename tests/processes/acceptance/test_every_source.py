@@ -15,14 +15,14 @@ from batchgenerators.dataloading.dataset import Dataset
 from batchgenerators.examples.multithreaded_dataloading import DummyDLWithShuffle
 from torch.utils.data import (
     BatchSampler,
-    IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
-    get_worker_info,
 )
 
 from detaug import DeterministicAugmenter, Skip
+from tests.processes.acceptance.test_iterable_datasets import Sharded
+from tests.processes.acceptance.test_iterables import UnevenStreams
 from tests.processes.purity.ways import run_all_ways
 from tests.support.comparing import prints
 from tests.support.faults import RaisesAt
@@ -52,29 +52,6 @@ class OwnGenerator:
 
     def __next__(self) -> dict[str, Any]:
         return {"draw": random.random(), "own": self.rng.random()}
-
-
-class UnevenStreams:
-    """Stream 0 ends at once, stream 1 after two turns, stream 2 after five."""
-
-    number_of_threads_in_multithreaded = 3
-
-    def set_thread_id(self, thread_id: int) -> None:
-        self.thread_id = thread_id
-
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        return iter([(self.thread_id, turn) for turn in range((0, 2, 5)[self.thread_id])])
-
-
-class Sharded(IterableDataset[Any]):
-    """As torch's documentation has it: each worker takes its share; drawn from its seed and from the global generators."""
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        info = get_worker_info()
-        assert info is not None
-        own = random.Random(info.seed)
-        for index in range(info.id, LENGTH, info.num_workers):
-            yield {"index": index, "own": own.random(), "drawn": torch.rand(2)}
 
 
 class Told(SubsetRandomSampler):
@@ -142,13 +119,13 @@ SOURCES: dict[str, Build] = {
     "a list": loader(lambda: [*range(9)], num_streams=1),
     "an iterable": loader(Reiterable, num_streams=1),
     "a function that makes a generator": loader(lambda: functools.partial(count), num_streams=1),
-    "streams of different lengths": loader(UnevenStreams),
+    "streams of different lengths": loader(lambda: UnevenStreams(0, 3)),
     "errors that are skipped": loader(
         lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)), batches_per_epoch=12, stateless=False, on_error=Skip()
     ),
     "items that are skipped": loader(lambda: BadItems(20, 2, 2, shuffle=False), on_error=Skip()),
     "a data set": data_set(batch_size=2),
-    "an iterable data set": data_set(Sharded, batch_size=2, num_streams=3),
+    "an iterable data set": data_set(lambda: Sharded(LENGTH), batch_size=2, num_streams=3),
     "a sampler": data_set(batch_size=3, sampler=RandomSampler(Samples(LENGTH))),
     "a sampler with a generator": data_set(
         batch_size=3, sampler=RandomSampler(range(LENGTH), generator=torch.Generator())

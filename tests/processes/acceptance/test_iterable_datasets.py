@@ -19,12 +19,15 @@ LENGTH = 23
 class Sharded(IterableDataset[Any]):
     """As torch's documentation has it: each worker takes its share; drawn from its seed and from the global generators."""
 
+    def __init__(self, length: int = LENGTH) -> None:
+        self.length = length
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         info = get_worker_info()
         first, step, seed = (0, 1, 0) if info is None else (info.id, info.num_workers, info.seed)
         assert info is None or info.dataset is self
         own = random.Random(seed)
-        for index in range(first, LENGTH, step):
+        for index in range(first, self.length, step):
             yield {"index": index, "own": own.random(), "drawn": torch.rand(2)}
 
 

@@ -157,11 +157,14 @@ class Doubling:
 
 
 def test_advice_names_the_users_attributes_and_works_when_it_is_followed() -> None:
-    with pytest.raises(TypeError, match=r"^transform\.f ") as raised:
-        making_from(list(range(ITEMS)), BATCH, transform=Doubling())(num_processes=2)
-    advised = ast.literal_eval(re.search(r"keep=(\(.*?\))", str(raised.value)).group(1))  # type: ignore[union-attr]
+    advised: tuple[str, ...] = ()
+    for name in ("f", "g"):
+        with pytest.raises(TypeError, match=rf"^transform\.{name} ") as raised:
+            making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised)(num_processes=2)
+        advised = ast.literal_eval(re.search(r"keep=(\(.*?\))", str(raised.value)).group(1))  # type: ignore[union-attr]
     assert advised == ("f", "g")
-    found = run_all_ways(making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised), (0, 2), kill=False)
+    make = making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised)
+    found = run_all_ways(make, (0, 2), kill=False)
     found.assert_right()
     assert items_of(found.epoch("2 workers", 0)) == list(range(0, 2 * ITEMS, 2))
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 import torch.distributed
 
-from detaug.seeding.ranks import RankUnknown, broadcast_from_rank_0, known_rank, known_world_size, process_group
+from detaug.seeding.ranks import RankUnknown, broadcast_from_rank_0, known_rank, place, process_group
 from detaug.training import isolate_rng, seed_everything
 
 RANKS = 3
@@ -39,7 +39,7 @@ def message_of(call):
 
 def seeds_in_this_group(rank):
     """What every rank of a group does; each entry is compared between ranks."""
-    found = {"group": process_group(), "known": [known_rank(), known_rank(rank), known_world_size()]}
+    found = {"group": process_group(), "known": [known_rank(), known_rank(rank), place()[1]]}
     os.environ.pop("DETAUG_SEED", None)
     found["drawn"] = seed_everything(), draws(), os.environ["DETAUG_SEED"]
 
@@ -148,10 +148,10 @@ class TestInAProcessGroup:
 
 
 def test_without_a_group_the_environment_of_torchrun_tells(monkeypatch):
-    assert (process_group(), known_rank(), known_world_size()) == (None, None, None)
+    assert (process_group(), known_rank(), place()) == (None, None, (0, 1))
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    assert (process_group(), known_rank(), known_world_size()) == (None, 3, 8)
+    assert (process_group(), known_rank(), place()) == (None, 3, (3, 8))
     assert known_rank(5) == 5
     assert known_rank(np.int64(5)) == 5
 
