@@ -13,14 +13,10 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from detaug.memory.blocks import BlockView, Bytes
+from detaug.memory.blocks import Bytes
 
 #: Arrays below this size (bytes) are not worth a slot: a batch of them travels in a message.
 SMALLEST = 16_384
-
-
-class Span(BlockView):
-    """Memory for one array of the batch that is being made: nothing but what views that array views it."""
 
 
 class _Allocator(threading.local):

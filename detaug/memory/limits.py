@@ -15,7 +15,6 @@ _MIB = 2**20
 #: What is limited beside memory, by the system's error: the words, the limit, and what shows it.
 _LIMITS = {
     errno.EMFILE: ("number of a process's open files", resource.RLIMIT_NOFILE, "-n"),
-    errno.EFBIG: ("bytes of a file, and of a block of shared memory,", resource.RLIMIT_FSIZE, "-f"),
     errno.EAGAIN: ("number of a user's processes and threads", resource.RLIMIT_NPROC, "-u"),
 }
 
@@ -86,9 +85,6 @@ def _memory() -> str:
         known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
     with suppress(OSError):
         known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
-    most = "".join(lines("/proc/sys/vm/max_map_count"))
-    if most and len(lines("/proc/self/maps")) > int(most) - 100:
-        known.append(f"it has all the {most} mappings that it may have (vm.max_map_count; every held batch takes one)")
     return (
         f"Memory: {', '.join(known)}. Use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), "
         "or raise the limit."

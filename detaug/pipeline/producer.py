@@ -22,7 +22,7 @@ from detaug.seeding.generators import reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
 from detaug.sources import Source
-from detaug.transport.frozen import Frozen, freeze, number_local_classes, why_not_picklable
+from detaug.transport.frozen import Frozen, freeze, why_not_picklable
 from detaug.watching.randomness import Guard
 
 __all__ = ["Pipeline", "Producer", "StreamEnded"]
@@ -44,7 +44,6 @@ class Pipeline:
         self.transform = transform
         self._said: set[str] = set()
         self.pristine = Pristine(source, transform, keep)
-        number_local_classes(self.pristine.shared.classes)
         if must_travel:
             self.freeze()
         else:

@@ -137,14 +137,9 @@ def wait_for_end(pid: int, timeout: float) -> bool:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, if it is still there."""
-    send_signal(pid, signal.SIGKILL)
-
-
-def send_signal(pid: int, number: int) -> None:
-    """That signal, if the process is still there and may be sent one."""
+    """SIGKILL, if the process is still there and may be sent it."""
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGKILL)
 
 
 def run_and_exit(function: Callable[[], Any]) -> None:

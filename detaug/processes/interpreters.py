@@ -64,10 +64,8 @@ class Surrounding:
 
 
 def code_of(module: str, *arguments: object) -> str:
-    """The code with which a fresh interpreter runs ``main(*arguments)`` of a module of ours. To look for garbage among what torch
-    makes at its import would take a seventh of the time until it is ready."""
-    given = ", ".join(map(repr, arguments))
-    return f"import gc; gc.disable(); from {module} import main; gc.enable(); main({given})"
+    """The code with which a fresh interpreter runs ``main(*arguments)`` of a module of ours."""
+    return f"from {module} import main; main({', '.join(map(repr, arguments))})"
 
 
 def interpreter_command(code: str) -> list[str]:

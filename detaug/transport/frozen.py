@@ -15,7 +15,6 @@ import pickle
 import random
 import struct
 import sys
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -101,14 +100,6 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     structure, sizes, job = pickle.loads(block[start : start + length].data)
     offsets = lay_out([_HEAD.size, length, *sizes]).offsets[2:]
     return Frozen(structure, [block[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
-
-
-def number_local_classes(classes: Iterable[type]) -> None:
-    """Have cloudpickle know classes that functions define, so that their instances and exceptions that come back from
-    forked workers are of the very same classes."""
-    for each in classes:
-        if "<locals>" in each.__qualname__:
-            cloudpickle.cloudpickle._get_or_create_tracker_id(each)
 
 
 def _send_the_script_by_value() -> None:

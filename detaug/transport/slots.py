@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.memory.batch_memory import Span
 from detaug.memory.blocks import (
     ALIGNMENT,
     BlockView,
@@ -192,7 +191,7 @@ class _Filling:
         self.mapping = mapping
         self.used = 0
         self.forked = False  # meanwhile: a process that the loader or a transform forked may see it
-        self._spans: list[weakref.ref[Span]] = []
+        self._spans: list[weakref.ref[BlockView]] = []  # one for each array
         self._placed: list[tuple[int, int]] = []
         _fillings.add(self)
 
@@ -202,7 +201,7 @@ class _Filling:
         if offset + size > self.mapping.size:
             return None
         self.used = offset + size
-        span = Span(self.mapping, offset, size)
+        span = BlockView(self.mapping, offset, size)
         self._spans.append(weakref.ref(span))
         return span.bytes()
 

@@ -6,7 +6,7 @@ batch is the same object twice on the other side.
 
 A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by value. Sent back by value, a
 class would come in as a second one, or overwrite the attributes of the parent's own. So what came from the parent goes back as
-a name, and as the number under which cloudpickle tracks it in both processes (for local classes, which no name finds).
+a name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
-from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
 from detaug.transport.frozen import why_not_picklable
@@ -77,32 +76,21 @@ def _is_owned(view: memoryview) -> bool:
 
 def _reduce_by_name(obj: Any) -> Any:
     """What pickle is to write for a class or function that only the script has, else NotImplemented."""
-    if isinstance(obj, type):
-        number: str | None = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
-        if number is None or _importable(obj):
-            return NotImplemented
-        return find_in_script, (obj.__module__, obj.__qualname__, number)
-    if isinstance(obj, types.FunctionType) and obj.__module__ in _SCRIPT and "<" not in obj.__qualname__:
-        return NotImplemented if _importable(obj) else (find_in_script, (obj.__module__, obj.__qualname__, None))
-    return NotImplemented
+    if not isinstance(obj, (type, types.FunctionType)) or obj.__module__ not in _SCRIPT or "<" in obj.__qualname__:
+        return NotImplemented
+    name = obj.__module__, obj.__qualname__
+    return NotImplemented if _named(*name) is obj else (find_in_script, name)
 
 
-def find_in_script(module: str, qualname: str, number: str | None) -> Any:
-    """The script's class or function of that name, or the class that cloudpickle tracks under `number`."""
+def find_in_script(module: str, qualname: str) -> Any:
+    """The script's class or function of that name."""
     found = _named(module, qualname)
-    if found is not None and (number is None or isinstance(found, type)):
-        return found
-    found = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number)
     if found is None:
         raise AttributeError(
             f"the batch holds {module}.{qualname}, which the calling process no longer has: a class of the batch must "
             "exist there under that name for as long as the augmenter is used"
         )
     return found
-
-
-def _importable(obj: Any) -> bool:
-    return _named(obj.__module__, obj.__qualname__) is obj
 
 
 def _named(module: str, qualname: str) -> Any:

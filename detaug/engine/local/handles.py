@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import time
 import warnings
 from collections import deque
@@ -126,7 +125,7 @@ class StallWatch:
                     [f"killed: it made no progress for {self._limit:g} s", *_state_of(worker.pid)]
                 )
                 worker.left = worker.killed = now
-                self._pool.signal(worker, signal.SIGKILL)
+                self._pool.kill(worker)
             elif (worker.tasks or not worker.ready) and seconds > max(SLOW_SECONDS, 2 * worker.warned):
                 worker.warned = seconds
                 what, known = "starting", list[str]()
@@ -142,7 +141,7 @@ class StallWatch:
                 self._pool.abandon(worker)
         elif now - worker.left > _LEAVE_SECONDS:
             worker.killed = now
-            self._pool.signal(worker, signal.SIGKILL)
+            self._pool.kill(worker)
 
 
 def _state_of(pid: int) -> list[str]:

@@ -30,7 +30,6 @@ from detaug.processes.control import (
     open_pidfd,
     renew_standard_streams,
     run_and_exit,
-    send_signal,
     signals_held_back,
     wait_for_end,
 )
@@ -66,7 +65,7 @@ class _Helper:
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
-                # Ahead of the parent's wishes: a signal goes only to a pid that is still its worker's, for the kernel gives no
+                # Ahead of the parent's wishes: SIGKILL goes only to a pid that is still its worker's, for the kernel gives no
                 # pid to another process before it is reaped.
                 self._reap()
                 # One at a time: a worker started meanwhile would inherit the descriptors that came with the others. But all of
@@ -76,9 +75,9 @@ class _Helper:
                     match message:
                         case messages.Quit():
                             return
-                        case messages.Signal(number, which):
+                        case messages.Kill(number):
                             for pid in [pid for pid, of_number in self._workers.items() if of_number == number]:
-                                send_signal(pid, which)
+                                kill(pid)
                         case messages.Start(number):
                             self._start(number, descriptor)
         except ChannelClosed:

@@ -1,6 +1,6 @@
 """What the parent, its helper and the workers say to each other.
 
-    parent → helper    Start, Signal, Quit                   helper → parent    Exited, CannotStart
+    parent → helper    Start, Kill, Quit                     helper → parent    Exited, CannotStart
     parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
                        (detaug.engine.checking.making)                          which may be made again; Checked;
                                                                                 for each Make a Made, in their order
@@ -34,11 +34,10 @@ class Start(NamedTuple):
     number: int
 
 
-class Signal(NamedTuple):
-    """Send a worker a signal."""
+class Kill(NamedTuple):
+    """Kill a worker."""
 
     number: int
-    which: int
 
 
 # --- from the helper

@@ -230,7 +230,7 @@ class Pool:
 
     def _end_checker(self) -> None:
         if self._checker is not None:
-            self.signal(self._checker, signal.SIGKILL)  # a fork of the program's may keep its channel open
+            self.kill(self._checker)  # a fork of the program's may keep its channel open
             self._mute(self._checker)
             self._checker.close()
             self._checker = None
@@ -241,11 +241,11 @@ class Pool:
 
     # --- what `StallWatch` asks for
 
-    def signal(self, worker: Worker, which: int) -> None:
-        """Have the helper send it a signal: it knows whether the pid still is that worker's."""
+    def kill(self, worker: Worker) -> None:
+        """Have the helper kill it: it knows whether the pid still is that worker's."""
         assert self.helper is not None
         with contextlib.suppress(ChannelClosed):
-            self.helper.control.send(messages.Signal(worker.number, which))
+            self.helper.control.send(messages.Kill(worker.number))
 
     def abandon(self, worker: Worker) -> None:
         """It cannot be killed."""

@@ -95,16 +95,8 @@ class Outer:
 class Image(torch.Tensor):
     pass
 
-def local_class():
-    @dataclasses.dataclass
-    class Local:
-        value: int
-    return Local
-
-Local = local_class()
-
 class Loader:
-    local, instances, mode = Local, [], "train"
+    instances, mode = [], "train"
 
     def __init__(self):
         Loader.instances.append(1)
@@ -117,7 +109,7 @@ class Loader:
         image.note = "n"
         return {"sample": Sample(np.zeros(5000, np.float32)), "list": [Sample(np.ones(3)), {"deep": (Spacing(1.0),)}],
                 "side": Side.LEFT, "inner": Outer.Inner(), "image": image,
-                "local": self.local(5), "class": Sample,
+                "class": Sample,
                 "fields": [field.name for field in dataclasses.fields(Sample)]}
 """
 
@@ -133,7 +125,6 @@ with DeterministicAugmenter(loader, None, number, seed=1, executor=executor) as 
         assert isinstance(batch["list"][0], Sample) and isinstance(batch["list"][1]["deep"][0], Spacing)
         assert batch["side"] is Side.LEFT and type(batch["inner"]) is Outer.Inner
         assert type(batch["image"]) is Image and batch["image"].note == "n" and batch["image"].sum() == 5000
-        assert type(batch["local"]) is Local and batch["local"] == Local(5)
         assert batch["class"] is Sample
         own = [field.name for field in dataclasses.fields(Sample)]
         assert batch["fields"] == own == ["image", "name", "tags"], own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -49,14 +48,6 @@ class InPlace:
         return batch
 
 
-def yielding() -> Iterator[Any]:
-    """Its frame holds the batch that it gave last."""
-    while True:
-        array = detaug.current().empty(SIDES)
-        array[...] = detaug.current().generator.random()
-        yield {"data": array}
-
-
 @pytest.mark.parametrize("transform", [None, InPlace()], ids=["no transform", "in place"])
 @pytest.mark.parametrize("keep", [False, True], ids=["let go", "kept"])
 def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any, keep: bool) -> None:
@@ -65,13 +56,6 @@ def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any, keep:
     held = take(make(InTheSlot(keep=keep), transform, 2, **options), 12)
     assert prints(held) == expected
     assert prints(take(make(InTheSlot(keep=keep), transform, 2, **options), 12)) == expected  # each let go
-
-
-def test_a_generator_function_may_use_it(make: Maker) -> None:
-    def batches(n: int) -> list[str]:
-        return prints(take(make(yielding, None, n, seed=5, num_streams=2, batches_per_epoch=10), 10))
-
-    assert batches(2) == batches(0)
 
 
 class Forks(DataLoader):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from detaug import LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
@@ -100,15 +99,3 @@ def test_replay_of_the_failing_step_raises_the_error_here(make: Maker, kind: str
         augmenter.replay(0, 2)
     frames = {frame.name for frame in traceback.extract_tb(caught.value.__traceback__)}
     assert "read_the_broken_case" in frames, "the debugger can walk into the frame that raised"
-
-
-def test_local_exception_class_is_the_same_class_here(make: Maker, start_method: str) -> None:
-    class LocalError(Exception):
-        pass
-
-    def transform(**batch: Any) -> Any:
-        raise LocalError("of a class defined in a function")
-
-    augmenter = make(RandomLoader(), transform, 1, seed=1, executor=LocalProcesses(start_method=start_method))
-    with pytest.raises(LocalError, match="of a class defined in a function"):
-        next(augmenter)

@@ -163,8 +163,6 @@ class MeetsALimit(RandomLoader):
         if self.which == "batch":
             room = address_space() + 2**27
             resource.setrlimit(resource.RLIMIT_AS, (room, room))
-        elif self.which == "file size":
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
         elif self.which == "descriptors":
             lowest = os.open(os.devnull, os.O_RDONLY)
             os.close(lowest)

@@ -114,7 +114,7 @@ def test_wishes_that_arrive_together_are_all_met() -> None:
         helper = helper_of(augmenter)
         os.kill(helper.pid, signal.SIGSTOP)
         wait_until(lambda: psutil.Process(helper.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
-        helper.control.send(messages.Signal(99, signal.SIGKILL))
+        helper.control.send(messages.Kill(99))
         channel = helper.start_worker(99)
         os.kill(helper.pid, signal.SIGCONT)
         with contextlib.closing(channel):

@@ -42,7 +42,6 @@ class Kilobytes(RandomLoader):
     [
         ("array", ["MemoryError", "limited to 4096 MiB (ulimit -v)", "free on the machine", "num_processes"]),
         ("batch", ["bytes of shared memory for a batch", "(ulimit -v)", "smaller batches"]),
-        ("file size", ["bytes of shared memory for a batch", "limited to 1048576", "ulimit -f"]),
         ("descriptors", ["bytes of shared memory for a batch", "open files", "ulimit -n"]),
     ],
 )

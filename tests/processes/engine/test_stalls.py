@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,6 @@ from tests.processes.engine.misbehaving import Sleepy
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader, RandomSampler
-from tests.support.processes import Script, wait_until
 from tests.support.witness import WITNESS
 
 pytestmark = pytest.mark.timeout(60)
@@ -50,29 +47,3 @@ def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCap
     batches += take(augmenter, 26)
     assert prints(batches) == expected
     assert "it made no progress for 0.5 s; it is stopped (SIGSTOP" in caplog.text
-
-
-def test_time_in_which_the_whole_program_was_stopped_is_no_stall(script: Callable[..., Script]) -> None:
-    run = script(
-        """
-        import logging
-        logging.basicConfig(format="%(message)s")
-        class Slow(Loader):
-            def __next__(self):
-                time.sleep(0.3)
-                return super().__next__()
-        with augmenter(Slow(), executor=LocalProcesses(START_METHOD, stall_timeout=1.5)) as aug:
-            next(aug)
-            print("ready")
-            print(len([next(aug) for _ in range(8)]))
-        """,
-        "fork",
-    )
-    assert run.read_line() == "ready"
-    os.killpg(run.pid, signal.SIGSTOP)  # as Ctrl-Z does
-    wait_until(lambda: "T" in Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2], "it is stopped")
-    time.sleep(3)
-    os.killpg(run.pid, signal.SIGCONT)
-    run.finish()
-    assert run.lines == ["ready", "8"]
-    assert run.err == ""

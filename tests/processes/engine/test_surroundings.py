@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import detaug
-from detaug import DeterministicAugmenter, fingerprint
+from detaug import DeterministicAugmenter
 from detaug.processes.surroundings import ProcessSettings
 from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
@@ -58,70 +58,50 @@ def set_deterministic(warns: bool) -> None:
     torch.use_deterministic_algorithms(warns, warn_only=warns)
 
 
-#: what sees it, what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
-SETTINGS: dict[str, tuple[Callable[[], Any], Setting, Any]] = {
-    "denormals": (pipelines.denormals, set_and_back(torch.set_flush_denormal, True, False), bytes(32)),
-    "default dtype": (
-        pipelines.default_dtype,
-        set_and_back(torch.set_default_dtype, torch.float64, torch.float32),
-        8,
-    ),
-    "default device": (pipelines.default_device, set_and_back(torch.set_default_device, "meta", None), "meta"),
-    "deterministic": (pipelines.deterministic_algorithms, set_and_back(set_deterministic, True, False), (True, True)),
-    "matmul": (
-        pipelines.matmul_precision,
-        set_and_back(torch.set_float32_matmul_precision, "high", "highest"),
-        "high",
-    ),
-    "onednn": (pipelines.onednn, lambda: torch.backends.mkldnn.flags(enabled=False), False),
-    "einsum": (pipelines.einsum, set_and_back(set_strategy, "greedy", "auto"), "greedy"),
-    "gradients": (pipelines.gradients, torch.no_grad, False),
-    "autocast": (pipelines.autocast, lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float32"),
-    "numpy errors": (pipelines.numpy_errors, lambda: np.errstate(divide="raise"), "raised"),
-    "numpy buffer": (pipelines.numpy_buffer, set_and_back(np.setbufsize, 4096, 8192), 4096),
-    "decimals": (pipelines.decimals, with_decimals, "0.3333334"),
-    "locale": (pipelines.order_of_strings, other_locale, None),
-    "recursion": (pipelines.recursion, set_and_back(sys.setrecursionlimit, 2345, 1000), 2345),
-    "threads": (pipelines.threads, set_and_back(torch.set_num_threads, 2, 1), (1, ["1", "1", "1"])),
+#: what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
+SETTINGS: dict[str, tuple[Setting, Any]] = {
+    "denormals": (set_and_back(torch.set_flush_denormal, True, False), True),
+    "dtype": (set_and_back(torch.set_default_dtype, torch.float64, torch.float32), torch.float64),
+    "deterministic": (set_and_back(set_deterministic, True, False), (True, True)),
+    "matmul_precision": (set_and_back(torch.set_float32_matmul_precision, "high", "highest"), "high"),
+    "onednn": (lambda: torch.backends.mkldnn.flags(enabled=False), False),
+    "einsum": (set_and_back(set_strategy, "greedy", "auto"), (torch.backends.opt_einsum.enabled, "greedy")),
+    "grad": (torch.no_grad, False),
+    "numpy_errors": (lambda: np.errstate(divide="raise"), None),
+    "numpy_buffer": (set_and_back(np.setbufsize, 4096, 8192), 4096),
+    "decimals": (with_decimals, None),
+    "locale": (other_locale, None),
+    "recursion_limit": (set_and_back(sys.setrecursionlimit, 2345, 1000), 2345),
+    "denormals of torch and NumPy": (nullcontext, bytes(32)),
+    # in the default dtype, which is set as well
+    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float64"),
+    "threads": (set_and_back(torch.set_num_threads, 2, 1), (1, ["1", "1", "1"])),
 }
-
-
-class ShowsAll:
-    """Everything at once: one start of fresh interpreters shows all settings."""
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        names = [name for name in SETTINGS if name != "default device"]
-        return {"seen": {name: SETTINGS[name][0]() for name in names}}
+#: With it nothing can be computed.
+on_meta = set_and_back(torch.set_default_device, "meta", None)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_all_settings_are_the_same_in_workers_and_here(method: str) -> None:
     with ExitStack() as stack:
-        for name in SETTINGS:
-            if name != "default device":  # nothing can be computed on "meta"
-                stack.enter_context(SETTINGS[name][1]())
+        for change, _ in SETTINGS.values():
+            stack.enter_context(change())
         seen = []
-        for num_processes in (0, 2):
-            augmenter = stack.enter_context(
-                DeterministicAugmenter(
-                    pipelines.Counter(),
-                    ShowsAll(),
-                    num_processes,
-                    seed=1,
-                    stateless=True,
-                    executor=workers(num_processes, method),
-                )
+        for number in (0, 2):
+            options: dict[str, Any] = {"seed": 1, "stateless": True, "executor": workers(number, method)}
+            augmenter = DeterministicAugmenter(
+                pipelines.Counter(), pipelines.Shows(pipelines.settings), number, **options
             )
-            seen.append([next(augmenter) for _ in range(2)])
-    assert fingerprint(seen[0]) == fingerprint(seen[1])
-    for name, (_, _, expected) in SETTINGS.items():
-        if expected is not None and name != "default device":
-            # what autocast would see is computed in the default dtype, which is set as well
-            assert seen[1][0]["seen"][name] == ("torch.float64" if name == "autocast" else expected)
+            with augmenter:
+                seen += [next(augmenter)["seen"] for _ in range(2)]
+        set_here = ProcessSettings.here().values
+    assert seen[1:] == seen[:1] * 3
+    assert {name: seen[0][name] for name in set_here} == set_here
+    assert [name for name, (_, expected) in SETTINGS.items() if expected not in (None, seen[0][name])] == []
 
 
 def test_workers_have_the_default_device() -> None:
-    with SETTINGS["default device"][1]():
+    with on_meta():
         transform = pipelines.Shows(pipelines.default_device)
         with DeterministicAugmenter(pipelines.Counter(), transform, 1, seed=1) as augmenter:
             assert next(augmenter)["seen"] == "meta"
@@ -132,24 +112,24 @@ def test_what_the_program_sets_later_does_not_reach_batches(num_processes: int) 
     transform = pipelines.Shows(pipelines.default_dtype)
     with DeterministicAugmenter(pipelines.Counter(), transform, num_processes, seed=1) as augmenter:
         seen = [next(augmenter)["seen"]]
-        with SETTINGS["default dtype"][1]():
+        with SETTINGS["dtype"][0]():
             seen += [next(augmenter)["seen"] for _ in range(4)] + [augmenter.replay(0, 0)["seen"]]
             assert torch.get_default_dtype() == torch.float64
     assert seen == [4] * 6
 
 
 def test_batches_made_here_leave_every_setting_as_it_was() -> None:
-    for name in SETTINGS:
-        with SETTINGS[name][1]():  # torch adds a variable of its own to the environment the first time
+    changes = [change for change, _ in SETTINGS.values()]
+    for change in (*changes, on_meta):
+        with change():  # torch adds a variable of its own to the environment the first time
             pass
     before = ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)
     with DeterministicAugmenter(pipelines.Counter(), None, 0, seed=1) as augmenter:
         next(augmenter)
-        for name in SETTINGS:
-            with SETTINGS[name][1]():
+        for change in changes:
+            with change():
                 settings = ProcessSettings.here()
-                if name != "default device":
-                    next(augmenter)
+                next(augmenter)
                 assert ProcessSettings.here() == settings
     assert (ProcessSettings.here(), torch.get_num_threads(), dict(os.environ)) == before
 
