@@ -5,15 +5,17 @@ from __future__ import annotations
 import datetime
 import os
 import subprocess
+import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import click
+import psutil
 
 from benchmarks.report import Row, show
-from detaug.bench.measuring import CoresElsewhere, MeasurementError
+from detaug.bench.measuring import MeasurementError
 from detaug.cli.options import Target, json_option
 from detaug.reports.progress import progress
 
@@ -119,3 +121,29 @@ def _commit() -> str | None:
 
 def _record(rows: list[Row], environment: dict[str, Any]) -> dict[str, Any]:
     return {"environment": environment, "rows": [row.as_json() for row in rows]}
+
+
+class CoresElsewhere:
+    """How many cores the processes that are not ours kept busy since this object was made.
+
+    On a shared machine it says how far a wall-clock time can be trusted.
+    """
+
+    def __init__(self) -> None:
+        self._wall, self._all, self._ours = time.monotonic(), _busy_seconds(), _own_seconds()
+
+    def read(self) -> float:
+        """A mean over the time since then."""
+        foreign = (_busy_seconds() - self._all) - (_own_seconds() - self._ours)
+        return max(0.0, foreign / (time.monotonic() - self._wall))
+
+
+def _busy_seconds() -> float:
+    """CPU seconds of all processes on all cores."""
+    times = psutil.cpu_times()
+    return float(times.user + times.nice + times.system)
+
+
+def _own_seconds() -> float:
+    """This process and all that it started and that have ended."""
+    return sum(os.times()[:4])

@@ -13,9 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from numpy.typing import NDArray
+from PIL import Image, ImageColor
+from scipy.ndimage import binary_erosion
 
-from detaug.pictures.planes import Pixels, Plane, rendered
+from detaug.pictures.planes import colour_of
+
+Pixels = NDArray[np.uint8]
 
 FOLDER = Path(__file__).parent
 PAGE, PICTURES = FOLDER / "gallery.md", FOLDER / "images" / "gallery"
@@ -200,9 +204,24 @@ def _panel(result: dict[str, Any], looks: str, height: int) -> Pixels:
         rows, columns = (np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True))
         masks = {label: mask[rows[:, None], columns] for label, mask in masks.items()}
     turned = {label: mask.T[::-1] for label, mask in masks.items() if mask.any()}
-    plane = Plane(image[0].T[::-1], turned)
-    width = min(_PANEL, int(height * plane.image.shape[1] / plane.image.shape[0]))
-    return rendered(plane, width, _WINDOW, thickness=1)
+    grey = image[0].T[::-1]
+    return _drawn(grey, turned, min(_PANEL, int(height * grey.shape[1] / grey.shape[0])))
+
+
+def _drawn(image: Any, masks: dict[int, Any], width: int) -> Pixels:
+    """Grey values with outlines of labels, which lie inside of their labels."""
+    (rows, columns), (low, high) = image.shape, _WINDOW
+    height = max(1, round(width * rows / columns))
+    grey = np.clip((image - low) / (high - low), 0, 1).astype(np.float32)
+    method = Image.Resampling.BICUBIC if width >= columns else Image.Resampling.BOX
+    resized = np.asarray(Image.fromarray(grey).resize((width, height), method))
+    picture = np.repeat(np.clip(resized * 255 + 0.5, 0, 255).astype(np.uint8)[..., None], 3, axis=-1)
+    places = np.ix_(np.arange(height) * rows // height, np.arange(width) * columns // width)
+    for label, mask in masks.items():
+        enlarged = mask[places]
+        # The picture's own edge is no border.
+        picture[enlarged & ~binary_erosion(enlarged, border_value=1)] = ImageColor.getrgb(colour_of(label))
+    return picture
 
 
 def png(pixels: Pixels) -> bytes:

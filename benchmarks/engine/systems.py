@@ -6,6 +6,7 @@ process loads only what it measures.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
@@ -14,7 +15,6 @@ from typing import Any
 
 from benchmarks.engine.loaders import BatchNumber, SharedCount, StepNumber
 from benchmarks.engine.settings import Settings
-from detaug.bench.systems import silenced
 
 SEED = 20261121
 
@@ -147,3 +147,16 @@ def installed(names: Iterable[str]) -> list[str]:
 def batch_number_for(system: str) -> BatchNumber:
     """How a loader learns, under that system, which numbered batch it makes."""
     return StepNumber() if system == "detaug" else SharedCount()
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Nothing goes to stderr, of the processes that are started inside either."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from detaug.bench.measuring import CoresElsewhere, MeasurementError, Ratio, in_fresh_process, interleaved
+from detaug.bench.measuring import MeasurementError, Ratio, in_fresh_process, interleaved
 from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
@@ -26,7 +26,6 @@ from detaug.processes import cores
 from detaug.processes.threads import one_thread
 from detaug.reports.progress import Progress
 from detaug.reports.rows import collected_notices
-from detaug.seeding.tree import Seed
 from detaug.transforms.building.stages import observed
 from detaug.verification.handed_in import HandedIn, call_factory, load_factory
 
@@ -36,8 +35,8 @@ ROUNDS = 3
 #: Batches that are timed at least, however long they take, and that much of the time goes by before they are.
 LEAST, WARM_UP = 4, 0.4
 
-#: Cores that other programs may keep busy without being mentioned.
-DISTURBING = 0.2
+#: Of detaug's batches.
+SEED = 1234
 
 #: Edge of the demo's patches, in voxels.
 DEMO_PATCH = 64
@@ -58,8 +57,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured: rates, mean seconds per sample of each transform (or why there are none), and how many cores other
-    programs kept busy."""
+    """What was measured: rates, and mean seconds per sample of each transform (or why there are none)."""
 
     target: str | None
     seconds: float
@@ -67,7 +65,6 @@ class Result:
     times: dict[str, float]
     untimed: str
     environment: dict[str, Any]
-    elsewhere: float
 
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
@@ -77,7 +74,6 @@ class Result:
             "rates": [{**vars(each), "times": each.times and vars(each.times)} for each in self.rates],
             "seconds_per_sample": self.times,
             "environment": self.environment,
-            "cores_elsewhere": self.elsewhere,
         }
 
     def shown(self) -> Iterator[RenderableType]:
@@ -102,16 +98,6 @@ class Result:
             f"Medians of {ROUNDS} rounds of {self.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check. First: the time until the first batch. Detaug over it: how many times as fast detaug is."
         )
-        if self.disturbed:
-            yield Text(self.disturbed)
-
-    @property
-    def disturbed(self) -> str:
-        """What to know of numbers that other programs had a part in."""
-        if self.elsewhere <= DISTURBING:
-            return ""
-        usable = self.environment["cpu"]["usable_cores"]
-        return f"Other programs kept {self.elsewhere:.1f} of {usable} cores busy: these numbers are rough."
 
     def png(self) -> bytes:
         """Bars of the batches per second, and of the transforms' times."""
@@ -135,13 +121,12 @@ class Result:
             axes.bar_label(times, fmt="%.2g", padding=2)
             axes.invert_yaxis()
             axes.set(title="ms per sample of each transform, on one core")
-        figure.supxlabel(self.disturbed, fontsize="small")
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=150)
         return file.getvalue()
 
 
-def bench(target: str | None, processes: Sequence[int], seconds: float, seed: Seed, shown: Progress) -> Result:
+def bench(target: str | None, processes: Sequence[int], seconds: float, shown: Progress) -> Result:
     """Measure a pipeline (None: the demo's) under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader with these numbers
     of processes (none: one, and as many as there are cores), each run for so long; and each of its transforms.
 
@@ -154,13 +139,12 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, seed: Se
         load_template()  # once for all
     counts = sorted({*(processes or (1, cores.usable()))})
     shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts) + 1)
-    elsewhere = CoresElsewhere()
     rates: list[Rate] = []
     for number in counts:
 
         def measure(system: str, number: int = number) -> Any:
             shown.update(f"{system}, processes: {number}")
-            found = _measured(_rate, target, seed, seconds, system, number)
+            found = _measured(_rate, target, seconds, system, number)
             shown.advance()
             if system == "detaug" and isinstance(found, str):
                 raise UnusableError(f"the pipeline cannot be measured: {found}")
@@ -169,9 +153,9 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, seed: Se
         found = interleaved(tuple(SYSTEMS), ROUNDS, measure)
         rates += [_summary(system, number, found) for system in SYSTEMS]
     shown.update("the time of each transform")
-    found = _measured(_transform_times, target, seed, seconds)
+    found = _measured(_transform_times, target, seconds)
     times, untimed = ({}, found) if isinstance(found, str) else (found, "")
-    return Result(target, seconds, tuple(rates), times, untimed, environment(), elsewhere.read())
+    return Result(target, seconds, tuple(rates), times, untimed, environment())
 
 
 def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
@@ -204,9 +188,9 @@ def _or_reason(function: Callable[..., Any], *arguments: Any) -> Any:
         return lines[-1 if lines[0].startswith("Caught ") else 0]
 
 
-def _rate(target: str | None, seed: Seed, seconds: float, system: str, processes: int) -> tuple[float, float]:
+def _rate(target: str | None, seconds: float, system: str, processes: int) -> tuple[float, float]:
     """(batches per second, seconds until the first)."""
-    made = _made(target, seed)
+    made = _made(target)
     began = time.perf_counter()
     with SYSTEMS[system](made, processes) as batches:
         next(batches)
@@ -221,11 +205,11 @@ def _rate(target: str | None, seed: Seed, seconds: float, system: str, processes
         return count / (time.perf_counter() - began), first
 
 
-def _made(target: str | None, seed: Seed) -> HandedIn:
+def _made(target: str | None) -> HandedIn:
     """The user's pipeline, or the demo's, with its kernels compiled."""
     made = call_factory(_demo if target is None else load_factory(target))
     warm_up(made.transform, made.source.loader)
-    return replace(made, seed=seed)
+    return replace(made, seed=SEED)
 
 
 def _demo() -> Any:
@@ -238,9 +222,9 @@ def _demo() -> Any:
     return MRIPatchLoader([load_template()], 2, enlarged(patch)), transform
 
 
-def _transform_times(target: str | None, seed: Seed, seconds: float) -> dict[str, float]:
+def _transform_times(target: str | None, seconds: float) -> dict[str, float]:
     """Make batches in this process, and clock every transform."""
-    made = _made(target, seed)
+    made = _made(target)
     spent: defaultdict[tuple[tuple[int, ...], str], float] = defaultdict(float)
 
     def observe(root: Any, workspace: Any, params: dict[str, Any]) -> None:

@@ -6,16 +6,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import statistics
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
-
-import psutil
 
 T = TypeVar("T")
 
@@ -106,29 +102,3 @@ class Ratio:
         """One quotient for each round."""
         quotients = [a / b for a, b in zip(numerators, denominators, strict=True)]
         return cls(statistics.median(quotients), min(quotients), max(quotients))
-
-
-class CoresElsewhere:
-    """How many cores the processes that are not ours kept busy since this object was made.
-
-    On a shared machine it says how far a wall-clock time can be trusted.
-    """
-
-    def __init__(self) -> None:
-        self._wall, self._all, self._ours = time.monotonic(), _busy_seconds(), _own_seconds()
-
-    def read(self) -> float:
-        """A mean over the time since then."""
-        foreign = (_busy_seconds() - self._all) - (_own_seconds() - self._ours)
-        return max(0.0, foreign / (time.monotonic() - self._wall))
-
-
-def _busy_seconds() -> float:
-    """CPU seconds of all processes on all cores."""
-    times = psutil.cpu_times()
-    return float(times.user + times.nice + times.system)
-
-
-def _own_seconds() -> float:
-    """This process and all that it started and that have ended."""
-    return sum(os.times()[:4])

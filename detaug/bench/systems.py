@@ -5,9 +5,9 @@ Each function is a context manager that gives an iterator over an epoch's batche
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,9 @@ def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     try:
         yield _endless(augmenter)
     finally:
-        with silenced():
+        with redirect_stderr(
+            io.StringIO()
+        ):  # its threads print tracebacks when they are stopped in the middle of a batch
             augmenter._finish()
 
 
@@ -108,16 +110,3 @@ def _drawing(transform: Any) -> Any:
     if not isinstance(transform, Transform):
         return transform
     return lambda **batch: transform(rng=np.random.default_rng(), **batch)
-
-
-@contextmanager
-def silenced() -> Iterator[None]:
-    """Nothing goes to stderr: batchgenerators' threads print tracebacks when they are stopped in the middle of a batch."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)

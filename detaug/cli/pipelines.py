@@ -122,10 +122,9 @@ def preview(
 @click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
 @click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1, and all cores]")
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
-@click.option("--seed", type=options.seed, default="1234", help="Of DeterministicAugmenter.")
 @json_option
 def bench(
-    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, seed: Seed, json_target: Target
+    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, json_target: Target
 ) -> None:
     """Measure batches per second by the number of processes, and the time of each transform.
 
@@ -146,7 +145,7 @@ def bench(
 
     require_matplotlib()
     with progress("bench") as shown:
-        result = benching.bench(target, processes or (), seconds, seed, shown)
+        result = benching.bench(target, processes or (), seconds, shown)
     write_output(output, result.png())
     conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_target, result.as_json())
 

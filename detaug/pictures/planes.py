@@ -1,18 +1,16 @@
-"""The planes in the middle of a volume, and their pixels: grey values with outlines of labels."""
+"""The planes in the middle of a volume, and how they are drawn: grey values with outlines of labels."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_erosion
 
 Image = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-Pixels = NDArray[np.uint8]
 Window = tuple[float, float]
 
 #: Labels whose outlines are told apart; a segmentation with more of them is none.
@@ -109,71 +107,43 @@ def colour_of(label: int) -> str:
     return OUTSIDE if label < 0 else OKABE_ITO[(label - 1) % len(OKABE_ITO)]
 
 
-def rgb(colour: str) -> tuple[int, ...]:
-    """``"#E69F00"`` → (230, 159, 0)."""
-    return tuple(bytes.fromhex(colour[1:]))
-
-
-def window_of(planes: Iterable[Plane]) -> Window:
-    """The grey values that become black and white; of finite ones only."""
-    values = _finite(planes)
+def window_of(planes: Sequence[Plane], usual: Window | None = None) -> Window:
+    """The grey values that become black and white: the usual ones where most finite pixels lie within."""
+    values = np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
     if values.size == 0:
-        return 0.0, 1.0
+        return usual or (0.0, 1.0)
+    if usual is not None:
+        margin = 0.02 * (usual[1] - usual[0])
+        beyond = (values < usual[0] - margin) | (values > usual[1] + margin)
+        if beyond.mean() <= _BEYOND:
+            return usual
     low, high = (float(each) for each in np.percentile(values, (_BLACK, _WHITE)))
     if low == high:
         low, high = float(values.min()), float(values.max())
     return (low, high) if high > low else (low - 0.5, low + 0.5)
 
 
-def fits(window: Window, planes: Iterable[Plane]) -> bool:
-    """Whether most of the pixels are within the window."""
-    values = _finite(planes)
-    margin = 0.02 * (window[1] - window[0])
-    beyond = (values < window[0] - margin) | (values > window[1] + margin)
-    return values.size == 0 or float(beyond.mean()) <= _BEYOND
-
-
-def rendered(plane: Plane, width: int, window: Window, thickness: int | None = None) -> Pixels:
-    """The plane with the outlines of its labels, (rows, `width`, 3) uint8; voxels that are NaN or infinite are coloured.
+def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
+    """The planes one below another, with the outlines of their labels; voxels that are NaN or infinite are coloured.
 
     Args:
-        plane: what is shown.
-        width: of the picture in pixels.
+        axes: of a matplotlib figure.
+        planes: of one sample.
         window: the values that become black and white.
-        thickness: of an outline in pixels; it lies inside of its label. None: 2 where voxels are as large, else 1.
     """
-    rows, columns = plane.image.shape
-    height = max(1, round(width * rows * plane.aspect / columns))
-    low, high = window
-    bad = ~np.isfinite(plane.image)
-    with np.errstate(all="ignore"):  # of large differences; clipped below
-        grey = np.clip((plane.image - low) / (high - low), 0, 1)
-    picture = np.repeat(_resized(np.where(bad, 0, grey), width, height)[..., None], 3, axis=-1)
-    if bad.any():
-        picture[_enlarged(bad, width, height)] = rgb(NOT_FINITE)
-    thickness = thickness or (2 if width >= 1.75 * columns else 1)
-    for label, mask in plane.masks.items():
-        mask = _enlarged(mask, width, height)
-        # The picture's own edge is no border.
-        picture[mask & ~binary_erosion(mask, iterations=thickness, border_value=1)] = rgb(colour_of(label))
-    return picture
+    from matplotlib import colormaps
 
-
-def _finite(planes: Iterable[Plane]) -> Image:
-    return np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
-
-
-def _resized(grey: NDArray[Any], width: int, height: int) -> Pixels:
-    from PIL import Image as Pictures
-
-    method = Pictures.Resampling.BICUBIC if width >= grey.shape[1] else Pictures.Resampling.BOX
-    resized = Pictures.fromarray(grey.astype(np.float32)).resize((width, height), method)
-    return np.clip(np.asarray(resized) * 255 + 0.5, 0, 255).astype(np.uint8)
-
-
-def _enlarged(mask: Mask, width: int, height: int) -> Mask:
-    """By the nearest neighbour."""
-    rows = (np.arange(height) * mask.shape[0] // height)[:, None]
-    columns = np.arange(width) * mask.shape[1] // width
-    enlarged: Mask = mask[rows, columns]
-    return enlarged
+    grey = colormaps["gray"].with_extremes(bad=NOT_FINITE)
+    top = 0.0
+    for plane in planes:
+        rows, columns = plane.image.shape
+        extent = (0, columns, top - rows * plane.aspect, top)
+        image = np.ma.masked_invalid(plane.image)
+        axes.imshow(image, grey, vmin=window[0], vmax=window[1], extent=extent, interpolation="nearest")
+        for label, mask in plane.masks.items():
+            if min(mask.shape) > 1 and not mask.all():  # the picture's own edge is no border
+                outline = {"colors": colour_of(label), "linewidths": 1.2, "extent": extent, "origin": "upper"}
+                axes.contour(mask.astype(np.float32), (0.5,), **outline)
+        top = extent[2] - 2
+    axes.set(xlim=(0, max(plane.image.shape[1] for plane in planes)), ylim=(top, 0), xticks=[], yticks=[])
+    axes.spines[:].set_visible(False)

@@ -8,28 +8,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from detaug.pictures.charts import require_matplotlib
-from detaug.pictures.planes import NOT_FINITE, OUTSIDE, Pixels, Window, colour_of, fits, rendered, window_of
+from detaug.pictures.charts import figure_of
+from detaug.pictures.planes import NOT_FINITE, OUTSIDE, Window, colour_of, draw, window_of
 from detaug.previews.views import Step, View
 from detaug.reports.atomic_files import whole_file
 
 #: Labels that the legend names.
 _NAMED = 8
 
-#: Width of a cell's pictures in pixels, and distances; columns of the narrowest sheet, which has room for its words.
-_CELL, _GAP, _MARGIN, _BETWEEN, _TIGHT = 232, 20, 28, 10, 4
-_LEAST = 3
+#: Of a column in inches, and in letters of a caption; columns of the narrowest sheet, which has room for its words.
+_WIDTH, _LETTERS, _LEAST = 2.5, 42, 3
 
-#: Height of letters in pixels, height of a line over it, and the mean width of a letter of the font over its height.
-_TITLE, _TEXT, _CAPTION = 25, 15, 13
-_LINE, _LETTER = 1.35, 0.57
-_INK, _PALE = "#202124", "#70757a"
-
-#: Lines of a caption; what is longer ends with an ellipsis.
-_CAPTION_LINES = 9
+#: Lines of a caption, and the height of one in inches; what is longer ends with an ellipsis.
+_CAPTION_LINES, _LINE = 9, 0.14
 
 
 @dataclass(frozen=True)
@@ -87,46 +82,52 @@ class Preview:
     @cached_property
     def png(self) -> bytes:
         """The contact sheet as a PNG."""
-        require_matplotlib()
-        from PIL import Image
+        delivered = [self.last] if any(sample.delivered is not None for sample in self.samples) else []
+        names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1)), *delivered]
+        columns = max(len(names), _LEAST)
+        heights = [_WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2 for sample in self.samples]
+        figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
+        grid = figure.subplots(len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+        for axes in grid.flat:
+            axes.set_axis_off()
+        for axes, name in zip(grid[0], names, strict=False):
+            axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
+        for row, sample in zip(grid, self.samples, strict=True):
+            self._draw(row, sample, bool(delivered))
+        figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
+        if self.legend:
+            from matplotlib.patches import Patch
 
-        delivered = any(sample.delivered is not None for sample in self.samples)
-        names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1))]
-        names += [self.last] if delivered else []
-        width = max(len(names), _LEAST) * (_CELL + _GAP)
-        parts = [_text(self.title, _TITLE, width, bold=True), _text(self.subtitle, _TEXT, width, _PALE)]
-        parts += [_text(f"□ {name}", _TEXT, width, colour, bold=True) for name, colour in self.legend.items()]
-        parts += [_beside([_text(name, _TEXT, _CELL, bold=True) for name in names])]
-        for sample in self.samples:
-            parts += [_text(sample.title, _TEXT, width, _PALE), _beside(self._cells(sample, delivered))]
-        if self.unchanging:
-            text = f"Applied without a change to these samples, and not shown: {', '.join(self.unchanging)}."
-            parts.append(_text(text, _TEXT, width, _PALE))
-        if any(len(sample.before.planes) > 1 for sample in self.samples):
-            text = "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
-            parts.append(_text(text, _TEXT, width, _PALE))
-        edges = ((_MARGIN, _MARGIN), (_MARGIN, _MARGIN - _GAP), (0, 0))
+            handles = [Patch(color=colour, label=name) for name, colour in self.legend.items()]
+            figure.legend(handles=handles, loc="outside upper right", ncols=columns, fontsize=8, frameon=False)
         file = io.BytesIO()
-        Image.fromarray(np.pad(_below(parts, _BETWEEN), edges, constant_values=255)).save(file, "png")
+        figure.savefig(file, format="png", dpi=100)
         return file.getvalue()
 
-    def _cells(self, sample: Sample, delivered: bool) -> list[Pixels]:
-        """A sample's row, without its title."""
+    def _footer(self) -> str:
+        words = ""
+        if self.unchanging:
+            words = f"Applied without a change to these samples, and not shown: {', '.join(self.unchanging)}. "
+        if any(len(sample.before.planes) > 1 for sample in self.samples):
+            words += "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
+        return words
+
+    def _draw(self, row: Sequence[Any], sample: Sample, delivered: bool) -> None:
+        """A sample's cells."""
         window = window_of(sample.before.planes)
-        cells = [_cell(sample.before, window, [sample.before.size])]
+        _cell(row[0], sample.before, window, [sample.title, sample.before.size])
         steps = {step.place: step for step in sample.steps}
-        for place, _ in self.places:
+        for axes, (place, _) in zip(row[1:], self.places, strict=False):
             step = steps.get(place)
             if step is None:
-                cells.append(_words(["not applied"], _PALE))
+                _words(axes, ["not applied"])
             elif step.changed:
-                cells.append(_cell(step.view, window, step.caption))
+                _cell(axes, step.view, window, step.caption)
             else:
-                cells.append(_words(["no change", *step.caption], _PALE))
+                _words(axes, ["no change", *step.caption])
         if delivered:
-            last = sample.delivered
-            cells.append(_words(["no change"], _PALE) if last is None else _cell(last, window, [last.size]))
-        return cells
+            axes, last = row[len(self.places) + 1], sample.delivered
+            _words(axes, ["no change"]) if last is None else _cell(axes, last, window, [last.size])
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet as a PNG.
@@ -147,47 +148,20 @@ class Preview:
         return f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
 
 
-def _cell(view: View, window: Window, caption: Sequence[str]) -> Pixels:
-    """The planes, one below another, and what is said of them."""
-    if not fits(window, view.planes):
-        window = window_of(view.planes)
-        caption = [*caption, f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
-    bad = sum(int((~np.isfinite(plane.image)).sum()) for plane in view.planes)
-    caption = [*caption, f"{bad} pixels NaN or infinite"] if bad else caption
-    widest = max(plane.image.shape[1] for plane in view.planes)
-    pictures = [rendered(plane, max(1, round(_CELL * plane.image.shape[1] / widest)), window) for plane in view.planes]
-    return _below([*pictures, _words(caption)], _TIGHT)
+def _cell(axes: Any, view: View, usual: Window, caption: Sequence[str]) -> None:
+    """The planes, and what is said of them."""
+    window = window_of(view.planes, usual)
+    own = [] if window == usual else [f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
+    axes.set_axis_on()
+    draw(axes, view.planes, window)
+    axes.set_anchor("NW")
+    axes.set_xlabel(_wrapped([*caption, *own]), loc="left", fontsize=7)
 
 
-def _words(caption: Sequence[str], colour: str = _INK) -> Pixels:
-    return _text("\n".join(caption), _CAPTION, _CELL, colour, most=_CAPTION_LINES)
+def _words(axes: Any, caption: Sequence[str]) -> None:
+    axes.text(0, 1, _wrapped(caption), transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
 
 
-def _text(text: str, size: int, width: int, colour: str = _INK, bold: bool = False, most: int = 99) -> Pixels:
-    """Lines of text, broken where they are wider."""
-    from matplotlib import get_data_path
-    from PIL import Image, ImageDraw, ImageFont
-
-    lines = [line for each in text.splitlines() for line in textwrap.wrap(each, int(width / (_LETTER * size)))]
-    if len(lines) > most:
-        lines = [*lines[: most - 1], "…"]
-    font = ImageFont.truetype(f"{get_data_path()}/fonts/ttf/DejaVuSans{'-Bold' if bold else ''}.ttf", size)
-    picture = Image.new("RGB", (width, max(1, round(len(lines) * size * _LINE))), "white")
-    for number, line in enumerate(lines):
-        ImageDraw.Draw(picture).text((0, round(number * size * _LINE)), line, colour, font)
-    return np.asarray(picture)
-
-
-def _below(parts: Sequence[Pixels], gap: int) -> Pixels:
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate([_padded(part, len(part) + gap, width) for part in parts])
-
-
-def _beside(parts: Sequence[Pixels]) -> Pixels:
-    height = max(map(len, parts))
-    return np.concatenate([_padded(part, height, _CELL + _GAP) for part in parts], axis=1)
-
-
-def _padded(picture: Pixels, height: int, width: int) -> Pixels:
-    """With white below and on the right."""
-    return np.pad(picture, ((0, height - len(picture)), (0, width - picture.shape[1]), (0, 0)), constant_values=255)
+def _wrapped(caption: Sequence[str]) -> str:
+    lines = [line for each in caption for line in textwrap.wrap(each, _LETTERS)]
+    return "\n".join([*lines[: _CAPTION_LINES - 1], "…"] if len(lines) > _CAPTION_LINES else lines)

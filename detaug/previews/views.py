@@ -42,6 +42,12 @@ class View:
         """For the reader."""
         return " × ".join(map(str, self.shape[1:])) + " voxels"
 
+    @property
+    def height(self) -> float:
+        """Of its planes one below another, over the width of the widest."""
+        heights = [plane.image.shape[0] * plane.aspect for plane in self.planes]
+        return float(sum(heights) / max(plane.image.shape[1] for plane in self.planes))
+
     def looks_as(self, other: View) -> bool:
         """Whether the planes show the same."""
         mine, theirs = ([(plane.image, dict(plane.masks)) for plane in each.planes] for each in (self, other))

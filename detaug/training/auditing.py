@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from detaug.fingerprints import dense, fingerprint
-from detaug.seeding.tree import positive_int
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches
 
@@ -53,7 +52,7 @@ class AuditReport:
 
     @property
     def deterministic(self) -> bool:
-        """Whether all runs gave the same bytes, outputs and gradients. Not a proof for other batches or devices."""
+        """Whether both runs gave the same bytes, outputs and gradients. Not a proof for other batches or devices."""
         return not self.difference
 
     def __str__(self) -> str:
@@ -69,12 +68,10 @@ class AuditReport:
         return "\n".join(lines)
 
 
-def audit(
-    model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu", *, runs: int = 2
-) -> AuditReport:
-    """Run forward and backward several times, each time with a copy of the model, and report where two runs first differ.
+def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu") -> AuditReport:
+    """Run forward and backward twice, each time with a copy of the model, and report where the two runs first differ.
 
-    Every run starts from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
+    Both start from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
     "warn". The model, the loss, random state and switches stay as they are.
 
     Args:
@@ -83,29 +80,24 @@ def audit(
         sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of targets); NumPy arrays
             become tensors. The model takes an input that is a tuple as several arguments.
         device: where to run, e.g. ``"cuda"``.
-        runs: how many to compare; a rare difference may need more.
 
     Raises:
         TypeError: the model is no module, or the batch is no pair.
-        ValueError: `runs` is less than 2.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}")
     if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
         raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
-    if positive_int("runs", runs) < 2:
-        raise ValueError(f"runs must be at least 2, to have two to compare, got {runs}")
     place = torch.device(device)
     with preserved_switches(), ExitStack() as stack:
         torch.use_deterministic_algorithms(True, warn_only=True)
         caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
-        first, *others = [_values_of_a_step(model, loss, sample_batch, place) for _ in range(runs)]
+        first, second = (_values_of_a_step(model, loss, sample_batch, place) for _ in range(2))
     alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
     names = dict.fromkeys(text.strip().partition(" ")[0] for text in alerts)
     advice = {name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE) for name in names}
-    differences = (_first_difference(first, other) for other in others)
-    return AuditReport(str(place), next(filter(None, differences), ""), advice)
+    return AuditReport(str(place), _first_difference(first, second), advice)
 
 
 def _values_of_a_step(

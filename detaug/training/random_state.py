@@ -105,28 +105,18 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
         raise
 
 
-def isolate_rng(include_cuda: Any = True, *, generators: Generators | None = None) -> Any:
+@contextmanager
+def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
     """Put the state of all generators back at the end, also after an exception.
 
-    A context manager and a decorator, with brackets (``@isolate_rng()``) or without, as Lightning's; it can be nested. NumPy's
-    global bit generator is put back where another was set inside.
+    A context manager and a decorator, as Lightning's; it can be nested. NumPy's global bit generator is put back where another
+    was set inside.
 
     Args:
         include_cuda: whether the accelerators are kept too, as for `rng_state`.
-        generators: further generators to keep, by name.
-
-    Raises:
-        TypeError: as `rng_state`.
     """
-    if callable(include_cuda):
-        return _isolated(True, None)(include_cuda)
-    return _isolated(include_cuda, generators)
-
-
-@contextmanager
-def _isolated(include_cuda: bool, generators: Generators | None) -> Iterator[None]:
     devices = [each for kind in DEVICES for each in device_generators(kind)] if include_cuda else []
-    with preserved([*global_generators(), *devices, *_checked(generators).values()]):
+    with preserved([*global_generators(), *devices]):
         yield
 
 

@@ -131,15 +131,6 @@ def test_epochs_follow_each_other_and_a_loader_without_batches_is_told() -> None
         next(_endless([]))
 
 
-def test_numbers_of_a_busy_machine_say_so() -> None:
-    def notes(elsewhere: float) -> str:
-        about = {"cpu": {"usable_cores": 2}}
-        return " ".join(map(str, benching.Result("a:b", 1.5, (), {}, "", about, elsewhere).shown()))
-
-    assert "Other programs kept 1.5 of 2 cores busy" in notes(1.5)
-    assert "Other programs" not in notes(0.0)
-
-
 class Numbers:
     def __len__(self) -> int:
         return 9
