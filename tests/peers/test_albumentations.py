@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from detaug import DeterministicAugmenter
 from tests.peers.conformance import Conformance
-from tests.peers.items import Example, from_blank, from_images
+from tests.peers.items import Example, from_images
 
 albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
 
@@ -47,16 +46,6 @@ def in_a_closure() -> Callable[[Any], Any]:
     return transform
 
 
-class OfBatches:
-    """Two samples of a batch, one after another."""
-
-    def __init__(self) -> None:
-        self.pipeline = composition()
-
-    def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        return {"image": np.stack([self.pipeline(image=each)["image"] for each in image]), **others}
-
-
 def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
     def build(folder: Path, **options: Any) -> DeterministicAugmenter:
         return from_images(folder, SHAPE, make(), **options)
@@ -64,13 +53,8 @@ def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., Determini
     return build
 
 
-def whole_batches(folder: Path, **options: Any) -> DeterministicAugmenter:
-    return from_blank(folder, (2, *SHAPE), OfBatches(), **options)
-
-
 class TestAlbumentations(Conformance):
     EXAMPLES = (
         Example("closure around a composition with a seed", dataset(in_a_closure), checked=True),
         Example("module global", dataset(lambda: through_the_module)),
-        Example("whole batches", whole_batches, indices=False),
     )

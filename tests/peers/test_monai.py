@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,7 @@ pytest.importorskip("monai", reason="MONAI is not installed (the extra `peers`)"
 
 import monai.data
 import monai.transforms as mt
-from monai.data import MetaTensor, list_data_collate
+from monai.data import list_data_collate
 
 from detaug import DeterministicAugmenter
 from tests.peers.conformance import Conformance
@@ -136,41 +135,3 @@ def test_a_cache_goes_on_caching(cached: Example, num_processes: int, tmp_path: 
     assert set(times) == set(range(ITEMS))
     at_most = 1 if cached.name == "CacheDataset" else max(1, num_processes)
     assert max(times.values()) <= at_most, f"in {_EPOCHS} epochs the items were loaded so often: {times}"
-
-
-class Volumes(torch.utils.data.Dataset[Any]):
-    def __init__(self, side: int) -> None:
-        self.side = side
-        self.transform = mt.RandFlipd(("image", "label"), 0.5, spatial_axis=0)
-
-    def __len__(self) -> int:
-        return 8
-
-    def __getitem__(self, index: int) -> Any:
-        shape = (1, self.side, self.side, self.side)
-        image = torch.rand(shape, generator=torch.Generator().manual_seed(index))
-        return self.transform({"image": MetaTensor(image), "label": MetaTensor(torch.zeros(shape))})
-
-
-def operations(side: int) -> int:
-    """Calls of MONAI's functions in an epoch of four batches, all of them checked in this process."""
-    seen = 0
-
-    def count(frame: Any, event: str, _: Any) -> None:
-        nonlocal seen
-        seen += event == "call" and "monai" in frame.f_globals.get("__name__", "")
-
-    with DeterministicAugmenter.from_dataset(
-        Volumes(side), 2, collate_fn=list_data_collate, num_processes=0, seed=1, check=1
-    ) as augmenter:
-        sys.setprofile(count)
-        try:
-            assert len(list(augmenter)) == 4
-        finally:
-            sys.setprofile(None)
-        assert augmenter.stats()["checked"] == 4
-    return seen
-
-
-def test_a_check_of_64_cubed_asks_no_more_of_monai_than_one_of_8_cubed() -> None:
-    assert 0 < operations(64) < 1.1 * operations(8)

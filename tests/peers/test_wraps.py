@@ -174,25 +174,19 @@ def test_torchios_probability_and_choice_of_images_hold() -> None:
     assert torch.equal(made.label.data, subject().label.data)
 
 
-class Plain:
-    def __init__(self, number: int = 8) -> None:
-        self.number = number
-
-    def __len__(self) -> int:
-        return self.number
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"image": np.full((1, 4, 4, 4), index, np.float32), "segmentation": np.zeros((1, 4, 4, 4), np.int16)}
+PLAIN = [
+    {"image": np.full((1, 4, 4, 4), i, np.float32), "segmentation": np.zeros((1, 4, 4, 4), np.int16)} for i in range(8)
+]
 
 
 def test_a_plain_dataset_gives_the_same_samples_in_any_dataloader() -> None:
-    data = Augmented(Plain(), pipeline(), seed=5)
+    data = Augmented(PLAIN, pipeline(), seed=5)
     pipe = pipeline()
     expected = {}
     for epoch in (0, 1, 3):
         data.set_epoch(epoch)
         expected[epoch] = [fingerprint(data[i]) for i in range(8)]
-        direct = [pipe(**Plain()[i], rng=SeedTree(5).generator(epoch, i)) for i in range(8)]
+        direct = [pipe(**PLAIN[i], rng=SeedTree(5).generator(epoch, i)) for i in range(8)]
         assert expected[epoch] == [fingerprint(sample) for sample in direct]
     assert len({*expected[0], *expected[1], *expected[3]}) == 24
     assert fingerprint(data[-1]) == expected[3][7]

@@ -63,12 +63,6 @@ def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
     assert spatial(segmentation=labels.astype(np.int16), rng=rng())["segmentation"].dtype == np.int16
 
 
-def test_exponents_up_to_64_are_computed() -> None:
-    image = np.linspace(0, 1, 64, dtype=np.float32).reshape(1, 8, 8)
-    made = t.Gamma(64, 0, False, 1, 0)(image=image, rng=rng())["image"]
-    assert np.abs(made - image.astype(np.float64) ** 64).max() < 1e-6
-
-
 @pytest.mark.parametrize(
     ("wrong", "hint"),
     [
