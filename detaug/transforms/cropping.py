@@ -98,12 +98,6 @@ class _Crop(Transform):
     def spatial_dims(self) -> int | None:
         return len(self.crop_size)
 
-    def _space(self, shapes: Shapes) -> tuple[int, ...]:
-        space = spatial_shape(shapes)
-        if len(space) != len(self.crop_size):
-            raise ValueError(f"crop_size {self.crop_size} does not fit a sample of spatial shape {space}")
-        return space
-
 
 class CenterCrop(_Crop):
     """Crops around the middle: around voxel ``n // 2`` of an axis of n.
@@ -124,7 +118,7 @@ class CenterCrop(_Crop):
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        return {"center": [n // 2 for n in self._space(shapes)]}
+        return {"center": [n // 2 for n in spatial_shape(shapes, crop_size=self.crop_size)]}
 
 
 class RandomCrop(_Crop):
@@ -139,7 +133,7 @@ class RandomCrop(_Crop):
         return {
             "center": [
                 n // 2 if size >= n else draws.integer(rng, n - size + 1) + size // 2
-                for n, size in zip(self._space(shapes), self.crop_size, strict=True)
+                for n, size in zip(spatial_shape(shapes, crop_size=self.crop_size), self.crop_size, strict=True)
             ]
         }
 

@@ -140,7 +140,7 @@ class SpatialTransform(Transform):
         self.translation = random_scalar("translation", translation)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
-        space = self._space(shapes)
+        space = spatial_shape(shapes, patch_size=self.patch_size)
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
         deforms = draws.happens(rng, self.p_elastic_deform)
@@ -163,12 +163,6 @@ class SpatialTransform(Transform):
             "elastic": elastic,
             "center_location_in_pixels": center,
         }
-
-    def _space(self, shapes: Shapes) -> tuple[int, ...]:
-        space = spatial_shape(shapes)
-        if len(space) != len(self.patch_size):
-            raise ValueError(f"patch_size {self.patch_size} does not fit a sample of spatial shape {space}")
-        return space
 
     def _draw_shear(self, rng: np.random.Generator, context: Mapping[str, Any]) -> Matrix:
         dims = len(self.patch_size)
@@ -225,7 +219,7 @@ class SpatialTransform(Transform):
         elastic=optional(fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6)))),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        space = self._space(workspace.shapes())
+        space = spatial_shape(workspace.shapes(), patch_size=self.patch_size)
         value = self.padding_value_image if self.padding_mode_image == "constant" else 0.0
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":

@@ -52,14 +52,6 @@ class OpenCVNoise:
         return data + noise.reshape(data.shape)
 
 
-def opencv_function(data: Any) -> Any:
-    import cv2
-
-    angle = float(cv2.randu(np.zeros((1, 1)), -30, 30)[0, 0])
-    turn = cv2.getRotationMatrix2D((data.shape[2] / 2, data.shape[1] / 2), angle, 1.0)
-    return np.stack([cv2.warpAffine(plane, turn, plane.shape[::-1]) for plane in data])
-
-
 class Torchvision:
     """Version 2 of its transforms."""
 
@@ -96,10 +88,7 @@ class TestNumba(Conformance):
 
 @needs_opencv
 class TestOpenCV(Conformance):
-    EXAMPLES = (
-        Example("cv2 in a function", dataset(lambda: opencv_function)),
-        Example("cv2 in an attribute", dataset(OpenCVNoise), checked=True),
-    )
+    EXAMPLES = (Example("cv2 in an attribute", dataset(OpenCVNoise), checked=True),)
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="Torchvision is not installed")

@@ -62,8 +62,7 @@ class Refused(Exception):
 def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     """For `Transform.change`: the params that it takes, all of them, and what each may be.
 
-    NumPy's numbers and arrays count as Python's numbers and lists, and are these in `change`. A subclass with a `change`
-    of its own may hand over further params.
+    NumPy's numbers and arrays count as Python's numbers and lists, and are these in `change`.
 
     Raises:
         KeyError: one is missing. IndexError: a channel that there is not. TypeError, ValueError: any other value that a check
@@ -73,7 +72,7 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(change)
         def gated(self: Any, workspace: Any, params: Any) -> None:
-            change(self, workspace, checked(self, params, workspace.shapes(), checks, type(self).change is gated))
+            change(self, workspace, checked(self, params, workspace.shapes(), checks))
 
         gated.checks = checks  # type: ignore[attr-defined]
         return gated
@@ -81,18 +80,11 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
-def checked(
-    transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check], alone: bool = True
-) -> Any:
-    """Params as the transform's `change` gets them; raises as `takes`.
-
-    Args:
-        shapes: of the arrays, by role.
-        alone: there may be no others.
-    """
+def checked(transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check]) -> Any:
+    """Params as the transform's `change` gets them; ``shapes`` are the arrays', by role. Raises as `takes`."""
     params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
     try:
-        _check_fields(checks, Given(transform, params, shapes), params, alone)
+        _check_fields(checks, Given(transform, params, shapes), params)
     except Refused as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
     return params
@@ -109,7 +101,7 @@ def as_plain(value: Any) -> Any:
     return value
 
 
-def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: bool = True) -> None:
+def _check_fields(checks: Mapping[str, Check], given: Given, value: Any) -> None:
     if not isinstance(value, dict):
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
     for name, check in checks.items():
@@ -117,7 +109,7 @@ def _check_fields(checks: Mapping[str, Check], given: Given, value: Any, alone: 
             _check_at(name, check, given, value[name])
         elif not hasattr(check, "needed") or check.needed(given):
             raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
-    surplus = [repr(name) for name in value if alone and name not in checks]
+    surplus = [repr(name) for name in value if name not in checks]
     if surplus:
         known = ", ".join(map(repr, checks)) or "nothing"
         raise Refused(ValueError, f"must have {known} only, got {', '.join(surplus)} as well")

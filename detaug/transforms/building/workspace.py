@@ -271,14 +271,19 @@ class _Planes(LazyVolume):
         return array.reshape(self.shape[0], *array.shape[2:])
 
 
-def spatial_shape(shapes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The spatial shape that a sample's images and segmentation have in common; a ValueError if there is none."""
+def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[int, ...]:
+    """The spatial shape that a sample's images and segmentation have in common; a ValueError if there is none, or if it has
+    not as many axes as a ``wanted`` size."""
     spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
     if len(set(spaces.values())) > 1:
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
         raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
-    return next(iter(spaces.values()))
+    space = next(iter(spaces.values()))
+    for name, size in wanted.items():
+        if len(size) != len(space):
+            raise ValueError(f"{name} {size} does not fit a sample of spatial shape {space}")
+    return space
 
 
 def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:

@@ -42,20 +42,6 @@ def test_global_generators_are_seeded_for_it_and_put_back() -> None:
     assert np.ptp(one["image"] - given["image"]) > 0.5
 
 
-def test_batchgeneratorsv2_within_a_pipeline() -> None:
-    noise = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
-    theirs = noise.GaussianBlurTransform((0.5, 1.0), False, False, p_per_channel=1)
-    pipeline = Compose([GaussianNoise(0.1), ForeignTransform(theirs), Mirror((0, 1, 2))])
-    given = {key: torch.from_numpy(array) for key, array in sample(1, SHAPE).items()}
-    params = pipeline.sample(rng(), {key: tuple(array.shape) for key, array in given.items()})
-    one, other = (pipeline.apply(given, params) for _ in range(2))
-    assert fingerprint(one) == fingerprint(other)
-    assert isinstance(one["image"], torch.Tensor)
-    without = Compose([GaussianNoise(0.1), Compose([]), Mirror((0, 1, 2))])
-    params["transforms"][1] = {"transforms": []}
-    assert fingerprint(without.apply(given, params)["image"]) != fingerprint(one["image"])
-
-
 def halved(**arrays: torch.Tensor) -> dict[str, Any]:
     return {key: array[:, ::2] for key, array in arrays.items()}
 

@@ -142,27 +142,6 @@ def test_numpys_numbers_count_as_pythons_however_few_bits_they_have(kind: Any) -
     assert np.array_equal(transform.apply({"image": image}, params)["image"], expected)
 
 
-class Doubled(t.GaussianNoise):
-    """Adds params of its own, and hands them on."""
-
-    def draw(self, rng: Any, shapes: Any, context: Any) -> dict[str, Any]:
-        return {**super().draw(rng, shapes, context), "factor": 2.0}
-
-    def change(self, workspace: Any, params: dict[str, Any]) -> None:
-        super().change(workspace, params)
-        workspace.writable("image")[...] *= params["factor"]
-
-
-def test_a_subclass_may_take_more_params_and_the_gate_stays_before_the_kernels() -> None:
-    image = volume()
-    doubled = Doubled((0.1, 0.2))
-    twice = doubled(image=image, rng=rng())["image"]
-    assert np.array_equal(twice, 2 * t.GaussianNoise((0.1, 0.2))(image=image, rng=rng())["image"])
-    params = doubled.sample(rng(), {"image": image.shape})
-    with pytest.raises(ValueError, match=r"Doubled: params\['sigmas'\]\[0\] must be"):
-        doubled.apply({"image": image}, {**params, "sigmas": [math.nan, 0]})
-
-
 @pytest.mark.parametrize("key", [None, -1, 0.5, "7", 2**64])
 def test_a_key_from_which_params_are_drawn_later_is_checked_as_well(key: Any) -> None:
     image, gamma = volume(), t.Gamma(lambda rng, image: rng.uniform(0.7, 1.4), 0, False, 1, 1)

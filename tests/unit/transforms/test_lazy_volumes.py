@@ -11,9 +11,7 @@ import pytest
 from detaug import SeedTree
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
-from detaug.transforms.building.affine import rotation_and_scaling
 from detaug.transforms.building.workspace import LazyVolume
-from detaug.transforms.geometry.resampling import PatchMap
 
 
 class Recorded(LazyVolume):
@@ -117,24 +115,3 @@ def test_of_a_volume_beside_arrays_little_more_than_the_patch_is_read() -> None:
     got = transform(rng=SeedTree(1).generator(0, 0), image=volume, segmentation=arrays["segmentation"])
     assert_same(expected, got)
     assert volume.part_read < (36 / 80) ** 3
-
-
-@pytest.mark.parametrize("bent", [False, True])
-def test_every_neighbour_of_every_point_of_a_patch_is_in_the_box_that_is_read(bent: bool) -> None:
-    rng = np.random.default_rng(1)
-    for _ in range(30):
-        matrix = rotation_and_scaling(list(rng.uniform(-3, 3, 3)), list(rng.uniform(0.3, 2.5, 3)))
-        elastic = {"key": 5, "sigmas": [2.0] * 3, "magnitudes": [3.0, 1.0, 0.0]} if bent else None
-        center = [float(c) for c in rng.uniform(-5, 35, 3)]  # also far outside
-        starts, stops = PatchMap((24, 30, 26), (9, 12, 10), matrix, elastic, center).region("border")
-        grid = np.stack(np.meshgrid(*map(np.arange, (9, 12, 10)), indexing="ij"), -1).reshape(-1, 3).astype(float)
-        middle = [(n - 1) / 2 for n in (9, 12, 10)]
-        points = (grid - middle) @ np.array(matrix).T + center - 0.5
-        if bent:
-            moved = rng.uniform(-1, 1, points.shape) * [3.0, 1.0, 0.0]
-            points += moved @ np.array(matrix).T
-        seen = np.zeros((24, 30, 26), bool)
-        seen[tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))] = True
-        for step in np.ndindex(4, 4, 4):
-            taps = np.floor(points).astype(int) + np.array(step) - 1
-            assert seen[tuple(np.clip(taps, 0, np.array((24, 30, 26)) - 1).T)].all()

@@ -36,11 +36,3 @@ def test_there_and_back_copies_nothing():
     for key, value in given.items():
         np.testing.assert_array_equal(result[key], value)
         assert np.shares_memory(result[key], value)
-
-
-def test_shapes_are_told_ahead():
-    shapes = {"image": (2, 4, 5, 6), "segmentation": (1, 4, 5, 6)}
-    flat = Convert3DTo2D().output_shapes(shapes, {})
-    result = Convert3DTo2D()(**{key: np.zeros(shape, np.float32) for key, shape in shapes.items()}, rng=RNG)
-    assert flat == {key: getattr(value, "shape", value) for key, value in result.items()}
-    assert Convert2DTo3D().output_shapes(flat, Convert2DTo3D().sample(RNG, flat)) == shapes
