@@ -30,41 +30,17 @@ def by_torchio(image: np.ndarray, name: str, **arguments: Any) -> np.ndarray:
     return made
 
 
-def assert_as_accurate(found: np.ndarray, theirs: np.ndarray, exact: np.ndarray, factor: float = 1.05) -> None:
-    """Both are near the formula in float64, ours no farther than theirs, but for a factor (root mean square)."""
-    assert np.abs(theirs - exact).max() < 1e-5 * np.abs(exact).max()
-    errors = [float(np.sqrt(np.mean((made - exact) ** 2))) for made in (found, theirs)]
-    assert errors[0] <= factor * errors[1], errors
-
-
-def in_float64(change: Any, image: np.ndarray) -> np.ndarray:
-    """What a method of TorchIO's makes of a channel in float64."""
-    made: np.ndarray = np.asarray(change(torch.from_numpy(image[0].astype(np.float64))))[None]
-    return made
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ghosts_are_those_of_torchio(shape: tuple[int, ...]) -> None:
-    transforms = pytest.importorskip("torchio.transforms")
     image, transform = image_of(shape), Ghosting((1, 10), restore=(0, 1))
     for seed in range(5):
         params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
-        ghosts = params["ghosts"][0]
         found = transform.apply({"image": image}, params)["image"]
-        theirs = by_torchio(image, "Ghosting", **ghosts)
-        assert np.abs(found - theirs).max() < 1e-5
-        exact = in_float64(
-            lambda x, g=ghosts: transforms.Ghosting(**g).add_artifact(
-                x, g["num_ghosts"], g["axis"], g["intensity"], g["restore"]
-            ),
-            image,
-        )
-        assert_as_accurate(found, theirs, exact)
+        assert np.abs(found - by_torchio(image, "Ghosting", **params["ghosts"][0])).max() < 1e-5
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_spike_is_that_of_torchio(shape: tuple[int, ...]) -> None:
-    transforms = pytest.importorskip("torchio.transforms")
     image, transform = image_of(shape), Spikes()
     for seed in range(5):
         params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
@@ -72,9 +48,6 @@ def test_a_spike_is_that_of_torchio(shape: tuple[int, ...]) -> None:
         found = transform.apply({"image": image}, params)["image"]
         theirs = by_torchio(image, "Spike", spikes_positions=positions, intensity=intensity)
         assert np.abs(found - theirs).max() < 1e-5 * np.abs(theirs).max()
-        spike = transforms.Spike(positions, intensity)
-        exact = in_float64(lambda x, s=spike, at=positions, r=intensity: s.add_artifact(x, at, r), image)
-        assert_as_accurate(found, theirs, exact)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -115,8 +88,5 @@ def test_gibbs_ringing_is_that_of_monai(shape: tuple[int, ...], alpha: float) ->
     monai = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
     image = image_of(shape)
     found = GibbsNoise(alpha)(image=image, rng=np.random.default_rng())["image"]
-    theirs, exact = (
-        np.asarray(monai.GibbsNoise(alpha)(torch.from_numpy(image.astype(kind)))) for kind in (np.float32, np.float64)
-    )
+    theirs = np.asarray(monai.GibbsNoise(alpha)(torch.from_numpy(image)))
     assert np.abs(found - theirs).max() < 1e-5
-    assert_as_accurate(found, theirs, exact, 1.4)  # odd factors are summed one after another

@@ -1,4 +1,4 @@
-"""Threefry4x32 in plain NumPy, as Salmon et al. describe it: what the compiled one is compared with."""
+"""Threefry4x32-13 in plain NumPy, as Salmon et al. describe it: what the compiled one is compared with."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 _ROTATIONS = ((10, 26), (11, 21), (13, 27), (23, 5), (6, 20), (17, 11), (25, 10), (18, 20))
 
 
-def blocks(counters: np.ndarray, key: Sequence[int], rounds: int = 13) -> np.ndarray:
+def blocks(counters: np.ndarray, key: Sequence[int]) -> np.ndarray:
     """(n, 4) uint32 for (n, 4) counters under four key words."""
     words = [np.uint32(word) for word in key]
     parity = np.uint32(0x1BD11BDA)
@@ -17,7 +17,7 @@ def blocks(counters: np.ndarray, key: Sequence[int], rounds: int = 13) -> np.nda
         parity ^= word
     words.append(parity)
     x = [(counters[:, i] + words[i]).astype(np.uint32) for i in range(4)]
-    for number in range(rounds):
+    for number in range(13):
         odd, even = (1, 3) if number % 2 == 0 else (3, 1)
         for into, other, turn in ((0, odd, _ROTATIONS[number % 8][0]), (2, even, _ROTATIONS[number % 8][1])):
             x[into] = x[into] + x[other]

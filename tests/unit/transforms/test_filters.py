@@ -29,12 +29,6 @@ def test_medians_are_exactly_scipys(size):
             np.testing.assert_array_equal(MedianFilter(size)(image=image, rng=generator())["image"], expected)
 
 
-def test_medians_order_infinities_and_nan_last():
-    image = np.array([[[-np.inf, np.inf, np.nan, 1.0, -1.0, -2.0, 0.0]]], np.float32)
-    result = MedianFilter(3)(image=image, rng=generator())["image"]
-    np.testing.assert_array_equal(result[0, 0], [-np.inf, np.inf, np.inf, 1.0, -1.0, -1.0, 0.0])
-
-
 def exactly_sharpened(channel, strength, clamped):
     exact = channel.astype(np.float64)
     padded = np.pad(exact, 1, mode="edge")
@@ -48,31 +42,22 @@ def exactly_sharpened(channel, strength, clamped):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("clamped", [False, True])
-def test_sharpening_is_the_formula_in_float64_to_float32_rounding(shape, clamped):
-    image = noise(shape)
-    for strength in (0.2, 1.5):
-        transform = Sharpening(strength, p_clamp_intensities=float(clamped))
-        result = transform(image=image, rng=generator())["image"]
-        exact = np.stack([exactly_sharpened(channel, strength, clamped) for channel in image])
-        np.testing.assert_allclose(result, exact, rtol=0, atol=1e-6 * (1 + strength))
-
-
-@pytest.mark.parametrize("shape", SHAPES[:4])
-def test_sharpening_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
+def test_sharpening_is_the_formula_in_float64_next_to_batchgeneratorsv2s_and_errs_no_more(shape):
     module = pytest.importorskip("batchgeneratorsv2.transforms.noise.sharpen")
     transform = Sharpening((0.1, 2.0), p_per_channel=0.7, p_clamp_intensities=0.3)
     for seed in range(10):
         image = noise(shape, seed)
         params = transform.sample(generator(seed), {"image": shape})
         ours = transform.apply({"image": image}, params)["image"]
-        theirs = module.SharpeningTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
-        assert np.abs(ours - theirs).max() < 1e-5
         exact = [
             exactly_sharpened(channel, strength, clamped) if applied else channel
             for channel, strength, clamped, applied in zip(image, *params.values(), strict=True)
         ]
-        assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-6 * (1 + max(params["strengths"])))
+        if 1 not in shape[1:]:  # theirs raises an error then
+            theirs = module.SharpeningTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+            assert np.abs(ours - theirs).max() < 1e-5
+            assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
 
 
 def middle_of_sorted_boxes(values: np.ndarray, box: tuple[int, int, int]) -> np.ndarray:
@@ -95,6 +80,7 @@ def test_medians_are_those_of_sorted_boxes_to_the_bit(box: tuple[int, int, int])
         values = rng.integers(-3, 4, shape).astype(np.float32) / np.float32(3)
         values[rng.random(shape) < 0.1] = np.nan
         values[rng.random(shape) < 0.1] = np.float32(-0.0)
+        values[rng.random(shape) < 0.1] = np.inf
         image = values.copy()
         median_filter(image, box, image)
         assert image.tobytes() == middle_of_sorted_boxes(values, box).tobytes()
