@@ -213,8 +213,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
         self._finalizer: Any = None
-        idle = self._num_workers - self._schedule.busy_workers
-        if idle > 0 and not self._source.stateless:
+        if idle := self._num_workers - self._busy_workers:
             logger.warning("%s", idle_told(idle, self._num_workers, self._source.class_name, self.num_streams))
 
     @classmethod
@@ -435,9 +434,14 @@ class DeterministicAugmenter(Generic[Batch]):
             "retirements": health.retirements,
         }
 
+    @property
+    def _busy_workers(self) -> int:
+        """How many can make batches at a time."""
+        number: int = self._num_workers
+        return number if self._source.stateless else min(number, self._schedule.busy_workers)
+
     def _epoch_is_over(self, end: Position) -> None:
-        streams = None if self._source.stateless else self.num_streams
-        self._health.epoch_ends(end.epoch, end.taken, self._num_workers, streams)
+        self._health.epoch_ends(end.epoch, end.taken, self._busy_workers)
 
     # --- position ---------------------------------------------------------------------------------------------------
 

@@ -48,9 +48,9 @@ class Health:
         else:
             self.waited += time.perf_counter() - asked
 
-    def epoch_ends(self, number: int, taken: int, num_processes: int, num_streams: int | None) -> None:
-        """So many of it have been taken now. The log says so if the loop waited: the first time it is a warning. Other arguments
-        as `what_helps`."""
+    def epoch_ends(self, number: int, taken: int, num_processes: int) -> None:
+        """So many of it have been taken now. The log says so if the loop waited: the first time it is a warning. `num_processes`:
+        that can make batches at a time."""
         if self._began is None:
             return
         (clock, before, waited, worked), self._began = self._began, None
@@ -64,28 +64,17 @@ class Health:
             100 * waited / seconds,
             seconds,
             batches / seconds,
-            what_helps(num_processes, num_streams, (self.worked - worked) / (seconds * max(1, num_processes))),
+            what_helps(num_processes, (self.worked - worked) / (seconds * max(1, num_processes))),
         )
         self._is_told = True
 
 
-def what_helps(num_processes: int, num_streams: int | None, busy: float) -> str:
-    """Advice for a loop that waits.
-
-    Args:
-        num_processes: that make batches.
-        num_streams: that processes can be busy with; None: the loader is stateless, and all can.
-        busy: the share of the time in which they worked.
-    """
+def what_helps(num_processes: int, busy: float) -> str:
+    """Advice for a loop that waits for so many processes. `busy`: the share of the time in which they worked."""
     available = cores.usable()
     if num_processes == 0:
         return (
             f"all batches are made in the calling process; num_processes={max(1, available - 1)} makes them beside it"
-        )
-    if num_streams is not None and num_streams < num_processes:
-        return (
-            f"the loader keeps state and has {num_streams} streams, so that no more processes work at a time; stateless=True "
-            "if it keeps nothing, or num_streams="
         )
     worked = f"its {num_processes} processes worked {100 * busy:.0f} % of the time"
     if busy < _BUSY:

@@ -16,10 +16,6 @@ from tests.support.loaders import RandomSampler
 from tests.support.stateful_loaders import Chain
 
 
-def at(batch: Any) -> tuple[int, int]:
-    return batch["where"]
-
-
 class Ranks:
     """All ranks of a training in this process, each of which takes a batch in a round."""
 
@@ -40,23 +36,6 @@ class Ranks:
 
     def state(self, of_rank: int) -> Any:
         return self.augmenters[of_rank].state_dict()
-
-
-def test_epochs_after_a_change_begin_with_step_0_again(make: Maker) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 24}
-    before = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 4)
-    seen = before.rounds(1)
-    ranks = Ranks(lambda **place: make(RandomSampler(), None, 0, **options, **place), 3, before.state(2))
-    assert [len(augmenter) for augmenter in ranks.augmenters] == [6, 6, 6], "of the rest of this epoch"
-    seen += ranks.rest()
-    assert [at(batch) for batch in seen] == [(0, step) for step in range(22)], (
-        "20 steps are left: two more fill no round"
-    )
-    assert [len(augmenter) for augmenter in ranks.augmenters] == [8, 8, 8]
-    assert [at(batch) for batch in ranks.rest()] == [(1, step) for step in range(24)]
-    for augmenter in ranks.augmenters:
-        augmenter.set_epoch(0)
-    assert [at(batch) for batch in ranks.rounds(2)] == [(0, step) for step in range(6)], "set_epoch goes to its step 0"
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])

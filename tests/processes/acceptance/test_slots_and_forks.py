@@ -6,14 +6,12 @@ import gc
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
-import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
@@ -121,29 +119,6 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
         wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
     finally:
         gc.enable()
-
-
-class OfABatch(SlimDataLoaderBase):
-    """Takes from a batch that another augmenter made."""
-
-    def __init__(self, batch: Any) -> None:
-        super().__init__(batch, 1)
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        return {"data": self._data["data"][:10] + 1}
-
-
-@pytest.mark.parametrize(
-    "form", [dict, lambda batch: {"data": torch.from_numpy(batch["data"])}], ids=["array", "tensor"]
-)
-def test_batches_that_a_pipeline_is_made_of_stay(make: Maker, form: Callable[[Any], Any]) -> None:
-    first = make(Steps(40 * MEGABYTE), None, 1, 1, seed=1)
-    batch = form(next(first))
-    second = make(OfABatch(batch), lambda data: {"data": data + int(batch["data"][0])}, 2, 1, seed=1)
-    first.close()
-    gc.collect()
-    for _ in range(20):
-        assert np.asarray(next(second)["data"]).tolist() == [1] * 10
 
 
 #: With two batches cached each of two workers keeps (2 + 2) / 2 + 2 slots; there are half as many again for a while, those of the

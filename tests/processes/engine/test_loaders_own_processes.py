@@ -38,17 +38,8 @@ class Program(Loader):
         subprocess.Popen(["sh", "-c", "sleep 1000 & sleep 1000"])
         return {"data": [1, 2], "pid": os.getpid()}
 
-class Nested(Loader):
-    loader = None
-    def __next__(self):
-        import torch
-        if self.loader is None:
-            self.loader = iter(torch.utils.data.DataLoader(torch.arange(10**6), num_workers=1,
-                                                           multiprocessing_context="fork"))
-        return {"data": [1, int(next(self.loader)) * 0 + 2], "pid": os.getpid()}
-
 def made(what):
-    return {"program": Program, "torch": Nested}.get(what, lambda: Pooled(what))()
+    return Program() if what == "program" else Pooled(what)
 """
 )
 
@@ -69,10 +60,7 @@ RUN = """
         ("fork", "threads"),
         ("fork", "pool"),
         ("fork", "program"),
-        *(
-            pytest.param(*each, marks=pytest.mark.slow)
-            for each in [("fork", "executor"), ("fork", "torch"), ("spawn", "pool")]
-        ),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("fork", "executor"), ("spawn", "pool")]),
     ],
 )
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(

@@ -28,21 +28,20 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
     kept.epoch_begins(taken=5)
     kept.epoch_begins(taken=7, anew=False)
     kept.waited += waited
-    kept.epoch_ends(0, 5 + batches, num_processes=2, num_streams=None)
+    kept.epoch_ends(0, 5 + batches, num_processes=2)
     assert ("the loop waited for data" in caplog.text) == told
 
 
 @pytest.mark.parametrize(
-    ("busy", "processes", "streams", "advice"),
+    ("busy", "processes", "advice"),
     [
-        (0, 0, None, "num_processes=3 makes them beside it"),
-        (0.98, 2, None, "a pipeline that costs less helps, or more of them (this machine has 4 cores)"),
-        (0.6, 2, None, "worked 60 % of the time, so the cost of batches varies: a larger window helps (num_cached=)"),
-        (0.5, 2, 1, "has 1 streams"),
+        (0, 0, "num_processes=3 makes them beside it"),
+        (0.98, 2, "a pipeline that costs less helps, or more of them (this machine has 4 cores)"),
+        (0.6, 2, "worked 60 % of the time, so the cost of batches varies: a larger window helps (num_cached=)"),
     ],
 )
 def test_advice_follows_from_how_busy_the_processes_were(
-    busy: float, processes: int, streams: int | None, advice: str, monkeypatch: pytest.MonkeyPatch
+    busy: float, processes: int, advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health.cores, "usable", lambda: 4)
-    assert advice in what_helps(processes, streams, busy)
+    assert advice in what_helps(processes, busy)
