@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 825,
     "demo": 485,
     "doctor": 215,
-    "engine": 4_655,
+    "engine": 4_645,
     "kernels": 3_400,
     "ledger": 920,
     "loops": 485,
