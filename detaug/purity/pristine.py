@@ -20,7 +20,7 @@ import torch
 from detaug.purity.owned import Owned, OwnedCopy, Shared
 from detaug.purity.references import attributes_of, paths_of
 from detaug.purity.refusals import check_kept, why_not
-from detaug.purity.template import CannotCopy, Template, copied_in, kept_of, met_in
+from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.sources import LoaderFactory, Source
 
@@ -211,7 +211,7 @@ def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str
     if not data:
         return ()
     apart = [*roots, *(each for each in ours if callable(each))]
-    theirs = met_in(source, data, apart, keep, passes_by)
+    theirs = [each for each in copied_in(source, keep, apart, passes_by) if id(each) in data]
     attributes = {id(attributes_of(each)) for each in theirs}  # reached through their owner alone
     return tuple(each for each in theirs if id(each) not in attributes)
 

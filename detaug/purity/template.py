@@ -54,8 +54,6 @@ class Template:
         pickler = _Pickler(external, keep, passes_by)
         pickler.dump(value)
         self._pickled = pickler.file.getvalue()
-        #: Of a copy, without large arrays.
-        self.nbytes = len(self._pickled)
         self._table: list[Any] = pickler.table
         #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or attributes in `keep`.
         self.originals: list[Any] = pickler.parts
@@ -119,8 +117,6 @@ class _Pickler(pickle.Pickler):
         self.parts: list[Any] = []
         self.kinds: dict[type, None] = {}
         self.settled = 0
-        self.among: Collection[int] = ()
-        self.met: dict[int, Any] = {}
         self._external = {id(each): number for number, each in enumerate(external)}
         self._keep = keep
         self._passes_by = passes_by
@@ -131,8 +127,6 @@ class _Pickler(pickle.Pickler):
         kind = type(obj)
         if id(obj) in self._external:
             return "external", self._external[id(obj)]
-        if id(obj) in self.among:
-            self.met[id(obj)] = obj
         if kind is np.ndarray:
             return self._bulk_number(obj)
         if kind in _ATOMS:
@@ -200,21 +194,11 @@ class _Pickler(pickle.Pickler):
         return number
 
 
-def copied_in(value: Any, keep: Collection[str]) -> list[Any]:
-    """The objects of which every copy has its own."""
-    pickler = _Pickler((), keep, passes_by=False)
+def copied_in(value: Any, keep: Collection[str], external: Iterable[Any] = (), passes_by: bool = False) -> list[Any]:
+    """The objects of which every copy has its own, of a template with these arguments."""
+    pickler = _Pickler(external, keep, passes_by)
     pickler.dump(value)
     return [*(each for _, each in pickler.memo.copy().values()), *pickler.bulk.arrays]
-
-
-def met_in(
-    value: Any, among: Collection[int], external: Iterable[Any], keep: Collection[str], passes_by: bool
-) -> list[Any]:
-    """Those objects, by ``id``, that a template of `value` with these arguments meets."""
-    pickler = _Pickler(external, keep, passes_by)
-    pickler.among = among
-    pickler.dump(value)
-    return list(pickler.met.values())
 
 
 def _has_any(obj: Any, names: Collection[str]) -> bool:

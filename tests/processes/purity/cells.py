@@ -7,7 +7,6 @@ depend on what was drawn before, but for generators that detaug seeds; used inco
 from __future__ import annotations
 
 import random
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -79,15 +78,6 @@ class Loaded(Cell):
         if self.atlas is None:
             self.atlas = np.arange(self.size) if self.correct else np.random.random(self.size)
         return float(self.atlas[-1])
-
-
-class Queued(Cell):
-    def prepare(self) -> None:
-        self.queue = deque(range(5), maxlen=5)
-
-    def __call__(self) -> float:
-        self.queue.append(random.randrange(1000))
-        return float(self.queue[-1] if self.correct else sum(self.queue))
 
 
 class Tensor(Cell):
@@ -222,7 +212,6 @@ CELLS: dict[str, Callable[[bool, int], Any]] = {
     "list shuffled in place": Shuffled,
     "dict cache": Memory,
     "None, then loaded": Loaded,
-    "deque": Queued,
     "tensor buffer": Tensor,
     "numpy buffer": Array,
     "nn.Module buffer": Module,

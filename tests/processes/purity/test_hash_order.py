@@ -76,29 +76,6 @@ except ReproducibilityError as error:
 """
 
 
-WAITS = """
-import logging, time
-from detaug import Check, DeterministicAugmenter
-from tests.processes.purity.hash_order_pipelines import Numbers, takes_a_sets_order
-
-logging.basicConfig(format="%(message)s")
-with DeterministicAugmenter.from_dataset(
-    Numbers(), 2, transform=takes_a_sets_order, num_processes=2, seed=1, check=Check(on_mismatch="warn")
-) as augmenter:
-    for _ in range(20):
-        next(augmenter)
-    given_up = time.monotonic() + 60
-    while not augmenter._checks.knows_hash_order and time.monotonic() < given_up:
-        time.sleep(0.1)
-    print(augmenter.stats()["mismatches"])
-"""
-
-
-@pytest.mark.slow  # that it is told at all: the test above
-def test_it_is_told_to_a_program_that_takes_no_more_batches() -> None:
-    assert run_python(WAITS, PYTHONHASHSEED="random") == "1\n"
-
-
 @pytest.mark.parametrize("num_processes", [0, 1])
 def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplog):
     with DeterministicAugmenter.from_dataset(

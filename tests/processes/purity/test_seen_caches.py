@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.processes.purity.ways import Findings, in_workers_too, items_of, making_from, run_all_ways
+from tests.processes.purity.ways import Findings, items_of, making_from, run_all_ways, with_workers
 
 ITEMS, BATCH = 46, 4
 
@@ -101,11 +101,11 @@ CACHES = (LeastRecentlyUsed, PlaceForEach, Preallocated, OfAMethod)
 SHARED, COPIED = Preallocated, LeastRecentlyUsed
 
 
-@pytest.mark.parametrize(("kind", "processes"), in_workers_too(CACHES, (SHARED, COPIED)))
-def test_a_data_set_with_a_cache_gives_every_item_once(kind: type, processes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("kind", CACHES)
+def test_a_data_set_with_a_cache_gives_every_item_once(kind: type) -> None:
     dataset = kind()
     assert [dataset[index] for index in (44, 3, 17, 4)] == [44, 3, 17, 4]  # as it was filled when it was handed in
-    assert_every_item_once(run_all_ways(making_from(dataset, BATCH), processes))
+    assert_every_item_once(run_all_ways(making_from(dataset, BATCH), with_workers(kind, (SHARED, COPIED))))
 
 
 @pytest.mark.parametrize("kind", [PlaceForEach, Preallocated, OfAMethod])

@@ -15,11 +15,11 @@ from tests.processes.purity.ways import (
     BATCHES,
     OneOf,
     Then,
-    in_workers_too,
     listening,
     making,
     making_from,
     run_all_ways,
+    with_workers,
 )
 
 # --- set_epoch that changes what it finds -------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ OTHER_IN_WORKERS = (
 )
 
 
-@pytest.mark.parametrize(("where", "processes"), in_workers_too(TOLD, OTHER_IN_WORKERS))
-def test_set_epoch_meets_a_pristine_copy_once(where: str, processes: tuple[int, ...]) -> None:
-    found = run_all_ways(TOLD[where](), processes)
+@pytest.mark.parametrize("where", TOLD)
+def test_set_epoch_meets_a_pristine_copy_once(where: str) -> None:
+    found = run_all_ways(TOLD[where](), with_workers(where, OTHER_IN_WORKERS))
     found.assert_right()
     for way in found.batches:
         for epoch in (0, 2):

@@ -23,7 +23,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import fingerprint
-from tests.processes.purity.ways import in_workers_too, items_of, making, making_from, run_all_ways
+from tests.processes.purity.ways import items_of, making, making_from, run_all_ways, with_workers
 
 ITEMS, BATCH = 26, 3
 
@@ -201,11 +201,9 @@ class OnDemand(FromAMemmap):
     mode = "c"
 
 
-@pytest.mark.parametrize(
-    ("kind", "processes"),
-    in_workers_too((OpensOnFirstUse, FromAMemmap, OnDemand), (OpensOnFirstUse, OnDemand)),
-)
-def test_what_is_opened_by_each_process_is_right(kind: Any, processes: tuple[int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [OpensOnFirstUse, FromAMemmap, OnDemand])
+def test_what_is_opened_by_each_process_is_right(kind: Any, tmp_path: Path) -> None:
+    processes = with_workers(kind, (OpensOnFirstUse, OnDemand))
     found = run_all_ways(making_from(kind(tmp_path), BATCH), processes)
     found.assert_right()
     for number in processes:

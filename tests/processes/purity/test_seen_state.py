@@ -262,7 +262,7 @@ class WithItsOwnTransforms(Noise):
 
 
 def test_transforms_inside_a_loader_start_every_batch_pristine() -> None:
-    states = [COPIED[state]() for state in ("deque", "tensor buffer", "closure", "nn.Module buffer")]
+    states = [COPIED[state]() for state in ("dict cache", "tensor buffer", "closure", "nn.Module buffer")]
     run_all_ways(making(WithItsOwnTransforms(Then(*states))), kill=False).assert_right()
 
 

@@ -9,14 +9,13 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import numpy as np
-import pytest
 
 from detaug import DeterministicAugmenter, fingerprint
 
@@ -144,20 +143,12 @@ class Then:
         return batch
 
 
-def in_workers_too(cases: Iterable[Any], always: Collection[Any]) -> list[Any]:
-    """Parameters (case, processes) of tests that run a pipeline in all ways.
+def with_workers(case: Any, cases: Collection[Any]) -> tuple[int, ...]:
+    """Numbers of workers for `run_all_ways`.
 
-    Copies of pipelines are made in the same way in every process, so workers are part of the default tier for those cases
-    that workers might change: `always`. All others run in the calling process, and with workers in the slow tier.
+    Copies of pipelines are made in the same way in every process, so workers are for those `cases` alone that they might change.
     """
-    found = []
-    for case in cases:
-        name = case if isinstance(case, str) else case.__name__
-        if case not in always:
-            found.append(pytest.param(case, (0,), id=name))
-        marks = () if case in always else pytest.mark.slow
-        found.append(pytest.param(case, (0, 2), id=f"{name} in workers", marks=marks))
-    return found
+    return (0, 2) if case in cases else (0,)
 
 
 def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 2), kill: bool = True) -> Findings:

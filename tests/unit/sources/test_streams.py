@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -52,10 +53,12 @@ class DeadAfterAnError:
             yield place
 
 
-def copy_of(loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1) -> StreamCopy:
+def copy_of(
+    loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1, log: Any = print
+) -> StreamCopy:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
-    return StreamCopy(Pristine(source, None), branch.batch(epoch, stream), branch, lambda _: None)
+    return StreamCopy(Pristine(source, None), branch.batch(epoch, stream), branch, log)
 
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
@@ -173,3 +176,10 @@ def test_a_pass_without_an_end_is_not_walked_through_for_ever(monkeypatch: pytes
     monkeypatch.setattr(streams, "_LONGEST_PASS", 1_000)
     with pytest.raises(RuntimeError, match="batches_per_epoch"):
         give(copy_of(Walker(), None, epoch=1), 1, 0)
+
+
+def test_stepping_forward_is_told_after_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds, said = itertools.count(), list[str]()
+    monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
+    copy_of(Walker(), None, log=said.append).step_forward_to(0, 50)
+    assert [text.partition("now at epoch 0, turn ")[2].partition(")")[0] for text in said] == ["6", "11", "21", "41"]
