@@ -19,8 +19,8 @@ def draw() -> list[int]:
 
 
 class Asks(SlimDataLoaderBase):
-    def __init__(self, threads: int | None = None) -> None:
-        super().__init__(None, 1, threads)
+    def __init__(self) -> None:
+        super().__init__(None, 1)
 
     def generate_train_batch(self) -> dict[str, Any]:
         now = detaug.current()
@@ -59,12 +59,6 @@ def test_loader_and_transform_know_their_place_and_the_seed_trees_generator(
             generator = tree.generator(epoch, step, num_streams=3)
             for key in ("first", "second", "third"):
                 assert batch[key] == [int(x) for x in generator.integers(2**62, size=2)]
-
-
-def test_streams_a_loader_declares_are_those_of_the_seed_tree(make: Maker) -> None:
-    for step, batch in enumerate(take(make(Asks(threads=4), None, 0, seed=31), 9)):
-        generator = SeedTree(31).generator(0, step, num_streams=4)
-        assert batch["first"] == [int(x) for x in generator.integers(2**62, size=2)]
 
 
 @pytest.mark.parametrize("n", [0, 2])
