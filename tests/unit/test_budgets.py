@@ -27,7 +27,7 @@ BUDGETS = {
     "pipeline": 1_245,
     "previews": 555,
     "processes": 615,
-    "purity": 1_730,
+    "purity": 1_710,
     "ray": 655,
     "remaking": 365,
     "reports": 310,
