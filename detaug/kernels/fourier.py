@@ -231,18 +231,9 @@ def _four(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: A
 
 @inlined
 def _odd(
-    work: Any,
-    row: Any,
-    step: Any,
-    re: Any,
-    im: Any,
-    twiddles: Any,
-    at: Any,
-    back: Any,
-    radix: Any,
-    roots: Any,
+    work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any, radix: Any, roots: Any,
     spare: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Any odd radix: sums and differences of voxels at equal distance from the first one, and then a small table."""
     half, wide = radix // 2, np.uint64(WIDTH)
     total, cosines, sines = np.uint64(0), np.uint64(ROW), np.uint64(2 * ROW)  # where they are in ``spare``

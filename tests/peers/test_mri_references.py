@@ -143,28 +143,16 @@ def test_shear_and_translation_are_monais_in_float64(dims: int, seed: int) -> No
     angles, scales = rng.uniform(-0.5, 0.5, dims).tolist(), rng.uniform(0.7, 1.4, dims).tolist()
     if dims == 3:
         angles[1] = angles[2] = 0.0  # the two multiply rotations about several axes in another order
-    transform = SpatialTransform(
-        PATCHES[dims],
-        0,
-        False,
-        p_shear=1,
-        p_translation=1,
-        p_rotation=1,
-        rotation=numbered(angles),
-        p_scaling=1,
-        scaling=numbered(scales),
-        p_synchronize_scaling_across_axes=0,
-        shear=numbered(shears),
-        translation=numbered(shifts),
-    )
+    drawn = {"rotation": angles, "scaling": scales, "shear": shears, "translation": shifts}
+    always = dict.fromkeys(("p_shear", "p_translation", "p_rotation", "p_scaling"), 1)
+    callables = {name: numbered(values) for name, values in drawn.items()}
+    transform = SpatialTransform(PATCHES[dims], 0, False, **always, p_synchronize_scaling_across_axes=0, **callables)
     given = rng.normal(size=(1, *SOURCES[dims]))
     params = transform.sample(rng, {"image": given.shape})
-    rotate = angles[0] if dims == 3 else angles[-1]
+    rotate = (angles[0], 0.0, 0.0) if dims == 3 else angles[-1]
+    theirs = {"rotate_params": rotate, "shear_params": shears, "translate_params": shifts, "scale_params": scales}
     affine = monai.Affine(
-        rotate_params=(rotate, 0.0, 0.0) if dims == 3 else rotate,
-        shear_params=shears,
-        translate_params=shifts,
-        scale_params=scales,
+        **theirs,
         spatial_size=PATCHES[dims],
         padding_mode="zeros",
         mode="bilinear",

@@ -90,7 +90,7 @@ class Motion(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.rotation = checks.radians("rotation", checks.random_scalar("rotation", rotation))
         self.translation = checks.random_scalar("translation", translation)
-        self.num_transforms = checks.integer_range("num_transforms", num_transforms, minimum=1)[0]
+        self.num_transforms = checks.integer("num_transforms", num_transforms, 1)
         self.axes = None if axes is None else checks.axes("axes", axes)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
