@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 485,
     "doctor": 215,
     "engine": 4_645,
-    "kernels": 3_400,
+    "kernels": 3_390,
     "ledger": 920,
     "loops": 485,
     "memory": 335,
