@@ -54,9 +54,10 @@ class _Composition(Transform):
     def moves_voxels(self) -> bool:  # type: ignore[override]
         return any(transform.moves_voxels for transform in self.parts())
 
-    def spatial_dims(self) -> int | None:
+    @property
+    def spatial_dims(self) -> int | None:  # type: ignore[override]
         # that of the first transform that has one, since none before it changes it
-        found = (transform.spatial_dims() for transform in self.parts())
+        found = (transform.spatial_dims for transform in self.parts())
         return next((dims for dims in found if dims is not None), None)
 
     @property
@@ -100,8 +101,9 @@ class Compose(_Composition):
         pairs = zip(self.transforms, params["transforms"], strict=True)
         return [Stage((number,), transform, own) for number, (transform, own) in enumerate(pairs)]
 
-    def spatial_dims(self) -> int | None:
-        known = super().spatial_dims()
+    @property
+    def spatial_dims(self) -> int | None:  # type: ignore[override]
+        known = super().spatial_dims
         return known if self.dim is None else self.dim
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:

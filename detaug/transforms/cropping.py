@@ -81,6 +81,7 @@ class _Crop(Transform):
         padding_value_seg: float = 0.0,
     ) -> None:
         self.crop_size = spatial_size("crop_size", crop_size)
+        self.spatial_dims = len(self.crop_size)
         self.pad_mode = one_of("pad_mode", pad_mode, PAD_MODES)
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
@@ -94,9 +95,6 @@ class _Crop(Transform):
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.crop_size)
-
-    def spatial_dims(self) -> int | None:
-        return len(self.crop_size)
 
 
 class CenterCrop(_Crop):

@@ -153,9 +153,7 @@ class DownsampleSegForDS(_LabelTransform):
         for factor in (f for s in self.ds_scales for f in (s if isinstance(s, tuple) else (s,))):
             if finite("ds_scales", factor) <= 0:
                 raise ValueError(f"ds_scales must be positive, got {factor!r}")
-
-    def spatial_dims(self) -> int | None:
-        return next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
+        self.spatial_dims = next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -27,8 +27,7 @@ class Convert3DTo2D(Transform):
         ValueError: an array that is not 3-D.
     """
 
-    def spatial_dims(self) -> int | None:
-        return 3
+    spatial_dims = 3
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -62,8 +61,7 @@ class Convert2DTo3D(Transform):
         ValueError: `Convert3DTo2D` did not come before, or the number of channels changed in between.
     """
 
-    def spatial_dims(self) -> int | None:
-        return 2
+    spatial_dims = 2
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         return {count: shapes[count] for count in _COUNTS.values() if count in shapes}

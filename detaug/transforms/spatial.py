@@ -108,6 +108,7 @@ class SpatialTransform(Transform):
         translation: RandomScalar = (-10, 10),
     ) -> None:
         self.patch_size = spatial_size("patch_size", patch_size)
+        self.spatial_dims = len(self.patch_size)
         self.patch_center_dist_from_border = _distances(patch_center_dist_from_border, len(self.patch_size))
         self.random_crop = bool(random_crop)
         self.p_elastic_deform = probability("p_elastic_deform", p_elastic_deform)
@@ -229,7 +230,10 @@ class SpatialTransform(Transform):
         if params["affine"] is None and params["elastic"] is None:
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
             return
-        patch = self._patch_map(space, params, center)
+        patch = PatchMap(
+            space, self.patch_size, params["affine"], params["elastic"], center,
+            center_deformation=self.center_deformation, align_corners=self.align_corners,
+        )  # fmt: skip
         for key in (key for key in VOXEL_KEYS if key in workspace):
             border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
             volume, window = workspace.lazy(key), None
@@ -244,17 +248,8 @@ class SpatialTransform(Transform):
                 made = patch.image(array, self.mode_image, border, value, window)
             workspace.put(key, made)
 
-    def _patch_map(self, space: Sequence[int], params: Params, center: Sequence[float]) -> PatchMap:
-        return PatchMap(
-            space, self.patch_size, params["affine"], params["elastic"], center,
-            center_deformation=self.center_deformation, align_corners=self.align_corners,
-        )  # fmt: skip
-
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.patch_size)
-
-    def spatial_dims(self) -> int | None:
-        return len(self.patch_size)
 
     @property
     def kernels(self) -> Iterable[Kernel]:

@@ -36,11 +36,13 @@ class Transform:
         keys: the caller's name -> the role of its array, or None where it is left as it is (see `Compose`).
         needs: the role without whose array it draws nothing and does nothing; None: it is always applied.
         moves_voxels: whether it may put voxels elsewhere; then ``keypoints`` and boxes, which would stay, are refused.
+        spatial_dims: how many spatial axes samples must have, 2 or 3; None: the transform takes both.
     """
 
     keys: Mapping[str, str | None] = MappingProxyType({})
     needs: str | None = None
     moves_voxels: bool = True
+    spatial_dims: int | None = None
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
         """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
@@ -134,10 +136,6 @@ class Transform:
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
         return [Stage((), self, params)]
-
-    def spatial_dims(self) -> int | None:
-        """How many spatial axes samples must have, 2 or 3; None: the transform takes both."""
-        return None
 
     def warm_up(self) -> None:
         """Compile all kernels that the transform may call, or load them from the cache. What takes time is announced."""

@@ -146,7 +146,7 @@ def apply_with_roles(
     transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """Apply params, which may follow from the arrays' shapes, to one sample."""
-    _check_dimensions(arrays, roles, transform.spatial_dims())
+    _check_dimensions(arrays, roles, transform.spatial_dims)
     workspace = Workspace(arrays, roles)
     apply_observed(transform, workspace, params_for(workspace.shapes()))
     return workspace.result()

@@ -123,7 +123,7 @@ def test_a_foreign_transform_that_was_put_into_a_pipeline_later_is_told(use: str
     pipeline.transforms.append(drawing)  # type: ignore[arg-type]
     uses = {
         "call": lambda: pipeline(**sample(1, SHAPE), rng=rng()),
-        "dims": pipeline.spatial_dims,
+        "dims": lambda: pipeline.spatial_dims,
         "kernels": lambda: pipeline.kernels,
     }
     with pytest.raises(
