@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 990,
     "sources": 1_160,
     "training": 1_560,
-    "transforms": 6_235,
+    "transforms": 6_220,
     "transport": 855,
     "verification": 1_375,
     "watching": 305,
