@@ -11,7 +11,6 @@ from detaug.sources import Source
 
 if TYPE_CHECKING:
     from detaug.engine.augmenter import DeterministicAugmenter
-    from detaug.engine.executor import Engine
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,6 @@ class Inspection:
     """An augmenter's inside."""
 
     source: Source
-    engine: Engine | None  # None before the first batch, and after `close`
     drew_its_seed: bool  # none was given
     declared: list[str]  # the pipeline's description, as `detaug.pipeline.identity` has it
     branch: SeedBranch
@@ -30,7 +28,6 @@ def inspected(augmenter: DeterministicAugmenter) -> Inspection:
     """The augmenter's inside as it is now."""
     return Inspection(
         augmenter._source,
-        augmenter._engine,
         augmenter._drawn,
         augmenter._declared,
         augmenter._branch,

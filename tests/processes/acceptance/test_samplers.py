@@ -15,7 +15,6 @@ import torch
 from torch.utils.data import Dataset, get_worker_info
 
 from detaug import BatchError, StateMismatch
-from detaug.engine.inspection import inspected
 from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
@@ -113,6 +112,6 @@ def test_worker_init_fn_is_called_once_in_every_process_and_its_seeds_change_not
 def test_worker_init_fn_is_called_in_the_process_that_follows_a_dead_one(make: Maker, tmp_path: Path) -> None:
     call, augmenter = opened(make, tmp_path / "dead", 1)
     next(augmenter)
-    os.kill(inspected(augmenter).engine.worker_pids()[0], signal.SIGKILL)
+    os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)
     assert len(list(augmenter)) == 5
     assert call.calls() == ["0 of 1\n"] * 2
