@@ -125,14 +125,6 @@ class SeedTree:
     def __repr__(self) -> str:
         return f"SeedTree({self.seed!r})" + "".join(f".child({part!r})" for part in self.path)
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SeedTree):
-            return NotImplemented
-        return (self.seed, self.path) == (other.seed, other.path)
-
-    def __hash__(self) -> int:
-        return hash((repr(self.seed), self.path))
-
 
 def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
     """The one kind of Generator used everywhere: PCG64DXSM."""
