@@ -31,7 +31,7 @@ BUDGETS = {
     "ray": 655,
     "remaking": 365,
     "reports": 310,
-    "seeding": 990,
+    "seeding": 985,
     "sources": 1_160,
     "training": 1_560,
     "transforms": 6_220,
