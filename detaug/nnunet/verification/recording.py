@@ -163,7 +163,7 @@ class Recording(Trainer):  # type: ignore[misc]
             write_text(Path(self.part.results).parent / READING, found or "")
 
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
-        moment = Moment(self.current_epoch, phase, self._step, len(batch["keys"]) if isinstance(batch, dict) else 0)
+        moment = Moment(self.current_epoch, phase, self._step)
         # before the step, which may change the batch in place
         moment.add(DATA, flat(batch if isinstance(batch, dict) else {"batch": batch}))
         outcome = step(batch)

@@ -28,14 +28,12 @@ class Moment:
 
     Attributes:
         phase: "start" of an epoch, or "training", or "validation".
-        samples: how many the batch has.
         parts: "kind: name" -> fingerprint, in the order of causes: data, the step's outcome, weights and the optimiser's state.
     """
 
     epoch: int
     phase: str
     step: int = 0
-    samples: int = 0
     parts: dict[str, str] = field(default_factory=dict)
 
     def add(self, kind: str, found: Iterable[tuple[str, Any]]) -> None:

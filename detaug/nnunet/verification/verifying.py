@@ -85,13 +85,11 @@ class Result(reports.Result[Row]):
 
     Attributes:
         device: the processor's name, and versions that the bytes depend on.
-        samples: training samples that each training saw.
     """
 
     settings: Settings
     rows: tuple[Row, ...]
     device: str = ""
-    samples: int = 0
 
     @property
     def status(self) -> int:
@@ -114,17 +112,10 @@ class Result(reports.Result[Row]):
             f"batches, seed {settings.seed}, on {self.device}"
         )
         reasons = [part for row in self.rows for part in row.reasons()]
-        found = [table, Text(), Text(conditions, "dim"), *reasons, Text(), self._verdict()]
-        if self.samples:
-            found.append(
-                Text(
-                    f"Each training saw {self.samples} training samples: a branch of the pipeline that is taken with a "
-                    f"probability of {1 - 0.01 ** (1 / self.samples):.2g} or more was seen at least once, with 99 % confidence "
-                    "(--iterations for more).",
-                    "dim",
-                )
-            )
-        return found
+        rare = Text(
+            "A branch of the pipeline that few samples take may not have been seen: --iterations for more.", "dim"
+        )
+        return [table, Text(), Text(conditions, "dim"), *reasons, Text(), self._verdict(), rare]
 
     def _verdict(self) -> Text:
         wrong = [row.what for row in self.rows if not row.ok]
@@ -221,10 +212,9 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
     if reading.exists():
         difference = reading.read_text()
         done += (Row(READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference),)
-    samples = sum(moment.samples for moment in reference[1] if moment.phase == traces.TRAINING)
     processor = torch.cuda.get_device_name() if settings.device == "cuda" else environment()["cpu"]["model"] or "CPU"
     versions = f"torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"
-    return Result(settings, done, f"{settings.device} ({processor}), {versions}", samples)
+    return Result(settings, done, f"{settings.device} ({processor}), {versions}")
 
 
 def train(training: Training, folder: Path) -> tuple[Path, list[traces.Moment]]:

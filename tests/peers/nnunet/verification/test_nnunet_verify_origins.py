@@ -32,9 +32,9 @@ def training(epochs: int = 2, steps: int = 2) -> list[Moment]:
         moments.append(Moment(epoch, "start", parts={"weights: w": "same", "weights: momentum of w": "same"}))
         for step in range(steps):
             parts = {f"{kind}: w": "same" for kind in KINDS}
-            moments.append(Moment(epoch, "training", step, 1, parts))
+            moments.append(Moment(epoch, "training", step, parts))
         parts = {f"{kind}: w": "same" for kind in ("data", "outcome")}
-        moments.append(Moment(epoch, "validation", 0, 1, parts))
+        moments.append(Moment(epoch, "validation", 0, parts))
     return moments
 
 
@@ -123,7 +123,7 @@ def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_
 
 
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
-    moment = Moment(1, "training", 2, 1)
+    moment = Moment(1, "training", 2)
     moment.add("data", {"data": torch.zeros(2), "target": [np.zeros(1), np.ones(1)]}.items())
     moment.add("outcome", [("loss", torch.zeros(3, requires_grad=True) * 2), ("odd", object())])
     (tmp_path / "trace.jsonl").write_text(moment.as_json() + "\n")

@@ -123,8 +123,6 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
     )
     assert len(result["rows"][0]["sha256"]) == 64
     assert not any(row["origin"] for row in result["rows"])
-    assert result["samples"] == 4
-    assert "Each training saw 4 training samples" in said
 
 
 @pytest.mark.slow
