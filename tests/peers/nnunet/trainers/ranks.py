@@ -1,6 +1,6 @@
 """Ranks that train together on the CPU, killed and continued.
 
-    python -m tests.peers.nnunet.trainers.ranks ROOT FOLDER TRAINER WORLD_SIZE ...
+    python -m tests.peers.nnunet.trainers.ranks ROOT FOLDER WORLD_SIZE
 
 nnU-Net's own start of several ranks wants NCCL and GPUs. From the trainer on everything is nnU-Net's own code: its division of
 the batch, its `DDP`, its losses and metrics over ranks. A process that has imported all that is forked for every rank.
@@ -20,7 +20,7 @@ import torch
 import torch.distributed
 from nnunetv2.training.nnUNetTrainer import nnUNetTrainer as nnunet
 
-from detaug.nnunet import DetAugLoading, DeterministicTraining
+from detaug.nnunet import DetAugLoading
 from tests.peers.nnunet.trainers.in_process import Short, new_trainer
 
 
@@ -45,22 +45,13 @@ class RankDetAug(DetAugLoading, OnCPU):
     pass
 
 
-class RankDeterministic(DeterministicTraining, OnCPU):
-    pass
-
-
-def on_cpu() -> None:
-    """Have nnU-Net's `DDP` take networks that are on no GPU."""
-    ddp = nnunet.DDP
-    nnunet.DDP = lambda network, device_ids=None, **options: ddp(network, **options)
-
-
-def train(rank: int, world_size: int, root: Path, results: Path, trainer: str) -> None:
+def train(rank: int, world_size: int, root: Path, results: Path) -> None:
     """What one rank does, to its end."""
     store = f"file://{results}/store"
     torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
-    on_cpu()
-    made = new_trainer(root, globals()[trainer])
+    ddp = nnunet.DDP  # which takes networks on GPUs
+    nnunet.DDP = lambda network, device_ids=None, **options: ddp(network, **options)
+    made = new_trainer(root, RankDetAug)
     latest = Path(made.output_folder) / "checkpoint_latest.pth"
     if latest.exists():
         made.load_checkpoint(str(latest))
@@ -68,7 +59,7 @@ def train(rank: int, world_size: int, root: Path, results: Path, trainer: str) -
     torch.distributed.destroy_process_group()
 
 
-def together(world_size: int, root: Path, results: Path, trainer: str, **environment: str) -> None:
+def together(world_size: int, root: Path, results: Path, **environment: str) -> None:
     """Fork the ranks and wait for them."""
     results.mkdir(parents=True, exist_ok=True)
     (results / "store").unlink(missing_ok=True)
@@ -80,7 +71,7 @@ def together(world_size: int, root: Path, results: Path, trainer: str, **environ
             try:
                 os.environ.update(environment, nnUNet_results=str(results))
                 with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-                    train(rank, world_size, root, results, trainer)
+                    train(rank, world_size, root, results)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -89,15 +80,11 @@ def together(world_size: int, root: Path, results: Path, trainer: str, **environ
         ranks.append(pid)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in ranks]
     if any(codes) and not environment:
-        raise SystemExit(f"{trainer}, {world_size} ranks: {codes}")
-
-
-def main(root: Path, folder: Path, trainer: str, *world_sizes: str) -> None:
-    for size in map(int, world_sizes):
-        together(size, root, folder / f"{size}" / "straight", trainer)
-        together(size, root, folder / f"{size}" / "killed", trainer, RANKS_KILL_AT="1")
-        together(size, root, folder / f"{size}" / "killed", trainer)
+        raise SystemExit(f"{world_size} ranks: {codes}")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])
+    root, folder, size = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    together(size, root, folder / "straight")
+    together(size, root, folder / "killed", RANKS_KILL_AT="1")
+    together(size, root, folder / "killed")

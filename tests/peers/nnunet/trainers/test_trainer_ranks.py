@@ -17,16 +17,15 @@ from tests.support.ledgers.runs import steps
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("world_size", [2, 3, 4])
-@pytest.mark.parametrize("trainer", ["RankDetAug", "RankDeterministic"])
 def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
-    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str, world_size: int
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, world_size: int
 ) -> None:
     monkeypatch.setenv("DETAUG_LEDGER", "1")
     module = "tests.peers.nnunet.trainers.ranks"
-    command = [sys.executable, "-m", module, str(nnunet_environment), str(tmp_path), trainer, str(world_size)]
+    command = [sys.executable, "-m", module, str(nnunet_environment), str(tmp_path), str(world_size)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    straight, killed = (next((tmp_path / f"{world_size}" / name).glob("*/*/fold_0")) for name in ("straight", "killed"))
+    straight, killed = (next((tmp_path / name).glob("*/*/fold_0")) for name in ("straight", "killed"))
     assert set(checkpoints(straight)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     ledgers = sorted(straight.glob("ledger_train*.jsonl"))
     assert [steps(each) for each in ledgers] == [
