@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from detaug.errors import NotInstalled, UnusableError
 from detaug.versions import SUPPORTED_NNUNET
@@ -52,10 +52,6 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-class UnsupportedNNUNet(RuntimeError):
-    """The installed nnU-Net is not a version that detaug's trainers support."""
-
-
 def require_nnunet() -> None:
     """`NotInstalled` where nnU-Net is not."""
     if importlib.util.find_spec("nnunetv2") is None:
@@ -63,16 +59,13 @@ def require_nnunet() -> None:
 
 
 def check_nnunet_version() -> None:
-    """See that the trainers support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment: any).
-
-    Raises:
-        UnsupportedNNUNet: they do not.
-    """
+    """An `UnusableError` where the trainers do not support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment
+    they support any)."""
     version = importlib.metadata.version("nnunetv2")
     if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(ANY_VERSION_VARIABLE):
         return
     known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
-    raise UnsupportedNNUNet(
+    raise UnusableError(
         f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
         f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
         f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
@@ -90,15 +83,6 @@ def trainer_folders() -> str:
     ours = os.path.join(os.path.dirname(__file__), "external")
     theirs = os.environ.get(EXTERNAL_VARIABLE, "").split(os.pathsep)
     return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
-
-
-class NoTrainer(UnusableError, LookupError):
-    """There is no trainer of a name."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={trainer_folders()}"
-        )
 
 
 # --- modules ----------------------------------------------------------------------------------------------------------
@@ -121,7 +105,7 @@ def find_trainer(name: str) -> Any:
 
 
 def external_trainer(name: str) -> Any:
-    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``; or `NoTrainer`."""
+    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``; or an `UnusableError`."""
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     try:
@@ -130,7 +114,9 @@ def external_trainer(name: str) -> Any:
     except RuntimeError as error:
         if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
             raise
-        raise NoTrainer(name) from None
+        raise UnusableError(
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={trainer_folders()}"
+        ) from None
 
 
 def is_nnunets_own(kind: type) -> bool:
@@ -220,7 +206,7 @@ TRAINER_NAME, WEIGHTS, ARGUMENTS = "trainer_name", "network_weights", "init_args
 AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_timestamps")
 
 
-def is_checkpoint(value: Any) -> bool:
+def is_checkpoint(value: Any) -> TypeGuard[dict[str, Any]]:
     """Whether it is what nnU-Net hands to `torch.save` as a checkpoint."""
     return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
 

@@ -49,7 +49,7 @@ def remaker_of_training(
 
 def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
-    millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or `CannotVerify`, `CannotRemake`."""
+    millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or an `UnusableError`."""
     settings = checked(settings)
     made = _training(settings.trainer, _arguments_of(settings), settings.seed, "")
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"

@@ -20,7 +20,6 @@ from detaug.nnunet.compatibility import (
     LOGGED,
     TRAINER_NAME,
     WEIGHTS,
-    NoTrainer,
     external_trainer,
     is_nnunets_own,
 )
@@ -30,10 +29,6 @@ from detaug.pictures.charts import figure_of
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
-
-
-class NoResults(UnusableError):
-    """A folder is not what nnU-Net leaves of a training, or nnU-Net alone could not use it."""
 
 
 def export(model: Path, into: Path | None) -> Path:
@@ -47,21 +42,21 @@ def export(model: Path, into: Path | None) -> Path:
         The new folder. It is there whole or not at all.
 
     Raises:
-        NoResults: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
+        UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
             folder is there already.
     """
     files = sorted(file for name in CHECKPOINTS for file in model.glob(f"fold_*/{name}"))
     whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
     if len(others) != 2 or not whole or not files:
-        raise NoResults(
+        raise UnusableError(
             f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
             "with a checkpoint, as nnU-Net makes for a model"
         )
     stock = stock_trainer(trainer)
     target = into or model.resolve().with_name("__".join((stock, *others)))
     if target.exists():
-        raise NoResults(f"{str(target)!r} is there already; remove it, or name another folder (-o)")
+        raise UnusableError(f"{str(target)!r} is there already; remove it, or name another folder (-o)")
     target.parent.mkdir(parents=True, exist_ok=True)
     # Beside its final place, so that it can be renamed there when it is whole.
     made = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -81,19 +76,16 @@ def export(model: Path, into: Path | None) -> Path:
 
 
 def stock_trainer(name: str) -> str:
-    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it; or `NoResults`."""
+    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it; errors as `export`."""
     from detaug.nnunet import trainers
 
-    try:
-        trainer = getattr(trainers, name, None) or external_trainer(name)
-    except NoTrainer as error:
-        raise NoResults(str(error)) from None
+    trainer = getattr(trainers, name, None) or external_trainer(name)
     if is_nnunets_own(trainer):
-        raise NoResults(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
+        raise UnusableError(f"{name} is nnU-Net's own trainer: its model needs no detaug as it is")
     stock = next(base for base in trainer.__mro__ if is_nnunets_own(base))
     builder = next(base for base in trainer.__mro__ if "build_network_architecture" in vars(base))
     if not is_nnunets_own(builder):
-        raise NoResults(
+        raise UnusableError(
             f"{name} builds a network of its own ({builder.__name__}.build_network_architecture), which nnU-Net's own trainers "
             "do not: who predicts with its weights needs that class"
         )
@@ -129,12 +121,12 @@ def compare(one: Path, other: Path) -> Comparison:
     """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have.
 
     Raises:
-        NoCheckpoint, NoResults: a folder has no checkpoint; they have none in common.
+        UnusableError: a folder has no checkpoint, or they have none in common.
     """
     found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
-        raise NoResults(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
+        raise UnusableError(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
     mine, theirs = (read_checkpoint(each[common]) for each in found)
     told = [_difference("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
     names = [name for name in {**mine[LOGGED], **theirs[LOGGED]} if name not in EPOCH_TIMES]

@@ -81,10 +81,6 @@ class RunRecord:
     pretrained: str | None = None
     allowed: list[str] = field(default_factory=list)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, strings, lists and dictionaries."""
-        return asdict(self)
-
     @classmethod
     def from_checkpoint(cls, checkpoint: Mapping[str, Any]) -> RunRecord | None:
         """The record in a checkpoint, None where it has none; a `StateMismatch` where it is of another version of detaug."""
@@ -108,7 +104,7 @@ class RunRecord:
             ValueError: ``DETAUG_ALLOW`` names no part of the record.
         """
         allowed = allowed_parts()
-        found = {part: told for part, told in _told(earlier.as_dict(), self.as_dict()).items() if part not in _HISTORY}
+        found = {part: told for part, told in _told(asdict(earlier), asdict(self)).items() if part not in _HISTORY}
         refused = [part for part in found if part not in allowed]
         if refused:
             lines = [line for part in refused for line in found[part]]

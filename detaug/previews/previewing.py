@@ -119,8 +119,7 @@ def preview_training(settings: NNUNetSettings, spacing: Sequence[float] | None =
     """The training samples of nnU-Net's trainer, without the training; options as of `preview`.
 
     Raises:
-        CannotVerify, CannotRemake: (ValueErrors) there is no such training.
-        UnsupportedNNUNet: nnU-Net's version is not.
+        UnusableError: there is no such training, or nnU-Net's version is not supported.
     """
     from detaug.nnunet.remaking import training_batches
 

@@ -134,9 +134,7 @@ def trainer_named(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def __getattr__(name: str) -> Any:
-    return trainer_named(name)
-
+__getattr__ = trainer_named
 
 __all__ = [
     "DetAugLoading",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial, partialmethod
 from hashlib import sha256
 from pathlib import Path
@@ -390,7 +390,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             checkpoint = {
                 **checkpoint,
                 LOGGED: {**logged, **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged}},
-                KEY: self._record().as_dict(),
+                KEY: asdict(self._record()),
             }
             if self._unsaved is not None:
                 self._unsaved.checkpoint_is_written(self)

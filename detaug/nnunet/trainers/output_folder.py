@@ -69,34 +69,30 @@ def write_checkpoint(checkpoint: Any, file: Any) -> None:
 CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best.pth")
 
 
-class NoCheckpoint(UnusableError):
-    """A folder has no checkpoint of nnU-Net's."""
-
-
 def checkpoints_in(fold: Path) -> list[Path]:
-    """The checkpoints in a folder ``fold_X``, the one that says most first; or `NoCheckpoint`."""
+    """The checkpoints in a folder ``fold_X``, the one that says most first; or an `UnusableError`."""
     found = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
     if not found:
         below = sorted(str(each) for each in fold.glob("fold_*"))
         hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
-        raise NoCheckpoint(f"{fold} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
+        raise UnusableError(f"{fold} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
     return found
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint on the CPU; where it is none or cut short, a ValueError that names one beside it that can be read."""
+    """A checkpoint on the CPU; where it is none or cut short, an `UnusableError` that names one beside it that can be read."""
     try:
         # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
         stored = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
         why = "it holds something else"
     except Exception as error:  # whatever damaged bytes lead to
         stored, why = None, f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
-    if isinstance(stored, dict) and is_checkpoint(stored):
+    if is_checkpoint(stored):
         return stored
     others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
     found = next((each.name for each in others if zipfile.is_zipfile(each)), None)  # a zip's directory is its end
     hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
-    raise ValueError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
+    raise UnusableError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
 
 
 def ledger_in(folder: Path, name: str) -> Path:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, TextIO
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.errors import UnusableError
 from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, trainers_found_through
 from detaug.nnunet.proof import difference_in_reading
@@ -62,7 +63,8 @@ def main(text: str, parent: str) -> None:
         torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
         train(part, folder / TRACE)
     except Exception as error:
-        write_text(folder / FAILURE, f"{type(error).__name__}: {error}")
+        kind = "" if isinstance(error, UnusableError) else f"{type(error).__name__}: "
+        write_text(folder / FAILURE, f"{kind}{error}")
         raise
 
 

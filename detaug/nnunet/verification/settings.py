@@ -40,27 +40,23 @@ class Settings:
     iterations: int = 23
 
 
-class CannotVerify(UnusableError):
-    """There is no such training; the message says what is missing."""
-
-
 def checked(settings: Settings) -> Settings:
-    """The settings with the data set's full name and the device, when there are such plans; else `CannotVerify`. What else is
+    """The settings with the data set's full name and the device, when there are such plans; else an `UnusableError`. What else is
     missing is said by the first training."""
     require_nnunet()
     preprocessed, plans = os.environ.get("nnUNet_preprocessed", ""), settings.plans
     if not os.path.isdir(preprocessed):
-        raise CannotVerify(f"nnUNet_preprocessed={preprocessed!r} in the environment is no folder")
+        raise UnusableError(f"nnUNet_preprocessed={preprocessed!r} in the environment is no folder")
     try:
         dataset = dataset_name(settings.dataset)
         configurations = load_plans(dataset, plans)[0]["configurations"]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
-        raise CannotVerify(
+        raise UnusableError(
             f"there is no preprocessed data set {settings.dataset!r} with {plans}: run nnUNetv2_plan_and_preprocess ({error})"
         ) from None
     if settings.configuration not in configurations:
         there = ", ".join(configurations)
-        raise CannotVerify(f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}")
+        raise UnusableError(f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}")
     return replace(settings, dataset=dataset, device=_checked_device(settings.device))
 
 
@@ -79,7 +75,7 @@ def _checked_device(device: str) -> str:
     if torch.cuda.is_available():
         return "cuda"
     if device:
-        raise CannotVerify("PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu")
+        raise UnusableError("PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu")
     return "cpu"
 
 

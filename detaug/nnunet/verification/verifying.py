@@ -113,7 +113,7 @@ class Result(reports.Result[Row]):
         )
         reasons = [part for row in self.rows for part in row.reasons()]
         rare = Text(
-            "A branch of the pipeline that few samples take may not have been seen: --iterations for more.", "dim"
+            "A branch of the pipeline that few samples take may not have been seen (verify --iterations).", "dim"
         )
         return [table, Text(), Text(conditions, "dim"), *reasons, Text(), self._verdict(), rare]
 
@@ -169,7 +169,7 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
         shown: shows the trainings.
 
     Raises:
-        CannotVerify: there is no such data set, configuration, plans or device.
+        UnusableError: there is no such data set, configuration, plans or device.
         TrainingFailed: the first training, as of an unknown trainer. One of the others that fails is a row with the verdict
             "failed".
     """

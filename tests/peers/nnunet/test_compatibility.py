@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from detaug.errors import UnusableError
 from detaug.nnunet import compatibility
 from detaug.nnunet.compatibility import trainer_class
 from detaug.nnunet.trainers import DetAugLoading
@@ -47,7 +48,7 @@ def test_a_trainer_that_is_not_there_is_told_by_its_name() -> None:
     with compatibility.trainers_found_through(lambda kind: kind):
         found = run_training.recursive_find_trainer_class_by_name
         assert found("nnUNetTrainer") is trainer_class()
-        with pytest.raises(LookupError, match="nnUNetTrainerOfNobody"):
+        with pytest.raises(UnusableError, match="nnUNetTrainerOfNobody"):
             found("nnUNetTrainerOfNobody")
     assert run_training.recursive_find_trainer_class_by_name is before
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.nnunet.compatibility import UnsupportedNNUNet
+from detaug.errors import UnusableError
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, initialized, new_trainer
 
 
@@ -46,7 +46,7 @@ def test_another_version_of_nnunet(nnunet_environment: Path, tmp_path: Path, mon
     metadata.write_text("Metadata-Version: 2.1\nName: nnunetv2\nVersion: 3.1\n")
     monkeypatch.syspath_prepend(tmp_path / "site")
     made = new_trainer(nnunet_environment, ShortDetAug)
-    with pytest.raises(UnsupportedNNUNet, match=r"nnunetv2 3.1 is installed.* support 2.8.x"):
+    with pytest.raises(UnusableError, match=r"nnunetv2 3.1 is installed.* support 2.8.x"):
         made.run_training()
     monkeypatch.setenv("DETAUG_ANY_NNUNET", "1")
     initialized(nnunet_environment, ShortDetAug)

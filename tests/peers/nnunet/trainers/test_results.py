@@ -16,8 +16,9 @@ from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.cli import main
+from detaug.errors import UnusableError
 from detaug.nnunet import DetAugLoading, nnUNetTrainerDetAug
-from detaug.nnunet.results import NoResults, stock_trainer
+from detaug.nnunet.results import stock_trainer
 from tests.peers.nnunet.trainers.in_process import new_trainer
 
 #: What a person without detaug does.
@@ -112,12 +113,12 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
     from detaug.nnunet import trainers
 
     monkeypatch.setattr(trainers, "Other", Other, raising=False)
-    with pytest.raises(NoResults, match=r"builds a network of its own \(Other\.build"):
+    with pytest.raises(UnusableError, match=r"builds a network of its own \(Other\.build"):
         stock_trainer("Other")
     assert stock_trainer("nnUNetTrainerDetAug_250epochs") == "nnUNetTrainer_250epochs"
-    with pytest.raises(NoResults, match="nnU-Net's own trainer"):
+    with pytest.raises(UnusableError, match="nnU-Net's own trainer"):
         stock_trainer("nnUNetTrainer_250epochs")
-    with pytest.raises(NoResults, match="there is no trainer 'Nobody'"):
+    with pytest.raises(UnusableError, match="there is no trainer 'Nobody'"):
         stock_trainer("Nobody")
     for folder in ("nothing", "a__b__c"):
         (tmp_path / folder).mkdir()

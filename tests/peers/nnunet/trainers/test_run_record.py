@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +137,7 @@ def test_processes_and_place_are_free(
     monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
     again = record_of(nnunet_environment, setting(save_every=7))
     assert again == baseline
-    assert str(tmp_path) not in json.dumps(again.as_dict())
+    assert str(tmp_path) not in json.dumps(asdict(again))
 
 
 def test_epochs_are_free_where_the_schedule_does_not_read_their_number(nnunet_environment: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_is_allowed_goes_on_and_is_told(baseline: RunRecord, monkeypatch: p
 
 
 def test_the_record_is_plain_json(baseline: RunRecord) -> None:
-    plain = json.loads(json.dumps(baseline.as_dict()))
+    plain = json.loads(json.dumps(asdict(baseline)))
     assert RunRecord.from_checkpoint({"detaug": plain}) == baseline
     assert RunRecord.from_checkpoint({}) is None
 
