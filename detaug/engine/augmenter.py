@@ -605,7 +605,8 @@ class DeterministicAugmenter(Generic[Batch]):
 
     def _start(self) -> None:
         """Start the workers, if they are not running (as batchgenerators has it)."""
-        refuse_while_importing()  # at every batch: nobody waits for one who would have to wait for the import
+        if self.num_processes:
+            refuse_while_importing()  # at every batch: nobody waits for one who would have to wait for the import
         if self._engine is None:
             self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
             with self._starting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,12 @@ from tests.processes.purity.cells import CELLS, SIZES
 from tests.processes.purity.ways import Make, check_every, run_all_ways
 
 ITEMS, STEPS = 11, 6
+#: Of every kind of pipeline. More, and others in every run: ``DETAUG_TEST_EXAMPLES=400`` takes about an hour.
+MORE = int(os.environ.get("DETAUG_TEST_EXAMPLES", "0"))
+
+
+def some(examples: int) -> settings:
+    return settings(max_examples=MORE or examples, derandomize=not MORE, deadline=None)
 
 
 class Holder:
@@ -138,19 +145,19 @@ def examine(pipeline: tuple[Make, bool], processes: tuple[int, ...]) -> None:
 
 
 @given(pipelines(("fork",)))
-@settings(max_examples=12, deadline=None)
+@some(12)
 def test_pipelines_in_one_process(pipeline: tuple[Make, bool]) -> None:
     examine(pipeline, (0,))
 
 
 @given(pipelines(("fork",)))
-@settings(max_examples=3, deadline=None)
+@some(3)
 def test_pipelines_with_forked_workers(pipeline: tuple[Make, bool]) -> None:
     examine(pipeline, (0, 2))
 
 
 @pytest.mark.slow
 @given(pipelines(("spawn", "forkserver")))
-@settings(max_examples=10, deadline=None)
+@some(10)
 def test_pipelines_in_new_interpreters(pipeline: tuple[Make, bool]) -> None:
     examine(pipeline, (0, 2))
