@@ -7,16 +7,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import Any
 
-import numpy as np
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from detaug.bench.measuring import MeasurementError, Ratio, in_fresh_process, interleaved
 from detaug.bench.systems import NUM_CACHED, SYSTEMS, NotForThis, detaug
+from detaug.demo.loader import demo_pipeline
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
@@ -207,19 +208,9 @@ def _rate(target: str | None, seconds: float, system: str, processes: int) -> tu
 
 def _made(target: str | None) -> HandedIn:
     """The user's pipeline, or the demo's, with its kernels compiled."""
-    made = call_factory(_demo if target is None else load_factory(target))
+    made = call_factory(partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target))
     warm_up(made.transform, made.source.loader)
     return replace(made, seed=SEED)
-
-
-def _demo() -> Any:
-    from detaug.demo.loader import MRIPatchLoader, enlarged
-    from detaug.demo.mri import load_template
-    from detaug.nnunet import training_transforms
-
-    patch = (DEMO_PATCH,) * 3
-    transform = training_transforms(patch, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False)
-    return MRIPatchLoader([load_template()], 2, enlarged(patch)), transform
 
 
 def _transform_times(target: str | None, seconds: float) -> dict[str, float]:

@@ -13,7 +13,7 @@ from batchgenerators.transforms.color_transforms import BrightnessMultiplicative
 from batchgenerators.transforms.noise_transforms import GaussianBlurTransform, GaussianNoiseTransform
 from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform
 
-from detaug.demo.mri import Case
+from detaug.demo.mri import Case, turned_template
 
 #: The loader cuts a patch this much larger than the network's, so that rotation and scaling find voxels at its edges.
 MARGIN = 1.3
@@ -93,4 +93,14 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
             BrightnessMultiplicativeTransform(multiplier_range=(0.75, 1.25), p_per_sample=0.3),
             GammaTransform(gamma_range=(0.7, 1.5), retain_stats=True, p_per_sample=0.3),
         ]
+    )
+
+
+def demo_pipeline(edge: int) -> tuple[MRIPatchLoader, Any]:
+    """What `detaug preview` and `detaug bench` show without a pipeline: nnU-Net's transforms on cubic patches, by detaug."""
+    from detaug.nnunet import training_transforms as nnunets
+
+    size = (edge,) * 3
+    return MRIPatchLoader([turned_template()], 2, enlarged(size)), nnunets(
+        size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False
     )

@@ -6,7 +6,7 @@ Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 20
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,12 @@ def load_template() -> Case:
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])
     image.flags.writeable = labels.flags.writeable = False
     return Case("mni152", image, labels)
+
+
+def turned_template() -> Case:
+    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
+    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
+    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
 
 
 def _nilearn_datasets() -> Any:

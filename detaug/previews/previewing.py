@@ -6,10 +6,11 @@ import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from detaug.demo.loader import demo_pipeline
+from detaug.demo.mri import turned_template
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
@@ -26,7 +27,6 @@ from detaug.transforms.foreign import ForeignTransform
 from detaug.verification.handed_in import Factory, HandedIn, call_factory, load_factory
 
 if TYPE_CHECKING:
-    from detaug.demo.mri import Case
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 DEFAULT_SEED = 1234
@@ -84,7 +84,7 @@ def preview(
     elif image is not None or segmentation is not None:
         raise TypeError("image and segmentation go with a pipeline, which is the first argument")
     elif pipeline is None:
-        factory, title = _demo(), "detaug's transforms on the MNI152 MRI"
+        factory, title = partial(demo_pipeline, _DEMO_PATCH), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
     elif isinstance(pipeline, DeterministicAugmenter) or not callable(pipeline):
@@ -186,7 +186,7 @@ class _Repeated:
 def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
     """The pipeline with a loader of this image; batchgenerators' take batches as they are, others a sample."""
     if image is None:
-        case = _template()
+        case = turned_template()
         image, segmentation = case.image[None], case.labels[None]
     sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
     takes_batches = isinstance(pipeline, Transform) or type(pipeline).__module__.startswith("batchgenerators.")
@@ -194,20 +194,3 @@ def _on_image(pipeline: Any, image: Any, segmentation: Any) -> Factory:
     return lambda: DeterministicAugmenter(
         _Repeated(sample), transform, 0, seed=DEFAULT_SEED, stateless=True, check=False, rank=0, world_size=1
     )
-
-
-def _template() -> Case:
-    """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
-    from detaug.demo.mri import load_template
-
-    head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
-    return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
-
-
-def _demo() -> Factory:
-    from detaug.demo.loader import MRIPatchLoader, enlarged
-    from detaug.nnunet import training_transforms
-
-    size = (_DEMO_PATCH,) * 3
-    loader = MRIPatchLoader([_template()], 1, enlarged(size))
-    return lambda: (loader, training_transforms(size, (-np.pi / 6, np.pi / 6), None, (0, 1, 2), False))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from detaug.fingerprints import fingerprint
 
@@ -42,30 +42,22 @@ class Difference:
 
 def output_of(name: str, value: Any) -> Output:
     """What somebody returned, as it is now."""
-    leaves: dict[str, Any] = {}
-    _collect(value, "", leaves)
-    return name, leaves
+    leaves, _ = tree_flatten_with_path(value)
+    return name, {keystr(path): _kept(leaf) for path, leaf in leaves}
 
 
-def _collect(value: Any, path: str, into: dict[str, Any]) -> None:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            _collect(item, f"{path}[{key!r}]", into)
-    elif isinstance(value, (list, tuple)) and len(value) <= 1_000:
-        for number, item in enumerate(value):
-            _collect(item, f"{path}[{number}]", into)
-    elif isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
+def _kept(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
         detached = value.detach()
-        into[path] = (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy().copy()
-    elif isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        into[path] = np.array(value)
-    elif isinstance(value, (bool, int, float, np.generic)):
-        into[path] = np.asarray(value)
-    else:
-        try:
-            into[path] = fingerprint(value)
-        except TypeError:  # an object of the user's own, of which the batch shows nothing
-            into[path] = type(value).__qualname__
+        return (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy().copy()
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return np.array(value)
+    if isinstance(value, (bool, int, float, np.generic)):
+        return np.asarray(value)
+    try:
+        return fingerprint(value)
+    except TypeError:  # an object of the user's own, of which the batch shows nothing
+        return type(value).__qualname__
 
 
 def first_difference(first: list[Output], second: list[Output]) -> Difference | None:

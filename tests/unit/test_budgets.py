@@ -15,7 +15,7 @@ BUDGETS = {
     ".": 610,
     "bench": 470,
     "cli": 825,
-    "demo": 485,
+    "demo": 505,
     "doctor": 215,
     "engine": 4_645,
     "kernels": 3_390,

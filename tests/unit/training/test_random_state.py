@@ -155,11 +155,7 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
         (without("python"), ValueError, r"missing \['python'\]"),
         (replaced("extra", value=1), ValueError, r"unknown \['extra'\]"),
         (lambda: None, TypeError, "rng_state"),
-        (dict, ValueError, "missing"),
-        (replaced("python", value={"version": 3}), ValueError, "python is damaged"),
-        (replaced("python", 1, value=[700] * 625), ValueError, "python is damaged"),
         (replaced("python", 1, 624, value=625), ValueError, "python is damaged"),
-        (replaced("python", 1, 624, value=-1), ValueError, "python is damaged"),
         (replaced("python", 2, value="0.5"), ValueError, "python is damaged: its cached normal"),
         (replaced("numpy", "state", "pos", value=625), ValueError, "numpy is damaged: pos.*624"),
         (replaced("numpy", "state", "pos", value=-1), ValueError, "numpy is damaged: pos.*624"),
@@ -171,7 +167,6 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
         (replaced("cpu", value=torch.zeros(9, dtype=torch.uint8)), ValueError, "cpu is damaged"),
         (replaced("numpy", "bit_generator", value="PCG64"), StateMismatch, "PCG64.*MT19937"),
         (replaced("numpy", "state", "key", value=[2**32] * 624), ValueError, "numpy is damaged"),
-        (replaced("cpu", value=b"bytes"), ValueError, "cpu is damaged"),
         (replaced("cuda", value=None), ValueError, "cuda, xpu, mps must be lists"),
         (replaced("cuda", value=[torch.zeros(16, dtype=torch.uint8)] * 99), StateMismatch, "99 CUDA devices"),
         (replaced("generators", value=None), ValueError, "generators is damaged"),
@@ -193,16 +188,7 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, erro
 
 
 @pytest.mark.parametrize(
-    "generators",
-    [
-        [np.random.default_rng(1)],
-        {1: np.random.default_rng(1)},
-        {"a": 5},
-        {"a": np.random},
-        {"a": random.SystemRandom()},
-        {"a": None},
-        "a",
-    ],
+    "generators", [[np.random.default_rng(1)], {1: np.random.default_rng(1)}, {"a": 5}, {"a": random.SystemRandom()}]
 )
 def test_what_is_no_generator_is_refused(generators):
     state = rng_state()
