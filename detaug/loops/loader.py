@@ -14,7 +14,7 @@ that what they do with keys is right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import BatchSampler, DataLoader, Dataset, DistributedSampler, get_worker_info
@@ -69,9 +69,6 @@ class Batches(Dataset[Any]):
         batch = next(augmenter)
         self.due = (epoch, step + augmenter.world_size)
         return batch
-
-    def __getitems__(self, keys: Sequence[Key]) -> list[Any]:
-        return [self[key] for key in keys]
 
     def __reduce_ex__(self, _: Any) -> Any:
         raise TypeError(

@@ -41,9 +41,8 @@ logger = logging.getLogger("detaug")
 
 #: The thread looks at the time at least so often (seconds): for actors that wait for CPUs.
 _LOOK_EVERY = 0.5
-#: An actor that is not there after so many seconds may wait for a place; the head is then asked for the cluster's free CPUs, at
-#: most so often.
-_PATIENCE, _ASK_EVERY = 20.0, 5.0
+#: An actor that is not there after so many seconds may wait for a place.
+_PATIENCE = 20.0
 #: How an actor's death is told of.
 _DEATHS = (
     exceptions.RayActorError,
@@ -94,7 +93,7 @@ class RayEngine(PrefetchingEngine):
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._actors: dict[int, Actor] = {}  # by number
         self._numbers = self._tickets = self._start_failures = 0
-        self._ask_again = float("-inf")  # when to ask for free CPUs; never once it was said that they are missing
+        self._told_of_waiting = False
         self._checking = Checking(work.checks, work.on_mismatch, self)
         self._ours = NodeReport.here()
         self._maker = ray.remote(BatchMaker)
@@ -218,20 +217,15 @@ class RayEngine(PrefetchingEngine):
         self._start_actor(actor.index)
 
     def _look_for_actors_without_a_place(self) -> None:
-        now, settings = time.monotonic(), self._settings
+        long_ago, each_wants = time.monotonic() - _PATIENCE, self._settings.num_cpus
         waiting = [each for each in self._actors.values() if each.report is None]
-        if now < self._ask_again or not any(each.started < now - _PATIENCE for each in waiting):
-            return
-        self._ask_again = now + _ASK_EVERY
-        free = ray.available_resources().get("CPU", 0.0)  # type: ignore[no-untyped-call]
-        if free >= settings.num_cpus:
-            return  # they are starting
-        self._ask_again = float("inf")
-        self.say_once(
-            f"{len(waiting)} of {len(self._actors)} actors wait for a place: each wants {settings.num_cpus:g} CPUs, and {free:g} "
-            "of the cluster's are free. Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams "
-            "of a loader that keeps state wait for their own actor"
-        )
+        if not self._told_of_waiting and any(each.started < long_ago for each in waiting):
+            self._told_of_waiting = True
+            self.say_once(
+                f"{len(waiting)} of {len(self._actors)} actors still start, or wait for a place: each wants {each_wants:g} CPUs. "
+                "Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams of a loader that keeps "
+                "state wait for their own actor"
+            )
 
     # --- tasks and batches
 

@@ -14,13 +14,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -175,9 +173,7 @@ LIBRARIES: dict[str, Callable[[Run], None]] = {
     "Streaming": streaming,
     "detaug": detaug,
 }
-PACKAGES = {
-    "torch DataLoader": "torch", "StatefulDataLoader": "torchdata", "Grain": "grain", "Streaming": "mosaicml-streaming",
-}  # fmt: skip
+MODULES = {"StatefulDataLoader": "torchdata", "Grain": "grain", "Streaming": "streaming"}
 
 
 # --- the rows: each runs the library in programs of their own ------------------------------------------------------------
@@ -192,31 +188,15 @@ def batches(library: str, workers: int, load: Path | None = None, save: Path | N
         if kill:
             Path(told, "kill").touch()
         environment = os.environ | {"TABLE_TOLD": told, "TABLE_FOLDER": str(folder or told)}
-        program = subprocess.Popen(
-            [sys.executable, *launcher, *arguments], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            start_new_session=True, text=True,
-        )  # fmt: skip
+        command = [sys.executable, *launcher, *arguments]
         try:
-            _, errors = program.communicate(timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            errors = "it did not end"
-        finally:
-            _end(program)
+            subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=True)
+        except subprocess.SubprocessError:
+            return None
         files = sorted(Path(told).glob("rank*.json"))
-        if program.returncode or len(files) != ranks or Path(told, "kill").exists():
-            if os.environ.get("TABLE_VERBOSE"):
-                print(errors, file=sys.stderr)
+        if len(files) != ranks or Path(told, "kill").exists():
             return None
         return [tuple(batch) for file in files for batch in json.loads(file.read_text())]
-
-
-def _end(program: subprocess.Popen[str]) -> None:
-    """It and all that it started: torchrun's ranks are in sessions of their own."""
-    if program.poll() is None:
-        for each in [*psutil.Process(program.pid).children(recursive=True), program]:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-        program.wait()
 
 
 def ids(found: list[Batch] | None) -> list[list[int]]:

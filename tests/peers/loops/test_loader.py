@@ -223,14 +223,6 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
     assert seen(batches) == REFERENCE[2]
 
 
-def test_a_dataloader_of_its_parts_is_the_same_loader() -> None:
-    batches = loader()
-    same = DataLoader(batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn)
-    assert [seen(same) for _ in range(3)] == REFERENCE[:3]
-    batches.sampler.set_epoch(0)
-    assert seen(same) == REFERENCE[0]
-
-
 def test_its_batches_are_had_by_their_keys_in_any_order() -> None:
     batches = loader(2).dataset
     keys = [(0, 0), (0, 1), (3, 2), (1, 5), (0, 2), (0, 3)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from rich.console import Console
 from rich.live import Live
 
 from detaug.cli import main
-from detaug.cli.options import json_option
 from detaug.reports.progress import progress
 from tests.support.ledgers.runs import run
 from tests.support.processes import heed_interrupts
@@ -56,28 +54,6 @@ def test_a_reader_that_goes_away_is_no_difference(tmp_path: Path) -> None:
     os.close(writer)
     assert done.returncode == 141, "and not 1, which would mean that they differ"
     assert "Error" not in done.stderr
-
-
-@click.command()
-@json_option
-def prints(json_target: object) -> None:
-    json_target.console().print("for people", "x" * 150)  # type: ignore[attr-defined]
-    json_target.write({"found": 1})  # type: ignore[attr-defined]
-
-
-def test_json_to_a_file_leaves_stdout_to_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    done = CliRunner().invoke(prints, ["--json", str(tmp_path / "found.json")])
-    assert json.loads((tmp_path / "found.json").read_text()) == {"found": 1}
-    assert done.stdout == "for people " + "x" * 150 + "\n"
-
-
-def test_json_to_a_minus_leaves_stdout_to_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(prints, ["--json", "-"])
-    assert json.loads(done.stdout) == {"found": 1}
-    assert done.stderr.startswith("for people")
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("command", [["bench"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]])
