@@ -75,7 +75,8 @@ def key_of(record: Record) -> Key:
     if mute := tuple(name for name, value in prints.items() if value is None):
         raise Damaged(
             f"there is no fingerprint of {', '.join(map(repr, mute))}: it is no array, tensor, number or string, nor a container "
-            f"of these, and has no bytes that are the same everywhere. Leave it out by check=Check(ignore={mute})"
+            "of these, and has no bytes that are the same everywhere"
+            + (f". Leave it out by check=Check(ignore={mute})" if record["keys"] else "")
         )
     return Key(epoch, place)
 

@@ -23,7 +23,7 @@ def note_of(batch: Any, seconds: float, left_out: Collection[str] = ()) -> Note:
 
 
 def prints_of(batch: Any, left_out: Collection[str] = ()) -> tuple[str | None, dict[str, str | None]]:
-    """(fingerprint of the whole, fingerprints by key), without the keys of a dict that are `left_out`.
+    """(fingerprint of the whole, fingerprints by key), without the keys that are `left_out`.
 
     Every byte is read once: the whole of a dict is ``fingerprint({key: fingerprint(value), ...})``, that of a list or tuple
     ``fingerprint([fingerprint(item), ...])`` or of a tuple of these, with the positions as keys; all else is
@@ -33,8 +33,8 @@ def prints_of(batch: Any, left_out: Collection[str] = ()) -> tuple[str | None, d
         keys = {key: _print_of(value) for key, value in batch.items() if key not in left_out}
         return fingerprint(keys), keys
     if type(batch) in (list, tuple) and 0 < len(batch) <= MOST_KEYS:
-        parts = [_print_of(item) for item in batch]
-        return fingerprint(type(batch)(parts)), {str(i): part for i, part in enumerate(parts)}
+        keys = {str(i): _print_of(item) for i, item in enumerate(batch) if str(i) not in left_out}
+        return fingerprint(type(batch)(keys.values())), keys
     return _print_of(batch), {}
 
 

@@ -93,6 +93,7 @@ def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
     changed = copy.deepcopy(batch)
     assert prints_of(changed) == (whole, keys)
     assert prints_of([batch])[0] != whole
+    assert prints_of([threading.Thread, batch], ("0",))[1] == {"1": fingerprint(batch)}
 
 
 def test_what_has_no_stable_bytes_stops_the_ledger_until_it_is_left_out(
