@@ -8,9 +8,6 @@ from typing import Any, Literal, NamedTuple
 from detaug.training.switches import CUBLAS_ALLOWED
 from detaug.versions import SUPPORTED_NNUNET
 
-#: A 3-D batch is tens of MB, and loaders keep several per worker. Docker's default is 64 MiB.
-SMALL_SHARED_MEMORY = 2**31
-
 
 class Advice(NamedTuple):
     """A warning: results may not be reproducible, or a run may fail; a note: worth knowing."""
@@ -58,14 +55,9 @@ def _warnings(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _notes(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    variables, cache, shared = (environment[name] for name in ("variables", "kernel_cache", "shared_memory"))
+    variables, cache = environment["variables"], environment["kernel_cache"]
     if cache["folder"] is not None and cache["compiled"] < cache["kernels"]:
         yield "compile cache", f"{cache['compiled']} of {cache['kernels']} kernels are compiled: run `detaug warmup`"
-    if shared and min(shared.values()) < SMALL_SHARED_MEMORY:
-        text = (
-            "needs none of it, but torch's DataLoader dies with a bus error when it is full: docker run --shm-size=8g"
-        )
-        yield "/dev/shm", f"{shared['free'] / 2**30:.1f} GiB are free of {shared['total'] / 2**30:.1f}; detaug {text}"
     if "OMP_NUM_THREADS" not in variables:
         text = f"torch uses {environment['threads']['torch']} threads, by the number of cores, and sums on the CPU change with it"
         yield "threads", f"{text}: set OMP_NUM_THREADS for trainings that must be reproducible on another machine"

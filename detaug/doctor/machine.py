@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import os
 import platform
-import shutil
 import sys
 from typing import Any
 
@@ -43,11 +41,11 @@ def environment() -> dict[str, Any]:
     For records of experiments and bug reports: JSON-able, with None for what is not there or cannot be found out. It
     holds no host name, user name or address; its only path is the kernels' cache folder, with the user's home as
     ``~``, which is made where it is missing. Nothing else is changed by asking: no CUDA context is made (graphics cards
-    are read from the driver's ``nvidia-smi`` unless this process uses CUDA already). Sizes are in bytes.
+    are read from the driver's ``nvidia-smi`` unless this process uses CUDA already).
 
     Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those that are set), ``cpu``,
     ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by the names that `deterministic_mode` uses),
-    ``threads``, ``shared_memory``, ``kernel_cache``.
+    ``threads``, ``kernel_cache``.
     """
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
@@ -68,7 +66,6 @@ def environment() -> dict[str, Any]:
         "switches": {each.name: each.read() for each in chosen_switches(True)}
         | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
         "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
-        "shared_memory": _shared_memory(),
         "kernel_cache": _kernel_cache(),
     }
 
@@ -123,13 +120,6 @@ def _graphics_cards() -> dict[str, Any]:
         "hip": torch.version.hip,
         "cudnn": cudnn and cudnn.getVersionInt(),
     }
-
-
-def _shared_memory() -> dict[str, int] | None:
-    with contextlib.suppress(OSError):
-        total, _, free = shutil.disk_usage("/dev/shm")
-        return {"total": total, "free": free}
-    return None
 
 
 def _kernel_cache() -> dict[str, Any]:

@@ -30,15 +30,13 @@ HeaderDifference = tuple[str, Any, Any]
 @dataclass
 class Comparison:
     """What two ledgers have in common: how many batches are equal, different, only in a or b (`counts`); the `first` that is not
-    equal, what it is, and in which of its `keys` it differs; in how many each key differs;
-    what differs in the headers."""
+    equal, what it is, and in which of its `keys` it differs; what differs in the headers."""
 
     header: list[HeaderDifference]
     counts: Counter[str] = field(default_factory=Counter)
     first: Key | None = None
     first_is: str = ""
     keys: tuple[str, ...] = ()
-    every_key: Counter[str] = field(default_factory=Counter)
 
     def shown(self, a: str, b: str) -> Iterator[Text]:
         """One screen, with these names for the two."""
@@ -52,9 +50,6 @@ class Comparison:
         keys = f", in {listed(self.keys)}" if self.keys else ""
         yield Text(f"{self.first.text} is the first batch that {where}{keys}", "bold red")
         yield Text("; ".join(f"{what}: {self.counts[what]:,}" for what in (EQUAL, DIFFERENT, *ONLY.values())))
-        if self.every_key:
-            most = self.every_key.most_common(_MOST_KEYS)
-            yield Text(f"different, by key: {', '.join(f'{key!r} {number:,}' for key, number in most)}")
         if not self.counts[DIFFERENT]:
             yield Text("whatever both have is equal: one run ended earlier, left batches out, or was of another rank")
         if self.header:
@@ -103,7 +98,6 @@ def compare(a: Path, b: Path) -> Comparison:
             ours, theirs = prints["a"], prints["b"]
             what = EQUAL if ours == theirs else DIFFERENT
             keys = () if ours == theirs else differing(theirs[1], ours[1])
-            found.every_key.update(keys)
         found.counts[what] += 1
         if found.first is None and what != EQUAL:
             found.first, found.first_is, found.keys = key, what, keys

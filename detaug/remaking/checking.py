@@ -18,8 +18,6 @@ from detaug.ledger.reading import Sum, read_header
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
 
-_MOST_SAMPLES = 5
-
 
 @dataclass
 class Checked:
@@ -48,8 +46,7 @@ class Checked:
             f"{receipt['rank']} of {receipt['world_size']}, digest {receipt['digest'][:16]}…, detaug "
             f"{receipt['versions'].get('detaug')}"
         )
-        more = len(self.different) - _MOST_SAMPLES
-        for wrong in (*self.faults, *self.different[:_MOST_SAMPLES], *([f"and {more} more"] if more > 0 else [])):
+        for wrong in (*self.faults, *self.different):
             yield Text(f"wrong: {wrong}", "bold red")
         if self.different and not self.faults:
             yield Text(

@@ -18,7 +18,7 @@ def test_it_prints_the_record_and_then_advice_within_the_terminal(monkeypatch: p
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
     assert max(len(line) for line in lines) <= width
-    titles = ("detaug.version", "cpu.", "numpy.", "python.", "gpu.", "switches.", "shared_memory.", "kernel_cache.")
+    titles = ("detaug.version", "cpu.", "numpy.", "python.", "gpu.", "switches.", "kernel_cache.")
     starts = [next(i for i, line in enumerate(lines) if line.startswith(title)) for title in titles]
     assert starts == sorted(starts)
     assert any("torch.backends.cudnn.benchmark " in line for line in lines)
