@@ -34,26 +34,22 @@ _RIGHT: dict[str, Callable[[Any], bool]] = {
 Disagreements = Callable[[Path, Sum], list[str]]
 
 
-class CannotReceipt(UnusableError):
-    """There is no receipt of such a ledger, or the file is none; the message says why."""
-
-
 def make_receipt(
     ledger: Path, checkpoints: Sequence[Path] = (), disagreements: Disagreements = lambda *_: []
 ) -> dict[str, Any]:
     """The receipt of a ledger as it is now, with the SHA-256 of checkpoints.
 
     Raises:
-        CannotReceipt: the ledger is damaged, or has no batch; or a checkpoint is of another training (`disagreements`).
+        UnusableError: the ledger is damaged, or has no batch; or a checkpoint is of another training (`disagreements`).
     """
     try:
         found = Sum(ledger)
     except Damaged as error:
-        raise CannotReceipt(f"{ledger} is damaged, so that there is nothing to vouch for: {error}") from None
+        raise UnusableError(f"{ledger} is damaged, so that there is nothing to vouch for: {error}") from None
     if found.last is None:
-        raise CannotReceipt(f"{ledger} has no batch")
+        raise UnusableError(f"{ledger} has no batch")
     if wrong := [text for file in checkpoints for text in disagreements(file, found)]:
-        raise CannotReceipt(f"{ledger} is not the ledger of this checkpoint: {'; '.join(wrong)}")
+        raise UnusableError(f"{ledger} is not the ledger of this checkpoint: {'; '.join(wrong)}")
     return {**summary(found), "checkpoints": {file.name: sha256_of(file) for file in checkpoints}}
 
 
@@ -92,19 +88,19 @@ def as_text(receipt: dict[str, Any]) -> str:
 
 
 def read_receipt(file: Path) -> dict[str, Any]:
-    """A receipt from its file; `CannotReceipt` where that is none, or of another format."""
+    """A receipt from its file; `UnusableError` where that is none, or of another format."""
     try:
         found = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("what") != WHAT:
-        raise CannotReceipt(f"{file} is no receipt")
+        raise UnusableError(f"{file} is no receipt")
     if found.get("format") != FORMAT:
-        raise CannotReceipt(f"{file} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
+        raise UnusableError(f"{file} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
     wrong = [name for name, is_right in _RIGHT.items() if not is_right(found.get(name))]
     wrong += [name for name in COPIED if name not in found]
     if wrong:
-        raise CannotReceipt(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
+        raise UnusableError(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
     return found
 
 
