@@ -13,7 +13,13 @@ from tests.peers.loops.numbers import Seen, augmenter, epochs, in_a_row, loader,
 accelerate = pytest.importorskip("accelerate")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-REFERENCE = epochs(4)
+REFERENCE: list[list[Seen]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reference() -> None:
+    """Not while the module is imported, where batches are refused."""
+    REFERENCE.extend(epochs(4))
 
 
 def prepared(workers: int = 0, stateful: bool = False) -> tuple[Any, Any]:

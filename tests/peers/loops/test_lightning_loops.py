@@ -14,8 +14,15 @@ from tests.peers.loops.numbers import Seen, epochs, in_a_row, loader, samples
 pl = pytest.importorskip("pytorch_lightning")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-REFERENCE = epochs(4)
-(VALIDATION,) = epochs(1, name="val")
+REFERENCE: list[list[Seen]] = []
+VALIDATION: list[Seen] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reference() -> None:
+    """Not while the module is imported, where batches are refused."""
+    REFERENCE.extend(epochs(4))
+    VALIDATION.extend(*epochs(1, name="val"))
 
 
 class Module(pl.LightningModule):  # type: ignore[misc, name-defined]

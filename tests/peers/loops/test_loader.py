@@ -13,9 +13,15 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from detaug import DeterministicAugmenter, Skip, fingerprint
-from tests.peers.loops.numbers import Numbers, augmenter, epochs, loader, samples, seen
+from tests.peers.loops.numbers import Numbers, Seen, augmenter, epochs, loader, samples, seen
 
-REFERENCE = epochs(5)
+REFERENCE: list[list[Seen]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def reference() -> None:
+    """Not while the module is imported, where batches are refused."""
+    REFERENCE.extend(epochs(5))
 
 
 def test_every_pass_is_one_epoch() -> None:
