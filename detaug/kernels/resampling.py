@@ -38,20 +38,11 @@ WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1], int64
 @inlined
 def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
     """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
-    line = np.intp(shape[LINE])
-    if flat:
+    for part in range(1 if flat else 3, -1, -1):
+        step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
+        row = pairs[part * PITCH :]
         for k in range(count):
-            p = np.intp(index[k])
-            pairs[k] = load_pair(source, p)
-            pairs[PITCH + k] = load_pair(source, p + line)
-        return
-    plane = np.intp(shape[PLANE])
-    for k in range(count):
-        p = np.intp(index[k])
-        pairs[k] = load_pair(source, p)
-        pairs[PITCH + k] = load_pair(source, p + line)
-        pairs[2 * PITCH + k] = load_pair(source, p + plane)
-        pairs[3 * PITCH + k] = load_pair(source, p + plane + line)
+            row[k] = load_pair(source, np.intp(index[k]) + step)
 
 
 @inlined
