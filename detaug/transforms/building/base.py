@@ -90,7 +90,7 @@ class Transform:
         """
         if self.needs is not None and shapes.get(self.needs) is None:
             return {}
-        if any(draws.asks_for(wanted, "image") for wanted in vars(self).values()):
+        if any(draws.asks_for(wanted, "image") for wanted in vars(self).values() if callable(wanted)):
             return {DEFERRED: draws.key(rng)}
         return self._drawn(rng, shapes, {})
 

@@ -5,6 +5,7 @@ A value of another kind is a TypeError, one out of range a ValueError; both name
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -166,6 +167,7 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     return array
 
 
+@functools.lru_cache(maxsize=64)
 def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     """A ValueError if no element of an array of this dtype can be that value."""
     with np.errstate(invalid="ignore"):

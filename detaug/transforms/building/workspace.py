@@ -43,6 +43,7 @@ class Workspace:
         self._left = {name: value for name, value in arrays.items() if value is None or name in kept}
         self._arrays = {name: value for name, value in arrays.items() if name not in roles and name not in self._left}
         self._owned: set[str] = set()
+        self._shapes: dict[str, Any] | None = None  # until something is put or removed
         self._checked: dict[str, np.ndarray] = {}
         self._unchanged: dict[str, np.ndarray] = {}
         self._names: dict[str, list[str]] = {}
@@ -85,13 +86,14 @@ class Workspace:
 
     def shapes(self) -> dict[str, Any]:
         """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
-        shapes: dict[str, Any] = {}
-        for key, value in self._arrays.items():
-            if hasattr(value, "shape"):
-                shapes[key] = tuple(value.shape)
-            elif isinstance(value, int):
-                shapes[key] = value
-        return shapes
+        if self._shapes is None:
+            self._shapes = {}
+            for key, value in self._arrays.items():
+                if hasattr(value, "shape"):
+                    self._shapes[key] = tuple(value.shape)
+                elif isinstance(value, int):
+                    self._shapes[key] = value
+        return dict(self._shapes)
 
     def owns(self, key: str) -> bool:
         """Whether the array may be written into."""
@@ -99,13 +101,14 @@ class Workspace:
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
         """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
-        self._arrays[key] = value
+        self._arrays[key], self._shapes = value, None
         self._owned.discard(key)
         if owned:
             self._owned.add(key)
 
     def remove(self, key: str) -> None:
         del self._arrays[key]
+        self._shapes = None
         self._owned.discard(key)
 
     def image(self, key: str = "image") -> np.ndarray:
