@@ -24,20 +24,11 @@ _LONGEST = (
     "tests/peers/loops/test_trainings.py",
     "tests/peers/examples/test_documentation.py",
     "tests/peers/ray/test_conformance.py",
-    "tests/peers/nnunet/verification/test_nnunet_verify_training.py",
-    "tests/peers/nnunet/",
-    "tests/peers/acceptance/",
-    "tests/peers/test_monai.py",
-    "tests/peers/loops/",
-    "tests/peers/examples/",
+    "tests/peers/",
     "tests/processes/engine/test_stalls.py",
-    "tests/processes/purity/test_checking.py",
-    "tests/processes/purity/test_seen_",
+    "tests/processes/purity/",
     "tests/stress/",
-    "tests/processes/kernels/",
-    "tests/processes/transforms/test_same_bytes.py",
-    "tests/processes/verify/",
-    "tests/processes/acceptance/",
+    "tests/processes/",
 )
 
 

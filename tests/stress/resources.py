@@ -5,66 +5,52 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 
 import psutil
 
-from tests.stress.outcome import Outcome
-
-_MIB = 2**20
-#: Memory that the interpreter and the C library may take or keep without it being a leak (bytes).
-_SLACK = 48 * _MIB
+#: Memory that the interpreter and the C library may take or keep without it being a leak (MiB).
+_SLACK = 48
 _LOOKS = 10
 _PATIENCE = 60  # seconds
 
 
-@dataclass(frozen=True)
-class Resources:
-    """Counts at one moment; `memory` is resident, without files and shared memory, in bytes."""
-
-    memory: int
-    descriptors: int
-    threads: int
-    processes: int
-
-    @staticmethod
-    def now() -> Resources:
-        """Of this process; `processes` are all below it. The least of some looks: a descriptor may be on its way."""
-        gc.collect()
-        looks = []
-        for _ in range(_LOOKS):
-            looks.append(Resources._look())
-            time.sleep(0.02)
-        return Resources(*(min(getattr(look, field.name) for look in looks) for field in fields(Resources)))
-
-    def grown(self, before: Resources) -> list[str]:
-        """What there is more of than before, but for memory."""
-        return [name for name in ("descriptors", "threads", "processes") if getattr(self, name) > getattr(before, name)]
-
-    @staticmethod
-    def _look() -> Resources:
-        process = psutil.Process()
-        memory = process.memory_info()
-        below = len(process.children(recursive=True))
-        return Resources(memory.rss - memory.shared, process.num_fds(), process.num_threads(), below)
+def resources() -> dict[str, int]:
+    """Of this process; `processes` are all below it. The least of some looks: a descriptor may be on its way."""
+    gc.collect()
+    looks = []
+    for _ in range(_LOOKS):
+        looks.append(_look())
+        time.sleep(0.02)
+    return {name: min(look[name] for look in looks) for name in looks[0]}
 
 
-def judge_flatness(outcome: Outcome, before: Resources, go_on: Callable[[], object] = lambda: None) -> None:
-    """Note what was measured, and what has grown.
+def _look() -> dict[str, int]:
+    process = psutil.Process()
+    memory = process.memory_info()
+    return {
+        "MiB of memory": (memory.rss - memory.shared) >> 20,  # without files and shared memory
+        "descriptors": process.num_fds(),
+        "threads": process.num_threads(),
+        "processes": len(process.children(recursive=True)),
+    }
+
+
+def flat_since(before: dict[str, int], go_on: Callable[[], object] = lambda: None) -> str:
+    """What there was and is, in words; an AssertionError where something has grown.
 
     An interpreter that makes one batch again may be at work for seconds, and its end is seen with a later batch: `go_on` makes
     some.
     """
+    allowed = {**before, "MiB of memory": before["MiB of memory"] + _SLACK}
     deadline = time.monotonic() + _PATIENCE
-    after = Resources.now()
-    while after.grown(before) and time.monotonic() < deadline:
+    after = resources()
+    while _grown(after, allowed) and time.monotonic() < deadline:
         go_on()
-        after = Resources.now()
-    outcome.notes.append(
-        f"memory {before.memory / _MIB:.0f} → {after.memory / _MIB:.0f} MiB, descriptors {before.descriptors} → "
-        f"{after.descriptors}, threads {before.threads} → {after.threads}, processes {before.processes} → "
-        f"{after.processes}"
-    )
-    if after.memory > before.memory + _SLACK:
-        outcome.failures.append("memory has grown")
-    outcome.failures += [f"{name} have grown" for name in after.grown(before)]
+        after = resources()
+    seen = ", ".join(f"{name} {before[name]} → {count}" for name, count in after.items())
+    assert not _grown(after, allowed), f"{_grown(after, allowed)} have grown: {seen}"
+    return seen
+
+
+def _grown(after: dict[str, int], allowed: dict[str, int]) -> list[str]:
+    return [name for name, count in after.items() if count > allowed[name]]

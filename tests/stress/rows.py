@@ -7,37 +7,64 @@ import random
 import signal
 import tempfile
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from detaug import LocalProcesses
-from tests.stress.injecting import Injector
-from tests.stress.outcome import Outcome
-from tests.stress.resources import Resources, judge_flatness
+from detaug import DeterministicAugmenter, LocalProcesses
+from tests.stress.resources import flat_since, resources
 from tests.stress.streams import Counting, Endless, EndsItsProcess, made, prints, undisturbed
+
+
+@dataclass
+class Outcome:
+    """A row: what was done, how many faults were injected, batches compared with an undisturbed run, and what else was seen."""
+
+    name: str
+    faults: int = 0
+    batches: int = 0
+    also: str = ""
+
+    def compare(self, found: Sequence[str], expected: Sequence[str]) -> None:
+        """An AssertionError where batches of one run differ."""
+        self.batches += len(found)
+        different = [place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
+        assert not different, f"{self.name}: batches {different} of {len(found)} differ"
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.faults} faults, {self.batches} batches, 0 differences. {self.also}"
 
 
 def under_signals(kind: type[Endless], method: str, number: int, batches: int, faults: int, **limits: Any) -> Outcome:
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
     outcome = Outcome(f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}")
-    found = []
+    found, timers, chance, every = [], [], random.Random(batches), batches // faults
     with made(kind(), 3, executor=LocalProcesses(method, 1000, **limits)) as augmenter:
-        found.append(next(augmenter))
-        injector = Injector(augmenter, number, seed=batches)
-        half = batches // (2 * faults)
-        for step in range(1, batches):
-            if (step + half) * faults // batches != (step + half - 1) * faults // batches:
-                injector.order()
+        for step in range(batches):
+            if step % every == every // 2:
+                timers.append(threading.Timer(chance.uniform(0.0, 0.03), _send, (augmenter, number, chance)))
+                timers[-1].daemon = True
+                timers[-1].start()
             found.append(next(augmenter))
-        while not injector.at_rest:  # on a busy machine the last one comes late
+        while any(timer.is_alive() for timer in timers):  # on a busy machine the last one comes late
             found.append(next(augmenter))
         found.append(next(augmenter))  # made after the last signal, or again
-    if injector.sent < faults:
-        outcome.failures.append(f"only {injector.sent} of {faults} signals were sent")
-    outcome.faults = injector.sent
+    outcome.faults = len(timers)
     outcome.compare(prints(found), undisturbed(kind, len(found)))
     return outcome
+
+
+def _send(augmenter: DeterministicAugmenter, number: int, chance: random.Random) -> None:
+    """To a random worker, as soon as there is one."""
+    engine: Any = augmenter._engine
+    while True:
+        try:
+            os.kill(chance.choice(sorted(engine.worker_pids())), number)
+            return
+        except (IndexError, ProcessLookupError):
+            time.sleep(0.005)
 
 
 def own_endings(batches: int, every: int) -> Outcome:
@@ -90,9 +117,8 @@ def interrupts(
     expected = undisturbed(kind, seen[-1][0] + 1)
     outcome.compare([found for _, found in seen], [expected[step] for step, _ in seen])
     lost = seen[-1][0] - len(seen)
-    outcome.notes.append(f"{lost} batches went with the exception")
-    if lost > 0.01 * outcome.faults:
-        outcome.failures.append("batches were lost")
+    outcome.also = f"{lost} batches went with the exception"
+    assert lost <= 0.01 * outcome.faults, outcome.also
     return outcome
 
 
@@ -114,9 +140,9 @@ def many_batches(batches: int) -> Outcome:
     with made(Endless(0.0), 2) as augmenter:
         warm = batches // 10
         found = prints(next(augmenter) for _ in range(warm))
-        before = Resources.now()
+        before = resources()
         found += prints(next(augmenter) for _ in range(batches - warm))
-        judge_flatness(outcome, before, lambda: next(augmenter))
+        outcome.also = flat_since(before, lambda: next(augmenter))
     outcome.compare(found, expected)
     return outcome
 
@@ -125,14 +151,12 @@ def many_starts(times: int) -> Outcome:
     """Started, a batch taken, ended."""
     outcome = Outcome(f"{times:,} starts and stops, fork")
     expected = undisturbed(Endless, 1)
-    before = None
     for number in range(times):
         with made(Endless(0.0), 1) as augmenter:
             outcome.compare(prints([next(augmenter)]), expected)
         if number == times // 10:
-            before = Resources.now()
-    assert before is not None
-    judge_flatness(outcome, before)
+            before = resources()
+    outcome.also = flat_since(before)
     return outcome
 
 

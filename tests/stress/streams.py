@@ -84,18 +84,9 @@ class EndsItsProcess(Endless):
 
 def made(loader: Endless, num_processes: int, **options: Any) -> DeterministicAugmenter:
     """An augmenter of that loader, with what the suite has in common."""
-    return DeterministicAugmenter(
-        loader,
-        None,
-        num_processes,
-        **{
-            "seed": SEED,
-            "num_streams": NUM_STREAMS,
-            "stateless": loader.stateless,
-            "executor": LocalProcesses(max_restarts=1000) if num_processes else None,
-            **options,
-        },
-    )
+    executor = LocalProcesses(max_restarts=1000) if num_processes else None
+    given = {"seed": SEED, "num_streams": NUM_STREAMS, "stateless": loader.stateless, "executor": executor, **options}
+    return DeterministicAugmenter(loader, None, num_processes, **given)
 
 
 def prints(batches: Iterable[Any]) -> list[str]:
@@ -103,7 +94,7 @@ def prints(batches: Iterable[Any]) -> list[str]:
     return [fingerprint(batch) for batch in batches]
 
 
-def undisturbed(kind: type[Endless], number: int, **options: Any) -> list[str]:
+def undisturbed(kind: type[Endless], number: int) -> list[str]:
     """The fingerprints of the first `number` batches, made in this process."""
-    with made(kind(0.0), 0, **options) as augmenter:
+    with made(kind(0.0), 0) as augmenter:
         return prints(next(augmenter) for _ in range(number))

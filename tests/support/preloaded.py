@@ -63,7 +63,6 @@ class Preloaded:
     def __init__(self, *modules: str) -> None:
         self._modules = modules
         self._control: socket.socket | None = None
-        self._owner = 0
 
     def run(
         self,
@@ -76,9 +75,8 @@ class Preloaded:
     ) -> Program:
         """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the interpreter itself does not have.
         `whole_end`: it is finalized to the last module."""
-        if self._control is None or self._owner != os.getpid():
-            self._start(environment)
-        assert self._control is not None
+        if self._control is None:
+            self._control = self._started(environment)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
@@ -90,9 +88,8 @@ class Preloaded:
         os.close(err_end)
         return Program(int(self._control.recv(100)), open(out), open(err), ours)
 
-    def _start(self, environment: Mapping[str, str]) -> None:
-        self._owner = os.getpid()
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _started(self, environment: Mapping[str, str]) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             started = subprocess.Popen(
                 [sys.executable, "-c", f"from {__name__} import serve; serve{(theirs.fileno(), *self._modules)}"],
@@ -103,6 +100,7 @@ class Preloaded:
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
             started.wait()
+        return ours
 
     def close(self) -> None:
         """Let it end, once nothing is asked of it any more."""
@@ -126,11 +124,6 @@ def run_code(
     with interpreter.run(code, arguments, folder, environment) as program:
         out, err = program.communicate(timeout=timeout)
     return subprocess.CompletedProcess([], program.returncode, out, err)
-
-
-def briefly(code: str) -> str:
-    """The same program for an interpreter of its own, which is not taken apart at the end: half a second, with torch."""
-    return f"{code}\nimport os, sys\nsys.stdout.flush()\nos._exit(0)\n"
 
 
 def serve(descriptor: int, *modules: str) -> None:

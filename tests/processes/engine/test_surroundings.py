@@ -21,7 +21,7 @@ from detaug import DeterministicAugmenter
 from detaug.processes.surroundings import ProcessSettings
 from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
-from tests.support.preloaded import briefly, run_code
+from tests.support.preloaded import run_code
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -157,7 +157,7 @@ def environment_with(**variables: str) -> dict[str, str]:
 def run_python(code: str, *arguments: str, **variables: str) -> str:
     """In an interpreter of its own, for what it reads from the environment when it starts."""
     run = subprocess.run(
-        [sys.executable, "-c", briefly(code), *arguments],
+        [sys.executable, "-c", code, *arguments],
         env=environment_with(**variables),
         capture_output=True,
         text=True,
