@@ -55,13 +55,6 @@ def test_strong_fields_are_as_accurate_as_weak_ones():
     np.testing.assert_allclose(result, np.exp(field), rtol=4e-7)
 
 
-def test_callables_get_the_channel():
-    drawn = BiasField(lambda channel: float(channel), synchronize_channels=False).sample(
-        generator(), {"image": (2, 4, 4)}
-    )
-    assert [set(each) for each in drawn["coefficients"]] == [{0.0}, {1.0}]
-
-
 def test_a_wrong_number_of_coefficients_is_refused():
     with pytest.raises(ValueError, match=r"coefficients.*must be a list of 10, got \[1, 2, 3\]"):
         BiasField().apply({"image": noise((1, 4, 4))}, {"apply_to_channel": [0], "coefficients": [[1, 2, 3]]})

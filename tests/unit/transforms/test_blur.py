@@ -69,14 +69,3 @@ def test_only_the_drawn_channels_change_and_the_input_never_does():
     np.testing.assert_array_equal(image, before)
     np.testing.assert_array_equal(result[[0, 2]], image[[0, 2]])
     assert not np.array_equal(result[1], image[1])
-
-
-def test_callables_get_shape_and_dim():
-    seen = []
-
-    def sigma(shape, dim):
-        seen.append((tuple(shape), dim))
-        return 1.0
-
-    GaussianBlur(sigma).sample(generator(), {"image": (1, 4, 5, 6)})
-    assert seen == [((1, 4, 5, 6), 1), ((1, 4, 5, 6), 2), ((1, 4, 5, 6), 3)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
+from detaug.transforms import BiasField, GaussianBlur, SimulateLowResolution
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.gamma import Gamma
@@ -205,6 +208,19 @@ def test_bg_contrast_serves_as_object_as_method_and_with_a_callable():
     assert BGContrast(lambda: 1.25)(rng) == 1.25
 
 
-def test_callables_are_told_the_channel():
-    transform = MultiplicativeBrightness(lambda channel: 10 + channel, False)
-    assert transform.sample(np.random.default_rng(0), {"image": (3, 4, 4)})["multipliers"] == [10, 11, 12]
+def test_callables_are_told_what_they_ask_for():
+    told, space = [], (2, 4, 5)
+
+    def note(*values):
+        told.append(values)
+        return 0.5
+
+    for transform in (
+        MultiplicativeBrightness(lambda channel: note(channel), False),
+        BiasField(lambda channel: note(channel), 0, synchronize_channels=False),
+        GaussianBlur(lambda shape, dim: note(tuple(shape), dim)),
+        SimulateLowResolution(lambda image, channel, dim: note(image.shape, channel, dim), False, False, None),
+    ):
+        transform(image=np.zeros(space, np.float32), rng=np.random.default_rng(0))
+    of_axes = [*product([space], [1, 2])] * 2 + [*product([space], [0, 1], [0, 1])]
+    assert told == [(0,), (1,), (0,), (1,), *of_axes]

@@ -66,14 +66,3 @@ def test_ignored_axes_keep_their_resolution():
     drawn = simulation(ignore_axes=(0,)).sample(generator(), {"image": (2, 8, 9, 10)})["scales"]
     assert [each[0] for each in drawn] == [1.0, 1.0]
     assert all(0.5 <= s < 1 for each in drawn for s in each[1:])
-
-
-def test_callables_get_image_channel_and_dim():
-    seen = []
-
-    def scale(image, channel, dim):
-        seen.append((image.shape, channel, dim))
-        return 0.5
-
-    simulation(scale)(image=noise((2, 6, 8)), rng=generator())
-    assert seen == [((2, 6, 8), c, d) for c in (0, 1) for d in (0, 1)]
