@@ -19,21 +19,27 @@ from detaug.kernels.fourier import ROW, WIDTH, axis_of, backward, forward, plan_
 
 # Lines of a plane (Y, Z) in k-space are filled up to a multiple of this, and planes to whole blocks of `ROW` columns.
 _FILL = 8
+# Neighbouring voxels of a line that are brought together, so that they come from memory once.
+_TILE = 16
 
 
 @inlined
 def _bring(source: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any) -> None:
     """Voxel k of line c from ``source[starts[c] + k * stride]`` to row k and that column of ``work``, and those behind."""
-    for k in range(n):
+    tile = _TILE if stride == 1 else 1
+    for begin in range(0, n, tile):
         for c in range(starts.shape[0]):
-            work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
+            for k in range(begin, min(begin + tile, n)):
+                work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
 
 
 @inlined
 def _bring_back(work: Any, column: Any, starts: Any, stride: Any, n: Any, out: Any) -> None:
-    for k in range(n):
+    tile = _TILE if stride == 1 else 1
+    for begin in range(0, n, tile):
         for c in range(starts.shape[0]):
-            out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
+            for k in range(begin, min(begin + tile, n)):
+                out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64[::1], float32[::1], float32[:,::1])")
@@ -162,7 +168,8 @@ class KSpace:
 
     def along_y(self, *, back: bool = False) -> None:
         """Transform along Y, or back, times Y: what fills up the lines as well, for it goes back together with them."""
-        self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
+        if self._shape[1] > 1:
+            self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
 
     def along_z(self, chosen: np.ndarray, *, back: bool = False) -> None:
         """Transform those lines along Z where ``chosen``, (frequencies, Y), is True, or back, times Z."""
