@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 505,
     "doctor": 200,
     "engine": 4_645,
-    "kernels": 3_380,
+    "kernels": 3_390,
     "ledger": 905,
     "loops": 480,
     "memory": 335,
