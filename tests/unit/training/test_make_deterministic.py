@@ -15,7 +15,6 @@ from torch import nn
 from torch.nn import functional
 
 from detaug.training import deterministic_functions, make_deterministic, swap_layers
-from tests.unit.training.layer_checks import nodes_of_graph
 
 
 class Flattening(nn.CrossEntropyLoss):
@@ -68,6 +67,18 @@ def same_value_and_gradients(one: nn.Module, other: nn.Module, arguments: Callab
 
 def _tensors(values: Any) -> list[torch.Tensor]:
     return [values] if isinstance(values, torch.Tensor) else [x for value in values for x in _tensors(value)]
+
+
+def nodes_of_graph(value: torch.Tensor) -> set[str]:
+    """The names of all operations whose gradients a backward pass from `value` would compute."""
+    nodes: set[Any] = set()
+    waiting = [value.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in nodes:
+            nodes.add(node)
+            waiting.extend(following for following, _ in node.next_functions)
+    return {node.name() for node in nodes}
 
 
 def noise(*shape: int) -> torch.Tensor:
