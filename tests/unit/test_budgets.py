@@ -34,7 +34,7 @@ BUDGETS = {
     "seeding": 985,
     "sources": 1_160,
     "training": 1_560,
-    "transforms": 6_225,
+    "transforms": 6_230,
     "transport": 855,
     "verification": 1_365,
     "watching": 305,
