@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from detaug.pipeline.plan import BatchKey
 from detaug.verification.conditions import Conditions
-from detaug.verification.outputs import Difference, first_difference
+from detaug.verification.outputs import first_difference
 from detaug.verification.result import Cause
 from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
 from detaug.watching.interception import Site
@@ -119,47 +119,33 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
     Raises:
         TrialFailed: a batch could not be made again.
     """
-    pairs = _watched(experiment, key)
+    still = _until(experiment.still, key)
+    changed = [_until(each, key) for each in experiment.changed if key in each.order]
     text = _FACTORS[experiment.factor][1]
     found: dict[Site, Cause] = {}
-    for changed in experiment.changed if experiment.factor in _BY_LINE else ():
-        sites = interpreters.outcome(changed).sites[experiment.factor]
+    for each in changed if experiment.factor in _BY_LINE else ():
+        sites = interpreters.outcome(each).sites[experiment.factor]
         for site, function in list(sites.items())[:_MOST_TRIED]:
-            alone = [(still, other._replace(conditions=other.conditions._replace(only=site))) for still, other in pairs]
-            differs, difference = _first_difference(interpreters, alone, key)
+            alone = each._replace(conditions=each.conditions._replace(only=site))
+            differs, difference = _compared(interpreters, still, alone)
             if differs:
                 found.setdefault(site, Cause(f"{_code(site)}{text.format(function=function)}", site, difference))
     if found:
         return list(found.values())
-    _, difference = _first_difference(interpreters, pairs, key)
-    return [Cause(f"the pipeline {text.partition(' ({')[0]}", None, difference)]
+    differences = (_compared(interpreters, still, each)[1] for each in changed)
+    return [Cause(f"the pipeline {text.partition(' ({')[0]}", None, next(filter(None, differences), ""))]
 
 
-def _watched(experiment: Experiment, key: BatchKey) -> list[tuple[Trial, Trial]]:
-    """Pairs of trials whose last batch is that one, the shortest first, which may not show the difference."""
-    before = experiment.still.order[: experiment.still.order.index(key) + 1]
-    pairs = []
-    if experiment.factor == "alone":
-        pairs = [(Trial(before), Trial((key,)))]
-    elif experiment.factor == "history":
-        order = experiment.changed[0].order
-        after = order[: order.index(key) + 1]
-        pairs = [(Trial(one), Trial(two)) for one, two in (((key,), after[-2:]), ((key,), after), (before, after))]
-    else:
-        for order in ((key,), before):
-            pairs += [(Trial(order), Trial(order, other.conditions)) for other in experiment.changed]
-    return [(one._replace(watched=True), two._replace(watched=True)) for one, two in pairs]
+def _until(trial: Trial, key: BatchKey) -> Trial:
+    """The same, of which that batch is the last, and watched."""
+    return trial._replace(order=trial.order[: trial.order.index(key) + 1], watched=True)
 
 
-def _first_difference(
-    interpreters: Interpreters, pairs: list[tuple[Trial, Trial]], key: BatchKey
-) -> tuple[bool, Difference | None]:
-    """Whether the batch differs, and where first."""
-    for still, changed in pairs:
-        here, there = interpreters.outcome(still), interpreters.outcome(changed)
-        if key in _differing(here, there):
-            return True, first_difference(here.outputs, there.outputs)
-    return False, None
+def _compared(interpreters: Interpreters, still: Trial, changed: Trial) -> tuple[bool, str]:
+    """Whether the last batch of the trials differs, and where first."""
+    here, there = interpreters.outcome(still), interpreters.outcome(changed)
+    differs = still.order[-1] in _differing(here, there)
+    return differs, first_difference(here.outputs, there.outputs) if differs else ""
 
 
 def _differing(first: Outcome, second: Outcome) -> list[BatchKey]:

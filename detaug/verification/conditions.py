@@ -6,17 +6,15 @@ only the calls from one line are changed, it is that line.
 
 from __future__ import annotations
 
-import datetime
-import gc
 import hashlib
 import os
 import random
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from types import FrameType
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,16 +23,9 @@ from detaug.seeding.generators import reseed_global_rngs
 from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller, first_outside_library
 from detaug.watching.randomness import seeding_watched, substitutes
 
-_WALL, _SINCE_START = 1_700_000_000.0, 10_000.0
-_CLOCKS = {"time": _WALL, **dict.fromkeys(("monotonic", "perf_counter", "process_time", "thread_time"), _SINCE_START)}
-
-
-class _Real:
-    """The real functions. Attributes of a class are not names of a module, so nothing is put in their place."""
-
-    datetime = datetime.datetime
-    listdir = staticmethod(os.listdir)
-    scandir = staticmethod(os.scandir)
+#: What all clocks count from, in seconds.
+_START = 1_700_000_000.0
+_CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 
 
 class Conditions(NamedTuple):
@@ -54,9 +45,7 @@ class Surroundings:
     """Functions that answer the pipeline's code as the conditions say, and note which lines asked, by which function."""
 
     def __init__(self, conditions: Conditions) -> None:
-        self.sites: dict[str, dict[Site, str]] = {
-            factor: {} for factor in ("randomness", "clock", "process", "folders")
-        }
+        self.sites: dict[str, dict[Site, str]] = {each: {} for each in ("randomness", "clock", "process", "folders")}
         self._conditions = conditions
         self.begin_batch()
 
@@ -68,29 +57,41 @@ class Surroundings:
     def around(self) -> Iterator[None]:
         """Inside, the pipeline's code meets them; the standard library and detaug do not."""
         found = {**substitutes(self._asked), **self._replacements()}
-        collectors = list(gc.callbacks)
-        with ExitStack() as stack:
-            # Libraries that time the garbage collector (hypothesis, dask) would read the clock at unpredictable moments.
-            stack.callback(gc.callbacks.extend, collectors)
-            gc.callbacks.clear()
-            stack.enter_context(Substitution(found).made())
-            stack.enter_context(seeding_watched(self._asked))
+        with Substitution(found).made(), seeding_watched(self._asked):
             # Last: what is above may draw.
             reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.state_of("global_state")]))
             yield
 
     def _replacements(self) -> dict[Any, Any]:
-        found: dict[Any, Any] = {
-            datetime.datetime: self._datetime(),
-            os.listdir: self._listdir,
-            os.scandir: self._scandir,
+        folder = partial(self._answering, os, factor="folders", caller=first_outside_library)
+        found = {
+            os.getpid: self._answering(os, "getpid", "process", lambda state: 4_000 + 917 * state),
+            os.listdir: folder("listdir", answer=partial(_in_order, os.listdir)),
+            os.scandir: folder("scandir", answer=partial(_scanned, os.scandir)),
         }
-        for name, base in _CLOCKS.items():
-            for real in (getattr(time, name), getattr(time, f"{name}_ns")):
-                found[real] = self._clock_function(real, base)
-        for real in (os.getpid, os.getppid, threading.get_native_id):
-            found[real] = self._process_function(real)
+        for name in _CLOCKS:
+            found[getattr(time, name)] = self._answering(time, name, "clock", self._clock)
+            found[getattr(time, f"{name}_ns")] = self._answering(time, f"{name}_ns", "clock", self._clock_ns)
         return found
+
+    def _answering(
+        self,
+        module: ModuleType,
+        name: str,
+        factor: str,
+        answer: Callable[..., Any],
+        caller: Callable[[FrameType], Site | None] = direct_caller,
+    ) -> Callable[..., Any]:
+        """A function in the place of the module's, which gives the pipeline's code ``answer(state, *arguments)``."""
+        real = getattr(module, name)
+
+        def function(*arguments: Any, **options: Any) -> Any:
+            site = caller(sys._getframe(1))
+            if site is None:
+                return real(*arguments, **options)
+            return answer(self._noted(factor, site, f"{module.__name__}.{name}"), *arguments, **options)
+
+        return function
 
     def _noted(self, factor: str, site: Site, function: str) -> int:
         """The state of that thing for this line."""
@@ -105,87 +106,38 @@ class Surroundings:
         self._drawn += 1
         return hashlib.shake_128(f"{number}/{self._drawn}".encode()).digest(size)
 
-    def _clock_function(self, real: Callable[[], Any], base: float) -> Callable[[], Any]:
-        def read() -> Any:
-            site = direct_caller(sys._getframe(1))
-            if site is None:
-                return real()
-            seconds = self._time(site, f"time.{real.__name__}", base)
-            # A float of seconds since 1970 resolves a quarter of a microsecond: nanoseconds are made from whole
-            # microseconds, so that `time` and `time_ns` agree to the microsecond.
-            return int(seconds * 1_000_000) * 1_000 if real.__name__.endswith("_ns") else seconds
-
-        return read
-
-    def _time(self, site: Site, function: str, base: float) -> float:
-        number = self._noted("clock", site, function)
+    def _clock(self, state: int) -> float:
         # Another time for one line does not change the others'.
         self._read += 1
-        if not number:
-            return base + 1e-3 * self._read
+        if not state:
+            return _START + 1e-3 * self._read
         # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
-        return base + 1e6 * number + 10 * (self._read + random.Random(f"{number}/{self._read}").random())
+        return _START + 1e6 * state + 10 * (self._read + random.Random(f"{state}/{self._read}").random())
 
-    def _datetime(self) -> type:
-        def told(frame: FrameType, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-            site = direct_caller(frame)
-            if site is None:
-                return _Real.datetime.now(tz)
-            return _Real.datetime.fromtimestamp(self._time(site, "datetime.now", _WALL), tz)
-
-        class Kind(type(datetime.datetime)):  # type: ignore[misc]
-            def __instancecheck__(cls, value: object) -> bool:
-                return isinstance(value, _Real.datetime)
-
-        class Datetime(datetime.datetime, metaclass=Kind):  # its `today` asks `time.time`
-            @classmethod
-            def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-                return told(sys._getframe(1), tz)
-
-            @classmethod
-            def utcnow(cls) -> Any:
-                return told(sys._getframe(1), datetime.UTC).replace(tzinfo=None)
-
-        return Datetime
-
-    def _process_function(self, real: Callable[[], int]) -> Callable[[], int]:
-        def number() -> int:
-            site = direct_caller(sys._getframe(1))
-            return real() if site is None else 4_000 + 917 * self._noted("process", site, real.__name__)
-
-        return number
-
-    def _in_order(self, site: Site, function: str, entries: list[Any], key: Callable[[Any], Any]) -> list[Any]:
-        entries = sorted(entries, key=key)
-        number = self._noted("folders", site, function)
-        if number:
-            random.Random(number).shuffle(entries)
-        return entries
-
-    def _listdir(self, path: Any = ".") -> list[Any]:
-        entries = _Real.listdir(path)
-        site = first_outside_library(sys._getframe(1))
-        return entries if site is None else self._in_order(site, "os.listdir", entries, lambda name: name)
-
-    def _scandir(self, path: Any = ".") -> Any:
-        site = first_outside_library(sys._getframe(1))
-        if site is None:
-            return _Real.scandir(path)
-        with _Real.scandir(path) as scan:
-            return _Entries(self._in_order(site, "os.scandir", list(scan), lambda entry: entry.name))
+    def _clock_ns(self, state: int) -> int:
+        return int(1e9 * self._clock(state))
 
 
-class _Entries(Iterator[Any], AbstractContextManager[Any]):
+def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:
+    entries = sorted(real(*arguments, **options), key=lambda entry: getattr(entry, "name", entry))
+    if state:
+        random.Random(state).shuffle(entries)
+    return entries
+
+
+def _scanned(*arguments: Any, **options: Any) -> _Entries:
+    return _Entries(_in_order(*arguments, **options))
+
+
+class _Entries(ExitStack):
     """What `os.scandir` returns: an iterator that can be closed."""
 
     def __init__(self, entries: list[Any]) -> None:
+        super().__init__()
         self._entries = iter(entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
     def __next__(self) -> Any:
         return next(self._entries)
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Nothing is open."""

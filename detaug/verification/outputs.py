@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,30 +15,6 @@ from detaug.fingerprints import fingerprint
 Output = tuple[str, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How two outputs differ.
-
-    Attributes:
-        where: the class of the first transform or loader whose output differs; else "the loader" or "the batch".
-        key: the first part of the batch that differs.
-        largest: the largest absolute difference of its elements; None where that has no meaning.
-        elements, of: how many of its elements differ, of how many.
-    """
-
-    where: str
-    key: str
-    largest: float | None
-    elements: int
-    of: int
-
-    def __str__(self) -> str:
-        if self.of == 0:
-            return f"{self.where}: {self.key} differs"
-        by = "" if self.largest is None else f", by at most {self.largest:.3g}"
-        return f"{self.where}: {self.key} differs in {self.elements} of {self.of} elements{by}"
-
-
 def output_of(name: str, value: Any) -> Output:
     """What somebody returned, as it is now."""
     leaves, _ = tree_flatten_with_path(value)
@@ -49,43 +24,43 @@ def output_of(name: str, value: Any) -> Output:
 def _kept(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
         detached = value.detach()
-        return (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy().copy()
+        value = (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy()
+    elif isinstance(value, (bool, int, float, np.generic)):
+        value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return np.array(value)
-    if isinstance(value, (bool, int, float, np.generic)):
-        return np.asarray(value)
     try:
         return fingerprint(value)
     except TypeError:  # an object of the user's own, of which the batch shows nothing
         return type(value).__qualname__
 
 
-def first_difference(first: list[Output], second: list[Output]) -> Difference | None:
-    """The first transform whose outputs differ in two runs of one batch; None where all are equal."""
+def first_difference(first: list[Output], second: list[Output]) -> str:
+    """The first transform whose outputs differ in two runs of one batch, and how; "" where all are equal."""
     for (name, here), (other, there) in zip(first, second, strict=False):
         if name != other:
-            return Difference(name, "the order of transforms", None, 0, 0)
+            return f"{name}: the order of transforms differs"
         for key in {**here, **there}:
-            if found := _difference(name, key, here.get(key), there.get(key)):
-                return found
-    return None
+            if found := _difference(here.get(key), there.get(key)):
+                return f"{name}: {key or 'the batch'} differs{found}"
+    return ""
 
 
-def _difference(where: str, key: str, here: Any, there: Any) -> Difference | None:
-    name = key or "the batch"
+def _difference(here: Any, there: Any) -> str:
     if not isinstance(here, np.ndarray) or not isinstance(there, np.ndarray):
         same = isinstance(here, str) and isinstance(there, str) and here == there
-        return None if same else Difference(where, name, None, 0, 0)
+        return "" if same else " altogether"
     if here.dtype != there.dtype or here.shape != there.shape:
-        return Difference(where, f"the shape or type of {name}", None, 0, 0)
+        return " in shape or type"
     unequal = (_bytes(here) != _bytes(there)).any(axis=1)
     if not unequal.any():
-        return None
-    largest = None
+        return ""
+    by = ""
     if here.dtype.kind in "fiub":
         with np.errstate(all="ignore"):
             largest = float(np.nanmax(np.abs(here.astype(np.float64) - there.astype(np.float64))))
-    return Difference(where, name, largest, int(unequal.sum()), int(here.size))
+        by = f", by at most {largest:.3g}"
+    return f" in {unequal.sum()} of {here.size} elements{by}"
 
 
 def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -30,17 +30,19 @@ from detaug.verification.result import Row
 DEFAULT_BATCHES = 12
 DEFAULT_SEED = 1234
 
-#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing; a word on it.
-_Made = tuple[list[tuple[int, str | None]], str]
+#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing.
+_Made = list[tuple[int, str | None]]
 
 
 class Reference(NamedTuple):
-    """The batches as this process makes them, one after the other: positions and fingerprints."""
+    """The pipeline: its factory, its branch of the seed tree, and where its epochs are cut; and its batches as this process makes
+    them, one after the other: positions and fingerprints."""
 
-    keys: list[BatchKey]
-    prints: list[str]
+    factory: Factory
     branch: SeedBranch
     batches_per_epoch: int | None
+    keys: list[BatchKey]
+    prints: list[str]
 
 
 class RealRuns:
@@ -82,38 +84,34 @@ class RealRuns:
             if not taken:
                 raise UnusableError("the loader gives no batches")
             keys, prints = map(list, zip(*taken, strict=True))
-            return Reference(keys, prints, inspected(augmenter).branch, self._batches_per_epoch)
+            return Reference(self._factory, inspected(augmenter).branch, self._batches_per_epoch, keys, prints)
 
     def rows(self, reference: Reference) -> Iterator[Planned[Row]]:
         """Those that compare with it, in order."""
         count = len(reference.prints)
         first, *others = self._methods
         two = 2 if 2 in self._processes else max(self._processes)
-
-        def planned(what: str, run: Callable[..., _Made], *arguments: Any) -> Planned[Row]:
-            return Planned(what, partial(_row, what, reference, partial(run, *arguments)))
-
-        for number in self._processes:
-            yield planned(f"{_processes(number)}, {first}", self._plain, count, number, first)
-        for method in others:
-            yield planned(f"{_processes(two)}, {method}", self._plain, count, two, method)
-        yield planned("resumed at random steps", self._resumed, count, two)
-        yield planned("replayed in another order", self._replayed, reference.keys)
-        for number in (0, two):
-            what = f"{_processes(number)}, global random state scrambled between batches"
-            yield planned(what, self._plain, count, number, first, _scramble)
+        kinds = [(number, first) for number in self._processes] + [(two, method) for method in others]
+        runs = {
+            f"{_processes(number)}, {method}": partial(self._plain, count, number, method) for number, method in kinds
+        }
+        runs["resumed at random steps"] = partial(self._resumed, count, two)
+        runs["replayed in another order"] = partial(self._replayed, reference.keys)
+        runs["global random state scrambled between batches"] = partial(self._plain, count, 0, first, _scramble)
+        for what, run in runs.items():
+            yield Planned(what, partial(_row, what, reference, run))
 
     # --- one row each
 
     def _plain(self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None) -> _Made:
         with closing(self._augmenter(processes, method)) as augmenter:
-            return list(zip_longest(range(count), _prints(augmenter, count, before))), ""
+            return list(zip_longest(range(count), _prints(augmenter, count, before)))
 
     def _resumed(self, count: int, processes: int) -> _Made:
         rng = random.Random(f"{self._seed}/resume")
         room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
         places = sorted(rng.sample(room, min(2, len(room))))
-        found: list[tuple[int, str | None]] = []
+        found: _Made = []
         for turn, place in enumerate(places):
             # From processes to none and back: where a stream was left does not matter either.
             first, second = (processes, 0) if turn % 2 else (0, processes)
@@ -124,12 +122,12 @@ class RealRuns:
             with closing(self._augmenter(second, self._methods[0])) as augmenter:
                 augmenter.load_state_dict(state)
                 found += zip_longest(range(place, end), _prints(augmenter, end - place))
-        return found, "at batch " + ", ".join(map(str, places)) if places else ""
+        return found
 
     def _replayed(self, keys: list[BatchKey]) -> _Made:
         order = list(range(len(keys)))
         random.Random(f"{self._seed}/replay").shuffle(order)
-        found: list[tuple[int, str | None]] = []
+        found: _Made = []
         with closing(self._augmenter(0)) as augmenter:
             for number in order:
                 try:
@@ -137,7 +135,7 @@ class RealRuns:
                 except ValueError as error:
                     if "there is no step" not in str(error):
                         raise
-        return found, ""
+        return found
 
     # --- how
 
@@ -160,9 +158,9 @@ class RealRuns:
 
 
 def _row(what: str, reference: Reference, run: Callable[[], _Made]) -> Row:
-    made, detail = run()
+    made = run()
     different = sorted({number for number, print_ in made if print_ != reference.prints[number]})
-    return Row.of(what, len(dict(made)), [reference.keys[number] for number in different], detail=detail)
+    return Row.of(what, len(dict(made)), [reference.keys[number] for number in different])
 
 
 def _taken(

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from detaug.pipeline.plan import BatchKey
 from detaug.reports import rows as reports
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
-from detaug.verification.outputs import Difference
 from detaug.watching.interception import Site
 
 
@@ -22,36 +22,25 @@ class Row(reports.Row):
     Attributes:
         what: the circumstance.
         verdict: "equal", "different", "not run" (of a start method, or another interpreter, to which the pipeline cannot
-            be sent), or "failed" (it could not be measured; `detail` says why).
+            be sent), or "failed" (it could not be measured).
         batches: how many were compared.
-        differing: how many of them differed.
-        first: epoch and step of the first that did.
-        detail: more, such as at which batches a run was resumed.
+        detail: how many of them differed, and the first that did; or why there is no verdict.
     """
 
     batches: int = 0
-    differing: int = 0
-    first: tuple[int, int] | None = None
     detail: str = ""
 
     @classmethod
-    def of(cls, what: str, batches: int, different: Sequence[tuple[int, int]], detail: str = "") -> Row:
+    def of(cls, what: str, batches: int, different: Sequence[BatchKey]) -> Row:
         """A row of which these batches differ, in order."""
         if not different:
-            return cls(what, EQUAL, batches=batches, detail=detail)
-        return cls(what, DIFFERENT, batches=batches, differing=len(different), first=different[0], detail=detail)
+            return cls(what, EQUAL, batches=batches)
+        detail = f"{len(different)} of {batches}, first epoch {different[0].epoch}, step {different[0].step}"
+        return cls(what, DIFFERENT, batches=batches, detail=detail)
 
     def told(self) -> Text:
         text = super().told()
-        if self.differing:
-            text.append(f", {self.differing} of {self.batches}", "default")
-        if self.first is not None:
-            text.append(f", first epoch {self.first[0]}, step {self.first[1]}", "default")
         return text.append(f" ({self.detail})", "dim") if self.detail else text
-
-    def as_json(self) -> dict[str, Any]:
-        first = None if self.first is None else {"epoch": self.first[0], "step": self.first[1]}
-        return {**super().as_json(), "first": first}
 
 
 @dataclass(frozen=True)
@@ -61,25 +50,20 @@ class Cause:
     Attributes:
         what: a sentence, without the line.
         site: the line; None where it could not be found.
-        difference: the first transform whose output differs, and by how much.
+        difference: the first transform whose output differs, and by how much; "" where none does.
     """
 
     what: str
     site: Site | None = None
-    difference: Difference | None = None
+    difference: str = ""
 
     def __str__(self) -> str:
         return f"{self.site}: {self.what}" if self.site else self.what
 
-    def told(self) -> list[Text]:
-        """A line or two."""
-        lines = [Text.assemble(("cause: ", "bold red"), str(self))]
-        return lines if self.difference is None else [*lines, Text(f"  first differs in {self.difference}")]
-
     def as_json(self) -> dict[str, Any]:
         """All of it as what JSON can hold."""
         site = self.site._asdict() if self.site else {"file": None, "line": None}
-        return {"what": self.what, **site, "difference": self.difference and vars(self.difference)}
+        return {"what": self.what, **site, "difference": self.difference}
 
 
 @dataclass(frozen=True)
@@ -107,18 +91,14 @@ class Result(reports.Result[Row]):
         return self.causes[0] if self.causes else None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "batches": self.batches,
-            "seed": self.seed,
-            "seconds": round(self.seconds, 2),
-            "rows": [row.as_json() for row in self.rows],
-            "causes": [cause.as_json() for cause in self.causes],
-            "notes": list(self.notes),
-        }
+        rows, causes = ([each.as_json() for each in part] for part in (self.rows, self.causes))
+        return {**vars(self), "ok": self.ok, "rows": rows, "causes": causes}
 
     def shown(self) -> list[RenderableType]:
-        lines = [line for cause in self.causes for line in (Text(), *cause.told())]
+        lines: list[RenderableType] = []
+        for cause in self.causes:
+            lines += [Text(), Text.assemble(("cause: ", "bold red"), str(cause))]
+            lines += [Text(f"  first differs in {cause.difference}")] if cause.difference else []
         notes = [Text(f"note: {note}", "dim") for note in self.notes]
         batches = ("batches", lambda row: str(row.batches), True)
         rows = table("the same batches again", self.rows, batches)

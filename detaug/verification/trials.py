@@ -25,19 +25,11 @@ from detaug.processes.control import die_with, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.threads import one_thread
 from detaug.purity.reports import stages_told
-from detaug.seeding.current import SeedBranch
 from detaug.verification.conditions import Conditions, Surroundings
-from detaug.verification.handed_in import CannotTravel, Factory, call_factory
+from detaug.verification.handed_in import CannotTravel, call_factory
 from detaug.verification.outputs import Output, output_of
+from detaug.verification.real_runs import Reference
 from detaug.watching.interception import Site
-
-
-class Subject(NamedTuple):
-    """The pipeline on trial: its factory, its branch of the seed tree, and where its epochs are cut."""
-
-    factory: Factory
-    branch: SeedBranch
-    batches_per_epoch: int | None = None
 
 
 class Trial(NamedTuple):
@@ -59,20 +51,20 @@ class Outcome(NamedTuple):
     raised: str = ""
 
 
-class TrialFailed(Exception):
+class TrialFailed(UnusableError):
     """It could not be made: that says nothing of the pipeline's batches."""
 
 
-def perform(subject: Subject, trial: Trial) -> Outcome:
+def perform(reference: Reference, trial: Trial) -> Outcome:
     """Run one trial in this process, whose random state and modules it changes."""
     surroundings = Surroundings(trial.conditions)
     prints: dict[BatchKey, str] = {}
     raised = ""
     with one_thread(), surroundings.around():
-        made = call_factory(subject.factory, batches_per_epoch=subject.batches_per_epoch)
+        made = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
         pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
-        producer = Producer(pipeline.pristine, subject.branch, lambda _: None)
+        producer = Producer(pipeline.pristine, reference.branch, lambda _: None)
         outputs: list[Output] = []
         for number, key in enumerate(trial.order, 1):
             surroundings.begin_batch()
@@ -103,8 +95,8 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
 class Interpreters:
     """Runs trials, each once, in interpreters that start when they are needed; with `hash_seed`, unless a trial changes it."""
 
-    def __init__(self, subject: Subject, hash_seed: int) -> None:
-        self._subject = subject
+    def __init__(self, reference: Reference, hash_seed: int) -> None:
+        self._reference = reference
         self._hash_seed = hash_seed
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._known: dict[Trial, Outcome] = {}
@@ -125,7 +117,7 @@ class Interpreters:
         payload = None
         if seed not in self._running:
             try:
-                payload = _dumped(self._subject)
+                payload = _dumped(self._reference)
             except Exception as error:
                 raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
             self._running[seed] = start(seed)
@@ -163,9 +155,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
-def _dumped(subject: Subject) -> bytes:
+def _dumped(reference: Reference) -> bytes:
     file = io.BytesIO()
-    _Pickler(file).dump(subject)
+    _Pickler(file).dump(reference)
     return file.getvalue()
 
 
@@ -185,7 +177,7 @@ def main(descriptor: int) -> None:
 
 def _serve(connection: Connection) -> None:
     # From our parent; it imports the user's modules.
-    subject = _or_why_not(lambda: pickle.loads(connection.recv_bytes()))
+    reference = _or_why_not(lambda: pickle.loads(connection.recv_bytes()))
     with Surroundings(Conditions()).around():
         pass  # what it imports is then imported once, and not in every fork
     parent = os.getpid()
@@ -199,7 +191,9 @@ def _serve(connection: Connection) -> None:
 
             def answer(trial: Trial = trial) -> None:
                 die_with(parent)
-                connection.send(subject if isinstance(subject, str) else _or_why_not(lambda: perform(subject, trial)))
+                connection.send(
+                    reference if isinstance(reference, str) else _or_why_not(lambda: perform(reference, trial))
+                )
 
             run_and_exit(answer)
         if os.waitpid(child, 0)[1]:

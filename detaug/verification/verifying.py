@@ -19,7 +19,7 @@ from detaug.verification.causes import Experiment, causes_of, experiments
 from detaug.verification.handed_in import CannotTravel, Factory, load_factory
 from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference
 from detaug.verification.result import Cause, Result, Row
-from detaug.verification.trials import Interpreters, Subject, TrialFailed
+from detaug.verification.trials import Interpreters, TrialFailed
 
 
 def verify(
@@ -63,25 +63,24 @@ def verify(
     if not callable(made):
         raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
     with preserved_global_rngs():
-        found = _verified(made, real, hash_seeds, Progress(told=progress))
+        found = _verified(real, hash_seeds, Progress(told=progress))
     notes = found.notes
     if found.batches < batches:
         notes += (f"the loader gave {found.batches} of {batches} batches",)
     return replace(found, notes=notes, seconds=time.perf_counter() - began)
 
 
-def _verified(factory: Factory, real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> Result:
+def _verified(real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> Result:
     found: list[Reference] = []
 
     def make_reference() -> Row:
         found.append(real.reference())
-        return Row.of("0 processes", len(found[0].prints), [], detail="the reference")
+        return Row.of("0 processes", len(found[0].prints), [])
 
     rows = list(run_rows([Planned("0 processes", make_reference)], progress))
     (reference,) = found
-    subject = Subject(factory, reference.branch, reference.batches_per_epoch)
     differing: dict[Experiment, list[BatchKey]] = {}
-    with closing(Interpreters(subject, hash_seeds[0] if hash_seeds else 1)) as interpreters:
+    with closing(Interpreters(reference, hash_seeds[0] if hash_seeds else 1)) as interpreters:
 
         def answer(experiment: Experiment) -> Row:
             different, raised = experiment.run(interpreters)
@@ -110,10 +109,8 @@ def _measured(planned: Planned[Row]) -> Planned[Row]:
     def run() -> Row:
         try:
             return planned.run()
-        except CannotTravel as error:
-            return Row(planned.what, NOT_RUN, detail=str(error))
-        except (UnusableError, TrialFailed) as error:
-            return Row(planned.what, FAILED, detail=str(error))
+        except UnusableError as error:
+            return Row(planned.what, NOT_RUN if isinstance(error, CannotTravel) else FAILED, detail=str(error))
         except Exception as error:
             return Row(planned.what, FAILED, detail=describe(error).summary.splitlines()[0])
 

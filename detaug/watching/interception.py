@@ -117,10 +117,8 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_machinery(frame: FrameType) -> bool:
-    """Whether it is detaug's own machinery (or its progress bar, or a notebook's kernel), and not part of a pipeline."""
-    if _package(frame) == "detaug":
-        return not _module(frame).startswith(_OUR_PIPELINES)
-    return _package(frame) in ("rich", "ipykernel")  # a kernel ends where os.getppid() changes
+    """Whether it is detaug's own machinery, and not part of a pipeline."""
+    return _package(frame) == "detaug" and not _module(frame).startswith(_OUR_PIPELINES)
 
 
 def _is_standard_library(frame: FrameType) -> bool:

@@ -177,12 +177,6 @@ class TimeAsSeed:
         return _plus(batch, np.random.default_rng(seed).random())
 
 
-class DatetimeAsSeed:
-    def __call__(self, **batch: Any) -> Batch:
-        now = datetime.now()  # FAULT
-        return _plus(batch, random.Random(now.microsecond).random())
-
-
 class PidAsSeed:
     def __call__(self, **batch: Any) -> Batch:
         rng = np.random.default_rng(getpid())  # FAULT
@@ -281,7 +275,7 @@ class RaisesWhereTheClockIsWrong:
 
 
 CHANCE = ("DefaultRng", "UnseededRandom", "UrandomByName", "Secrets", "SeedsGlobalStateAnew", "SeedsTorchAnew")
-CLOCK = ("TimeAsSeed", "DatetimeAsSeed", "ChoosesByTiming")
+CLOCK = ("TimeAsSeed", "ChoosesByTiming")
 FOLDERS = ("DirectoryOrder", "ListedWithOs")
 
 
