@@ -36,7 +36,7 @@ BUDGETS = {
     "training": 1_560,
     "transforms": 6_230,
     "transport": 855,
-    "verification": 1_365,
+    "verification": 1_250,
     "watching": 305,
 }
 

@@ -77,7 +77,9 @@ def test_result_goes_into_json_and_onto_the_screen() -> None:
     assert f"pipelines.py:{pipelines.line_of('DefaultRng')}" in text.replace("\n", "")
     # The first transform that differs is named with how many elements do, and by how much.
     assert result.cause is not None
-    told = re.fullmatch(r"DefaultRng: \['data'\] differs in 128 of 128 elements, by at most (.*)", result.cause.difference)
+    told = re.fullmatch(
+        r"DefaultRng: \['data'\] differs in 128 of 128 elements, by at most (.*)", result.cause.difference
+    )
     assert told is not None, result.cause.difference
     assert 0 < float(told[1]) < 1  # the fault adds a number below 1
 
