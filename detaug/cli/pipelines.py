@@ -49,17 +49,6 @@ def verify(target: str, json_target: Target, **asked: Any) -> None:
     conclude([result], result.status, json_target, result.as_json())
 
 
-def lengths(text: str) -> tuple[float, ...]:
-    """Of a voxel's edges."""
-    try:
-        edges = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        edges = ()
-    if len(edges) not in (2, 3) or not all(0 < edge < float("inf") for edge in edges):
-        raise click.BadParameter(f"{text!r} is not two or three positive lengths such as 3,1,1")
-    return edges
-
-
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("--nnunet", nargs=2, metavar="DATASET CONFIG", help="A training of nnU-Net's, on your preprocessed data.")
@@ -74,9 +63,6 @@ def lengths(text: str) -> tuple[float, ...]:
 @click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
 @click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
 @click.option("--channel", type=click.IntRange(0), default=0, help="Of the image, counted from 0.")
-@click.option(
-    "--spacing", type=lengths, help="Lengths of a voxel's edges, such as 3,1,1.  [default: equal; nnU-Net's own]"
-)
 def preview(
     target: str | None,
     nnunet: tuple[str, str] | None,
@@ -101,7 +87,7 @@ def preview(
     if target is not None and nnunet is not None:
         raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
     with progress("preview") as shown:
-        asked["progress"] = shown
+        shown.update("make samples")
         if nnunet is None:
             result = make(target, **asked)
         else:
@@ -126,7 +112,7 @@ def preview(
 def bench(
     target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, json_target: Target
 ) -> None:
-    """Measure batches per second by the number of processes, and the time of each transform.
+    """Measure batches per second by the number of processes.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
     verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs under DeterministicAugmenter,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from detaug.errors import UnusableError
+
 Image = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Window = tuple[float, float]
@@ -61,18 +63,16 @@ def planes_of(
         channel: which of the image's is shown.
 
     Raises:
-        ValueError: no such channel, or another number of axes.
+        UnusableError: there is no such channel.
     """
     shape = tuple(image.shape)
-    if len(shape) not in (3, 4):
-        raise ValueError(f"an image must be (C, X, Y) or (C, X, Y, Z), got {shape}")
     if not 0 <= channel < shape[0]:
-        raise ValueError(f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}")
+        raise UnusableError(f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}")
     if isinstance(labels, (list, tuple)):
         labels = labels[0] if labels else None
     if labels is not None and tuple(labels.shape[1:]) != shape[1:]:
         labels = None
-    edges = tuple(spacing) if spacing is not None and len(spacing) == len(shape) - 1 else (1.0,) * (len(shape) - 1)
+    edges = spacing or (1.0,) * (len(shape) - 1)
     if len(shape) == 3:
         return (_plane(image[channel], labels, (slice(None), slice(None)), edges[0] / edges[1]),)
     found = []
@@ -86,7 +86,7 @@ def planes_of(
 
 def _plane(image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwards: bool = False) -> Plane:
     def seen(values: Any) -> np.ndarray:
-        plane = np.asarray(values[where].detach().cpu() if hasattr(values, "detach") else values[where])
+        plane = np.asarray(values[where])
         return plane[::-1] if upwards else plane
 
     masks: dict[int, Mask] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 
 from detaug.pictures.charts import figure_of
 from detaug.pictures.planes import NOT_FINITE, OUTSIDE, Window, colour_of, draw, window_of
-from detaug.previews.views import Step, View
+from detaug.previews.views import Sample, View
 from detaug.reports.atomic_files import whole_file
 
 #: Labels that the legend names.
@@ -25,17 +25,6 @@ _WIDTH, _LETTERS, _LEAST = 2.5, 42, 3
 
 #: Lines of a caption, and the height of one in inches; what is longer ends with an ellipsis.
 _CAPTION_LINES, _LINE = 9, 0.14
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A row of the sheet: a sample as it was loaded, what each transform that was applied made of it, and as it is in the batch,
-    where that looks otherwise than after the last step."""
-
-    title: str
-    before: View
-    steps: Sequence[Step]
-    delivered: View | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +59,12 @@ class Preview:
         """What the colours mean."""
         views = [v for s in self.samples for v in (s.before, *(step.view for step in s.steps), s.delivered) if v]
         planes = [plane for view in views for plane in view.planes]
-        labels = sorted({label for plane in planes for label in plane.masks}, key=lambda label: (label < 0, label))
-        shown = labels if len(labels) <= _NAMED else labels[: _NAMED - 1]
-        legend = {f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label) for label in shown}
-        if len(shown) < len(labels):
-            legend[f"and {len(labels) - len(shown)} more; colours come again"] = OUTSIDE
+        labels = sorted({label for plane in planes for label in plane.masks})
+        legend = {
+            f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label) for label in labels[:_NAMED]
+        }
+        if len(labels) > _NAMED:
+            legend[f"and {len(labels) - _NAMED} more; colours come again"] = OUTSIDE
         if any(not np.isfinite(plane.image).all() for plane in planes):
             legend["NaN or infinite"] = NOT_FINITE
         return legend
@@ -93,7 +83,9 @@ class Preview:
         for axes, name in zip(grid[0], names, strict=False):
             axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
         for row, sample in zip(grid, self.samples, strict=True):
-            self._draw(row, sample, bool(delivered))
+            window = window_of(sample.before.planes)
+            for axes, (view, said) in zip(row[: len(names)], self._cells(sample), strict=False):
+                _draw_cell(axes, view, window, said)
         figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
         if self.legend:
             from matplotlib.patches import Patch
@@ -112,22 +104,18 @@ class Preview:
             words += "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
         return words
 
-    def _draw(self, row: Sequence[Any], sample: Sample, delivered: bool) -> None:
-        """A sample's cells."""
-        window = window_of(sample.before.planes)
-        _cell(row[0], sample.before, window, [sample.title, sample.before.size])
+    def _cells(self, sample: Sample) -> Iterator[tuple[View | None, list[str]]]:
+        """What a sample's row shows in each column (None: nothing), and what is said of it."""
+        yield sample.before, [sample.title, sample.before.size]
         steps = {step.place: step for step in sample.steps}
-        for axes, (place, _) in zip(row[1:], self.places, strict=False):
+        for place, _ in self.places:
             step = steps.get(place)
             if step is None:
-                _words(axes, ["not applied"])
-            elif step.changed:
-                _cell(axes, step.view, window, step.caption)
+                yield None, ["not applied"]
             else:
-                _words(axes, ["no change", *step.caption])
-        if delivered:
-            axes, last = row[len(self.places) + 1], sample.delivered
-            _words(axes, ["no change"]) if last is None else _cell(axes, last, window, [last.size])
+                yield (step.view, step.caption) if step.changed else (None, ["no change", *step.caption])
+        last = sample.delivered
+        yield last, ["no change"] if last is None else [last.size]
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet as a PNG.
@@ -148,18 +136,16 @@ class Preview:
         return f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
 
 
-def _cell(axes: Any, view: View, usual: Window, caption: Sequence[str]) -> None:
-    """The planes, and what is said of them."""
+def _draw_cell(axes: Any, view: View | None, usual: Window, said: list[str]) -> None:
+    if view is None:
+        axes.text(0, 1, _wrapped(said), transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
+        return
     window = window_of(view.planes, usual)
     own = [] if window == usual else [f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
     axes.set_axis_on()
     draw(axes, view.planes, window)
     axes.set_anchor("NW")
-    axes.set_xlabel(_wrapped([*caption, *own]), loc="left", fontsize=7)
-
-
-def _words(axes: Any, caption: Sequence[str]) -> None:
-    axes.text(0, 1, _wrapped(caption), transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
+    axes.set_xlabel(_wrapped([*said, *own]), loc="left", fontsize=7)
 
 
 def _wrapped(caption: Sequence[str]) -> str:

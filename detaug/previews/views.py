@@ -61,43 +61,29 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
     Raises:
         UnusableError: there is none.
     """
-    names: Any = ()
-    if isinstance(batch, Mapping):
-        images, labels, names = _first(batch, _IMAGES), _first(batch, _LABELS), batch.get("keys", ())
-    elif isinstance(batch, (list, tuple)):
-        images, labels = (*batch, None, None)[:2]
-    else:
-        images, labels = batch, None
+    if isinstance(batch, (list, tuple)):
+        batch = dict(zip(("data", "seg"), batch, strict=False))
+    elif not isinstance(batch, Mapping):
+        batch = {"data": batch}
+    given = {name: value for name, value in batch.items() if value is not None}
+    images: Any = next((given[name] for name in _IMAGES if name in given), None)
+    labels: Any = next((given[name] for name in _LABELS if name in given), None)
     if isinstance(labels, (list, tuple)) and labels:  # of deep supervision
         labels = labels[0]
     shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, labels))
     if len(shape) not in (4, 5) or not len(images):
+        found = {name: getattr(value, "shape", type(value).__name__) for name, value in given.items()}
         raise UnusableError(
             "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
-            f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {_described(batch)}"
+            f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
         )
     if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
         labels, of_labels = labels[:, None], shape
     fits = len(of_labels) == len(shape) and len(labels) == len(images)
-    named = [str(name) for name in names] if isinstance(names, Sequence) else []
+    names = given.get("keys", ())
+    named = [*map(str, names)] if isinstance(names, Sequence) else []
     named += [""] * (len(images) - len(named))
     return [(images[n], labels[n] if fits else None, named[n]) for n in range(len(images))]
-
-
-def _first(batch: Mapping[str, Any], names: Sequence[str]) -> Any:
-    return next((batch[name] for name in names if batch.get(name) is not None), None)
-
-
-def _described(batch: Any) -> str:
-    def one(value: Any) -> str:
-        shape = getattr(value, "shape", None)
-        return type(value).__name__ if shape is None else f"{type(value).__name__} {tuple(shape)}"
-
-    if isinstance(batch, Mapping):
-        return "{" + ", ".join(f"{name!r}: {one(value)}" for name, value in batch.items()) + "}"
-    if isinstance(batch, (list, tuple)):
-        return f"{type(batch).__name__} of ({', '.join(map(one, batch))})"
-    return one(batch)
 
 
 @dataclass(frozen=True)
@@ -112,45 +98,49 @@ class Step:
 
 
 @dataclass
-class Course:
-    """A sample's way through the pipelines, from what the first one got; None: it got through none that is known."""
+class Sample:
+    """A row of the sheet: a sample as it was loaded, what each transform that was applied made of it, and as it is in the batch,
+    where that looks otherwise than after the last step."""
 
-    before: View | None = None
+    before: View
     steps: list[Step] = field(default_factory=list)
+    title: str = ""
+    delivered: View | None = None
 
     @property
-    def last(self) -> View | None:
-        """The sample as it came out."""
+    def last(self) -> View:
+        """As it came out of the last step."""
         return self.steps[-1].view if self.steps else self.before
 
 
 @contextmanager
-def recorded(**look: Any) -> Iterator[dict[int, Course]]:
-    """Inside, the courses of a batch's samples, by their number, through the pipelines of detaug's that run in this thread;
-    options are those of `planes_of`."""
+def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
+    """Inside, a batch's samples, by their number, on their way through the pipelines of detaug's that run in this thread; options
+    are those of `planes_of`."""
     roots: list[Transform] = []  # the pipeline of each call
-    courses: dict[int, Course] = {}
+    samples: dict[int, Sample] = {}
 
     def observe(root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
-        sample = sum(each is root for each in roots)  # it is called once for each
+        if "image" not in workspace:
+            root.apply_in(workspace, params)
+            return
+        number = sum(each is root for each in roots)  # it is called once for each
         roots.append(root)
-        number = [*dict.fromkeys(map(id, roots))].index(id(root))
-        course = courses.setdefault(sample, Course())
+        which = [*dict.fromkeys(map(id, roots))].index(id(root))
 
-        def view() -> View | None:
-            return View.of(workspace["image"], workspace.get("segmentation"), **look) if "image" in workspace else None
+        def view() -> View:
+            return View.of(workspace["image"], workspace.get("segmentation"), **look)
 
-        course.before = course.before or view()
+        sample = samples.get(number) or samples.setdefault(number, Sample(view()))
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            before, now = course.last, view()
-            if before is not None and now is not None:
-                said = ([] if now.shape == before.shape else [now.size]) + caption(stage.params)
-                place = number, *stage.place
-                course.steps.append(Step(place, name_of(stage.transform), said, now, now.print != before.print))
+            before, now = sample.last, view()
+            said = ([] if now.shape == before.shape else [now.size]) + caption(stage.params)
+            place = which, *stage.place
+            sample.steps.append(Step(place, name_of(stage.transform), said, now, now.print != before.print))
 
     with observed(observe):
-        yield courses
+        yield samples
 
 
 def name_of(transform: Transform) -> str:

@@ -75,14 +75,13 @@ def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
     found = json.loads((folder / "found.json").read_text())
     assert [(row["system"], row["processes"]) for row in found["rates"]] == [(each, 1) for each in SYSTEMS]
     assert all(len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"] for row in found["rates"])
-    assert list(found["seconds_per_sample"]) == ["Mirror", "GaussianNoise"]
     output = (folder / "output.txt").read_text()
-    assert all(each in output for each in (*SYSTEMS, "GaussianNoise", "Drawn in"))
-    assert Image.open(folder / "found.png").size == (1350, 1050)
+    assert all(each in output for each in (*SYSTEMS, "Drawn in"))
+    assert Image.open(folder / "found.png").size == (1350, 600)
 
 
 def test_ratios_are_taken_within_a_round() -> None:
-    found = {"detaug": [(8.0, 0.1), (6.0, 0.3)], "torch's DataLoader": [(2.0, 0.2), (3.0, 0.2)]}
+    found = {"detaug": [8.0, 6.0], "torch's DataLoader": [2.0, 3.0]}
     theirs = benching._summary("torch's DataLoader", 2, found)
     assert theirs.times is not None
     assert (theirs.times.lowest, theirs.times.median, theirs.times.highest) == (2.0, 3.0, 4.0)
@@ -95,7 +94,7 @@ def test_without_a_factory_the_demo_is_measured(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(benching, "DEMO_PATCH", 32)
     code, output = run(*QUICK)
     assert code == 0, output
-    assert "SpatialTransform" in output
+    assert output.count("not run") == 0
 
 
 def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> None:
@@ -106,7 +105,6 @@ def test_pipeline_that_only_detaug_can_run_is_measured_with_it(folder: Path) -> 
     reason = "detaug.current() is known only while a DeterministicAugmenter makes a batch"
     assert f"torch's DataLoader: not measured, because RuntimeError: {reason}" in flat
     assert ".." not in flat
-    assert "time per transform: not measured, because its transforms are not known one by one" in flat
 
 
 @pytest.mark.parametrize(

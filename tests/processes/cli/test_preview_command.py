@@ -65,7 +65,6 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
         (("previewed.py:make", "-o", "a.pdf"), "'a.pdf' does not end with .png"),
         (("previewed.py:make", "-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
         (("previewed.py:make", "--channel", "1"), "there is no channel 1: the image has 1"),
-        (("previewed.py:make", "--spacing", "1,two"), "is not two or three positive lengths"),
     ],
 )
 def test_what_cannot_be_done_is_one_message_and_status_2(
