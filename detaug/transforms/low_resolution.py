@@ -17,6 +17,7 @@ from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
 from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
+from detaug.transforms.labels import nearest
 
 LARGEST_SCALE = 16.0  # beyond, an image would be sampled up, at a cost without end
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -107,17 +108,14 @@ def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
 def sampling_table(n: int, coarse: int) -> Table:
     """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next. Every caller gets the same
     arrays, to be read."""
-    step = np.float32(n) / np.float32(coarse)
-    centres = (np.arange(coarse, dtype=np.float32) + np.float32(0.5)) * step
-    nearest = np.minimum(np.floor(centres).astype(np.int64), n - 1)
     places = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
     lower = np.floor(places).astype(np.int64)
-    return nearest, lower, (places - lower).astype(np.float32)
+    return nearest(n, coarse), lower, (places - lower).astype(np.float32)
 
 
 def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
     """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back: along Z, Y and then X."""
-    coarse = picked(source[None], [nearest for nearest, _, _ in tables])[0]
+    coarse = picked(source[None], [near for near, _, _ in tables])[0]
     for axis in (2, 1, 0):
         n = destination.shape[axis]
         finer = np.empty((*coarse.shape[:axis], n, *coarse.shape[axis + 1 :]), np.float32) if axis else destination

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from detaug import SeedTree
+from detaug.kernels.normals import add_normals
+from detaug.kernels.threefry import key_words
 
 
 def rng(seed: int = 3, step: int = 0) -> np.random.Generator:
@@ -20,3 +22,10 @@ def generator(seed: int = 0) -> np.random.Generator:
 def noise(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     """Standard normals, float32."""
     return generator(seed).standard_normal(shape).astype(np.float32)
+
+
+def normals(shape: tuple[int, ...], key: int, stream: int = 0, scale: float = 1.0) -> np.ndarray:
+    """Those of detaug's counter, float32."""
+    out = np.zeros(int(np.prod(shape)), np.float32)
+    add_normals(out, out, np.float32(scale), *key_words(key), np.uint32(stream))
+    return out.reshape(shape)

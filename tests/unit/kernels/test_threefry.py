@@ -6,9 +6,9 @@ import numba
 import numpy as np
 import pytest
 
-from detaug.kernels.normals import add_normals
 from detaug.kernels.threefry import PIECE, fill_piece_of_words, key_words
 from tests.support import threefry as reference
+from tests.support.transforms.generators import normals
 
 ONES = "ffffffff " * 8
 PI = "243f6a88 85a308d3 13198a2e 03707344 a4093822 299f31d0 082efa98 ec4e6c89"
@@ -42,12 +42,6 @@ def test_compiled_pieces_are_the_references_words():
         np.testing.assert_array_equal(made, expected[piece].T.reshape(-1))
 
 
-def normals(count, key=1, stream=0, scale=1.0):
-    out = np.zeros(count, np.float32)
-    add_normals(out, out, np.float32(scale), *key_words(key), np.uint32(stream))
-    return out
-
-
 def test_they_are_box_and_mullers_transform_of_threefrys_words():
     count, key, stream = 1024 * 40, 0xFEDCBA9876543210, 3
     blocks = reference.random_words(count, key, stream).reshape(-1, 256, 4)
@@ -60,11 +54,11 @@ def test_they_are_box_and_mullers_transform_of_threefrys_words():
         expected[:, pair + 1] = radius * np.sin(angle) * np.where((b >> np.uint32(30)) & 1, -1, 1)
     # words close to 2**32 have a float32 that is rounded; so far from zero, the radius is good to 1e-6 otherwise
     large = (blocks[..., [0, 0, 2, 2]] < 0.999 * 2**32).transpose(0, 2, 1)
-    found = normals(count, key, stream).reshape(expected.shape)
+    found = normals(expected.shape, key, stream)
     assert np.abs(found - expected)[large].max() < 2e-6
     assert np.abs(found - expected).max() < 1e-3
 
 
 @pytest.mark.parametrize("count", [1, 3, 255, 1023, 1024, 1025, 5000])
 def test_small_fields_are_the_beginning_of_large_ones(count):
-    assert normals(count).tobytes() == normals(6000)[:count].tobytes()
+    assert normals((count,), 1).tobytes() == normals((6000,), 1)[:count].tobytes()

@@ -157,11 +157,6 @@ def test_what_does_not_fit_the_sample_is_refused(
         transform(**{"image": IMAGE, "segmentation": LABELS, **given}, rng=SeedTree(3).generator(0, 0))
 
 
-def test_params_of_another_sample_are_refused() -> None:
-    with pytest.raises(ValueError, match="axis_order"):
-        t.TransposeAxes((0, 1)).apply({"image": IMAGE}, {"axis_order": [1, 0, 2]})
-
-
 def test_a_call_outside_of_an_augmenter_needs_a_generator() -> None:
     with pytest.raises(RuntimeError, match="rng="):
         t.Mirror((0,))(image=IMAGE)

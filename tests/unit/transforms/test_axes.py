@@ -56,16 +56,3 @@ def test_results_are_those_of_batchgeneratorsv2():
             result = ours.apply({"image": image, "segmentation": image.to(torch.int16)}, params)
             assert torch.equal(result["image"], theirs._apply_to_image(image, **params))
             assert torch.equal(result["segmentation"], result["image"].to(torch.int16))
-
-
-@pytest.mark.parametrize(
-    ("transform", "params"),
-    [
-        (Mirror((0, 1)), {"axes": []}),
-        (Rot90(2), {"num_rot_per_combination": [1, 3], "axis_combinations": [[1, 2], [1, 2]]}),
-        (TransposeAxes((0, 1)), {"axis_order": [0, 1, 2]}),
-    ],
-)
-def test_what_changes_nothing_gives_back_the_same_objects(transform, params):
-    sample = {"image": some((1, 6, 6))}
-    assert transform.apply(sample, params)["image"] is sample["image"]

@@ -4,47 +4,27 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator, apply_operator, ball, disk
+from detaug.transforms.binary_operators import OPERATORS, ApplyRandomBinaryOperator
+
+RADII = [0, 0.2, 0.5, 0.9, 1, 1.2, 1.5, 1.7, 2, 2.5, 3, 5, 7, 8, 10]
 
 
 def one_hot(shape, seed=0, density=0.3):
     return (np.random.default_rng(seed).random(shape) < density).astype(np.float32)
 
 
-def radii():
-    rng = np.random.default_rng(0)
-    return [0, 0.2, 0.5, 0.9, 1, 1.2, 1.5, 1.7, 2, 2.5, 3, 5, 7, 8, 10, *rng.uniform(1, 10, 20), *np.arange(1, 5, 0.1)]
-
-
-def footprint_of(radius, dims):
-    """What one voxel is dilated to, turned round."""
-    single = np.zeros((int(2 * radius + 3) | 1,) * dims, bool)
-    single[(len(single) // 2,) * dims] = True
-    return np.flip(apply_operator("dilation", single, (ball if dims == 3 else disk)(radius)))
-
-
-def test_footprints_are_those_of_scikit_image():
-    morphology = pytest.importorskip("skimage.morphology")
-    for radius in map(float, radii()):
-        for dims, theirs in ((3, morphology.ball), (2, morphology.disk)):
-            expected, found = theirs(radius, dtype=bool), footprint_of(radius, dims)
-            starts = [n // 2 - (m - 1) // 2 for n, m in zip(found.shape, expected.shape, strict=True)]
-            inside = tuple(slice(s, s + m) for s, m in zip(starts, expected.shape, strict=True))
-            np.testing.assert_array_equal(found[inside], expected)
-            assert found.sum() == expected.sum()
-
-
 def test_results_are_those_of_batchgeneratorsv2():
     module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.random_binary_operator")
     rng = np.random.default_rng(2)
-    for seed in range(40):
+    for seed in range(60):
         dims = int(rng.integers(2, 4))
         shape = rng.integers(1, 16, dims) if seed % 3 else rng.integers(50, 140, 2)
         image = one_hot((3, *shape), seed, rng.choice([0.01, 0.1, 0.5, 0.9])) * (0.5 if seed % 4 == 0 else 1)
         image = image.astype(np.float32)
         applied = [-1, -3][: int(rng.integers(1, 3))]
         operators = [str(rng.choice(OPERATORS)) for _ in applied]
-        params = {"apply_to_channels": applied, "strel_size": rng.uniform(0, 6, len(applied)).tolist()}
+        radii = rng.choice([*RADII, *rng.uniform(1, 10, 5)], len(applied)).tolist()
+        params = {"apply_to_channels": applied, "strel_size": radii}
         result = ApplyRandomBinaryOperator([-3, -1]).apply({"image": image}, {**params, "operators": operators})
         theirs = module.ApplyRandomBinaryOperatorTransform([-3, -1])
         functions = [getattr(module, f"binary_{name}_torch") for name in operators]

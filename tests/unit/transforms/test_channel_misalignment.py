@@ -7,10 +7,7 @@ import pytest
 import torch
 
 from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
-
-
-def some_image(shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+from tests.support.transforms.generators import noise
 
 
 def always(dims, channels=(0,)):
@@ -35,7 +32,7 @@ def resampled(channel, affine, shift):
 
 @pytest.mark.parametrize("shape", [(3, 14, 11, 16), (2, 17, 12), (1, 1, 9, 8), (1, 9, 1)])
 def test_channels_are_where_a_float64_computation_has_them(shape):
-    transform, image = always(len(shape) - 1, (-1,)), some_image(shape)
+    transform, image = always(len(shape) - 1, (-1,)), noise(shape)
     for seed in range(12):
         params = transform.sample(np.random.default_rng(seed), {"image": shape})
         shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], shape[1:], strict=True)]
@@ -52,23 +49,12 @@ def test_results_are_those_of_batchgeneratorsv2(shape, gates):
     arguments = ([0, 1], (0.2, 0.1, 0.1), gates[0], (12, 10, 15), "deg", gates[1], (2, 3, 2), gates[2])
     ours, theirs = ChannelMisalignment(*arguments), module.ChannelMisalignmentTransform(*arguments)
     for seed in range(8):
-        image = torch.from_numpy(some_image(shape, seed))
+        image = torch.from_numpy(noise(shape, seed))
         params = ours.sample(np.random.default_rng(seed), {"image": shape})
         result = ours.apply({"image": image}, params)["image"]
         affine = None if params["affine"] is None else np.array(params["affine"])
         expected = theirs._apply_to_image(image.clone(), **{**params, "affine": affine})
         assert (result - expected).abs().max() < 5e-4
-
-
-def test_a_shift_alone_moves_voxels_exactly():
-    image = some_image((2, 5, 6))
-    transform = ChannelMisalignment([0], rad_or_deg="deg", shift_zyx=(9, 9), p_shift=1)
-    for shift in ((1, -2), (-5, 0), (7, 7), (0, 3)):
-        center = [n / 2 + s for n, s in zip((5, 6), shift, strict=True)]
-        params = {"affine": None, "elastic_offsets": None, "center_location_in_pixels": center}
-        result = transform.apply({"image": image}, params)["image"]
-        np.testing.assert_array_equal(result[0], resampled(image[0], np.eye(2), shift).astype(np.float32))
-        np.testing.assert_array_equal(result[1], image[1])
 
 
 def test_large_angles_in_radians_are_warned_of():

@@ -47,11 +47,6 @@ def test_center_crop_takes_the_middle_without_a_copy():
     assert np.shares_memory(result, image)
 
 
-def test_a_crop_of_the_whole_is_the_same_object():
-    image = np.ones((1, 4, 5), np.float32)
-    assert CenterCrop((4, 5))(image=image, rng=np.random.default_rng(0))["image"] is image
-
-
 def test_segmentation_and_image_have_padding_values_of_their_own():
     crop = CenterCrop((6, 6), padding_value_image=7, padding_value_seg=-1)
     image, labels = torch.zeros(1, 4, 4), torch.zeros(1, 4, 4, dtype=torch.int16)

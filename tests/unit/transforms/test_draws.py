@@ -42,6 +42,12 @@ def spatial(**options: Any) -> t.SpatialTransform:
     return t.SpatialTransform(PATCH, 4, **{"random_crop": False, **options})
 
 
+def between(points: list[float]) -> float:
+    """Where the third one lies between the second and the last."""
+    assert (points[0], points[-1]) == (0, 1)
+    return (points[2] - points[1]) / (1 - points[1])
+
+
 EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "brightness": (t.MultiplicativeBrightness((0.5, 2), False), under("multipliers"), 0.5, 2),
     "brightness of all channels": (t.BrightnessAdditive(0.2, 0.5, True), lambda p: p["shift"][:1], 0.2, 0.5),
@@ -57,7 +63,11 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "bias": (t.BiasField((-0.2, 0.6)), lambda p: p["coefficients"][0][:3], -0.2, 0.6),
     "slices' distance": (t.Anisotropy(), lambda p: p["downsampling"][:1], 1.5, 5),
     "cut k-space": (t.GibbsNoise((0.2, 0.7)), lambda p: p["alphas"][:1], 0.2, 0.7),
+    "ghosts' intensity": (t.Ghosting(), lambda p: [p["ghosts"][0]["intensity"]], 0.5, 1),
+    "time of the second motion": (t.Motion(), lambda p: [3 * p["motions"][0]["times"][1] - 2], -0.3, 0.3),
+    "turns of motions": (t.Motion(), lambda p: p["motions"][0]["rotations"][1], -math.radians(10), math.radians(10)),
     "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
+    "later control points": (t.HistogramShift(4), lambda p: [between(p["control_points"][0])], 0, 1),
     "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
     "windows' strength": (
         t.BrightnessGradientAdditive(5, max_strength=(1, 4)),
@@ -142,6 +152,7 @@ def size_of_first(params: dict[str, Any]) -> list[int]:
 
 
 RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
+REGIONS = t.CoarseShuffle(2, (3, 1, 3), 4, (6, -1, 3))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
 CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
@@ -155,7 +166,12 @@ CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "orders of one-hot channels": (ONE_HOT, lambda p: [tuple(p["apply_to_channels"])], 2),
     "axes of slices": (t.Anisotropy((0, 2)), lambda p: p["axes"][:1], 2),
     "numbers of control points": (t.HistogramShift((3, 6)), lambda p: [len(p["control_points"][0])], 4),
+    "numbers of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["num_ghosts"]], 7),
+    "axes of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["axis"]], 3),
     "numbers of regions": (t.CoarseShuffle(2, 3, 4), lambda p: [len(p["holes"])], 3),
+    "sizes of regions": (REGIONS, lambda p: [upper[0] - lower[0] for lower, upper in p["holes"]], 4),
+    "sizes of regions up to the whole": (REGIONS, lambda p: [upper[1] - lower[1] for lower, upper in p["holes"]], 20),
+    "places of regions": (REGIONS, lambda p: [lower[2] for lower, _ in p["holes"]], 18),
     "shifts of channels": (misaligned(p_shift=1), lambda p: [tuple(p["center_location_in_pixels"])], 55),
     "places of a crop": (t.RandomCrop((17, 18, 19)), lambda p: p["center"][:1], 4),
 }
@@ -180,6 +196,10 @@ TOGETHER: dict[str, Callable[[bool], tuple[t.Transform, str]]] = {
     "motion": lambda one: (t.Motion(synchronize_channels=one), "motions"),
     "spikes": lambda one: (t.Spikes(synchronize_channels=one), "spikes"),
     "windows": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "kernels"),
+    "local contrast": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "contrasts"),
+    "local gamma": lambda one: (t.LocalGamma((2, 9), same_for_all_channels=one), "gammas"),
+    "local smoothing": lambda one: (t.LocalSmoothing((2, 9), same_for_all_channels=one), "strengths"),
+    "gradients": lambda one: (t.BrightnessGradientAdditive((2, 9), same_for_all_channels=one), "kernels"),
     "brightness": lambda one: (t.MultiplicativeBrightness((0.5, 2), one), "multipliers"),
     "gamma": lambda one: (t.Gamma((0.5, 2), 0, one, 1, 1), "gamma"),
     "noise": lambda one: (t.GaussianNoise((0.1, 0.5), synchronize_channels=one), "sigmas"),

@@ -6,17 +6,14 @@ import numpy as np
 import pytest
 from scipy.ndimage import fourier_gaussian
 
-from detaug.kernels.normals import add_normals
-from detaug.kernels.threefry import key_words
 from detaug.transforms.geometry.elastic import displacement
+from tests.support.transforms.generators import normals
 
 KEY = 0x0123_4567_89AB_CDEF
 
 
 def filtered_noise(shape: tuple[int, ...], stream: int, sigma: float, magnitude: float) -> np.ndarray:
-    noise = np.zeros(int(np.prod(shape)), np.float32)
-    add_normals(noise, noise, np.float32(1), *key_words(KEY), np.uint32(stream))
-    spectrum = np.fft.fftn(noise.reshape(shape).astype(np.float64))
+    spectrum = np.fft.fftn(normals(shape, KEY, stream).astype(np.float64))
     field = np.fft.ifftn(fourier_gaussian(spectrum, sigma)).real
     return field * magnitude / np.abs(field).max()
 

@@ -9,6 +9,7 @@ import pytest
 
 from detaug.transforms import Ghosting, GibbsNoise, Motion, Spikes
 from detaug.transforms.building.affine import rotation_and_scaling
+from tests.support.transforms.generators import noise
 
 SHAPES = ((1, 20, 24, 28), (2, 17, 8, 33), (2, 31, 30), (1, 9, 70), (2, 7, 1, 12))
 MAKE = {
@@ -21,10 +22,6 @@ MAKE = {
     "Motion": lambda: Motion((-1, 1), (-4, 4), synchronize_channels=False),
     "Motion, other axes": lambda: Motion(num_transforms=5, axes=(0, 1), synchronize_channels=False),
 }
-
-
-def noise(shape, seed=0):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def k_space(x):
@@ -115,18 +112,3 @@ def test_the_largest_coefficient_is_found_wherever_it_is():
         params = {"apply_to_channel": [0], "spikes": [{"positions": [[0.1, 0.2, 0.3]], "intensity": 2.0}]}
         found = transform.apply({"image": image}, params)["image"][0]
         np.testing.assert_allclose(found, spikes(wave, params["spikes"][0]), atol=3e-6)
-
-
-def test_draws_cover_the_ranges_of_torchio():
-    rng, shapes = np.random.default_rng(5), {"image": (1, 20, 20, 20)}
-    drawn = [Ghosting().sample(rng, shapes)["ghosts"][0] for _ in range(300)]
-    assert {each["num_ghosts"] for each in drawn} == set(range(4, 11))
-    assert {each["axis"] for each in drawn} == {0, 1, 2}
-    assert all(0.5 <= each["intensity"] <= 1 and each["restore"] is None for each in drawn)
-    drawn = [Motion().sample(rng, shapes)["motions"][0] for _ in range(300)]
-    assert {each["axis"] for each in drawn} == {2}
-    for number in (0, 1):
-        times = np.array([each["times"][number] for each in drawn]) * 3 - (number + 1)
-        assert -0.3 <= times.min() < -0.28
-        assert 0.28 < times.max() <= 0.3
-    assert np.abs([each["rotations"] for each in drawn]).max() <= math.radians(10)

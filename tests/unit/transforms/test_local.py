@@ -125,19 +125,6 @@ def test_a_gradient_can_stay_uncentred_and_be_clipped():
     np.testing.assert_array_equal(limited, np.clip(result, image.min(), image.max()))
 
 
-@pytest.mark.parametrize("cls", CLASSES)
-def test_channels_share_their_params_if_asked_to(cls):
-    image = np.stack([noise((6, 7, 8))] * 3)
-    shared = transform_of(cls, same_for_all_channels=True)(image=image, rng=generator())["image"]
-    np.testing.assert_array_equal(shared[0], shared[2])
-    own = transform_of(cls)(image=torch.from_numpy(image), rng=generator())["image"]
-    assert isinstance(own, torch.Tensor)
-    assert not np.array_equal(own[0], own[2])
-    drawn = transform_of(cls, p_per_channel=0.5).sample(generator(1), {"image": (40, 6, 7)})["kernels"]
-    absent = [c for c, kernel in enumerate(drawn) if kernel is None]
-    assert 0 < len(absent) < 40
-
-
 def half_by_name(dim, shape):
     return shape[dim] / 2
 

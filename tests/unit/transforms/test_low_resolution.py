@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from detaug.transforms.low_resolution import SimulateLowResolution, sampling_table
+from detaug.transforms.low_resolution import SimulateLowResolution
 from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
@@ -52,17 +52,3 @@ def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape, offset):
         assert np.abs(ours - exact).max() <= max(np.abs(original - exact).max(), 5e-7)
         if offset:
             assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((original - exact) ** 2))
-
-
-def test_voxels_are_sampled_where_torch_samples_them():
-    for n in range(1, 100, 3):
-        for coarse in range(1, n + 3):
-            line = torch.arange(n, dtype=torch.float32)[None, None]
-            expected = interpolate(line, coarse, mode="nearest-exact")[0, 0].numpy()
-            np.testing.assert_array_equal(sampling_table(n, coarse)[0], expected)
-
-
-def test_ignored_axes_keep_their_resolution():
-    drawn = simulation(ignore_axes=(0,)).sample(generator(), {"image": (2, 8, 9, 10)})["scales"]
-    assert [each[0] for each in drawn] == [1.0, 1.0]
-    assert all(0.5 <= s < 1 for each in drawn for s in each[1:])

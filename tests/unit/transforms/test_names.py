@@ -75,9 +75,3 @@ def test_constructors_take_the_same_parameters_in_the_same_order() -> None:
                     assert ours[name].default is inspect.Parameter.empty, f"{each.__name__}.{name}"
                 elif not isinstance(parameter.default, (tuple, list, set)):
                     assert ours[name].default == parameter.default, f"{each.__name__}.{name}"
-
-
-def test_everything_is_exported_once() -> None:
-    assert len(transforms.__all__) == len(set(transforms.__all__))
-    for name in transforms.__all__:
-        assert hasattr(transforms, name), name

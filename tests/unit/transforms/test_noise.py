@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
-from detaug.kernels.normals import add_normals
-from detaug.kernels.threefry import key_words
 from detaug.transforms.noise import GaussianNoise, RicianNoise
+from tests.support.transforms.generators import normals
 
 SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40)]
 
@@ -19,16 +18,10 @@ def image_of(shape, seed=0):
     return (10 ** rng.uniform(-2, 2) * (rng.normal(size=shape) + rng.uniform(-3, 3))).astype(np.float32)
 
 
-def field(shape, key, stream):
-    out = np.zeros(int(np.prod(shape)), np.float32)
-    add_normals(out, out, np.float32(1), *key_words(key), np.uint32(stream))
-    return out.reshape(shape).astype(np.float64)
-
-
 def rician(image, params):
     x, sigma, space = image.astype(np.float64), params["variance"], image.shape[1:]
-    real = np.stack([field(space, params["key"], 2 * c) for c in range(len(x))])
-    imaginary = np.stack([field(space, params["key"], 2 * c + 1) for c in range(len(x))])
+    real = np.stack([normals(space, params["key"], 2 * c) for c in range(len(x))])
+    imaginary = np.stack([normals(space, params["key"], 2 * c + 1) for c in range(len(x))])
     noisy = np.hypot(x - x.min() + sigma * real, sigma * imaginary)
     return (noisy - noisy.mean()) / noisy.std() * x.std() + x.mean()
 
@@ -40,7 +33,7 @@ def test_gaussian_noise_is_sigma_times_the_field_of_each_channels_stream(shape):
     params = transform.sample(np.random.default_rng(1), {"image": shape})
     exact = image.astype(np.float64)
     for c, sigma in zip(params["apply_to_channel"], params["sigmas"], strict=True):
-        exact[c] += sigma * field(shape[1:], params["key"], c)
+        exact[c] += sigma * normals(shape[1:], params["key"], c)
     found = transform.apply({"image": image}, params)["image"]
     assert np.abs(found - exact).max() <= 2.0**-23 * np.abs(exact).max()
 
