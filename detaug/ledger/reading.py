@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,9 +77,7 @@ class Sum:
 
     Attributes:
         size: bytes of these lines.
-        keys: in how many batches each key has a fingerprint.
-        by_epoch: number of batches of each epoch.
-        gaps: (epoch, steps without a line that are between or before others).
+        missing: how many steps without a line are between or before others.
         taken: the batches whose numbers (from 0) are `wanted`.
 
     Raises:
@@ -94,9 +91,7 @@ class Sum:
         self.size = len(next(read_lines(path)))
         self.first: Key | None = None
         self.last: Key | None = None
-        self.keys: Counter[str] = Counter()
-        self.by_epoch: dict[int, int] = {}
-        self.gaps: list[tuple[int, range]] = []
+        self.missing = 0
         self.taken: list[Record] = []
         self._due = 0.0  # the place that follows from the last one
         self._wrapped = False  # the epoch has had a place that is padding
@@ -114,19 +109,6 @@ class Sum:
                 self._batch(line)
             self.size = line.size
 
-    @property
-    def missing(self) -> int:
-        """How many steps are in the gaps."""
-        return sum(len(steps) for _, steps in self.gaps)
-
-    def missing_step(self, number: int) -> tuple[int, int]:
-        """(epoch, step) of one of these, by its number from 0."""
-        for epoch, steps in self.gaps:
-            if number < len(steps):
-                return epoch, steps[number]
-            number -= len(steps)
-        raise IndexError(f"there are only {self.missing} steps without a line")
-
     def _batch(self, line: Line) -> None:
         course, key, record = self.course, line.key, line.record
         if course.last is not None and key <= course.last:
@@ -140,12 +122,10 @@ class Sum:
             self._due, self._wrapped = (key.place if self.first is None else self.header["rank"]), False
         self._check_place(line)
         self._check_digest(course.add(record), line)
-        self.by_epoch[key.epoch] = course.size
-        self.keys.update(name for name, value in record["keys"].items() if value is not None)
         self.first, self.last = self.first or key, key
 
     def _check_place(self, line: Line) -> None:
-        """That it is this rank's, and of this epoch; steps that were passed over are gaps."""
+        """That it is this rank's, and of this epoch; steps that were passed over are missing."""
         header, place, step = self.header, int(line.key.place), line.record["step"]
         stride, total = int(header["world_size"]), header.get("batches_per_epoch")
         padded = place != step
@@ -159,8 +139,7 @@ class Sum:
             raise Damaged(f"{line.text}: no epoch has step {step} there")
         if (place - self._due) % stride:
             raise Damaged(f"{line.text} is none of rank {header['rank']} of {stride}")
-        if place > self._due:
-            self.gaps.append((line.key.epoch, range(int(self._due), place, stride)))
+        self.missing += len(range(int(self._due), place, stride))
         self._due, self._wrapped = place + stride, padded
 
     def _check_digest(self, right: str, line: Line) -> None:

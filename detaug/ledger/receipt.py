@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detaug.errors import UnusableError
-from detaug.ledger.header import IDENTITY
+from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.lines import Damaged
 from detaug.ledger.reading import Sum
 
@@ -30,8 +30,8 @@ _RIGHT: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("versions", "cpu", "checkpoints"), lambda value: isinstance(value, dict)),
 }
 
-#: (a checkpoint, a ledger) -> in what they are not of one training, in words.
-Disagreements = Callable[[Path, Sum], list[str]]
+#: (a checkpoint, a ledger's header) -> in what they are not of one training, in words.
+Disagreements = Callable[[Path, Record], list[str]]
 
 
 def make_receipt(
@@ -48,7 +48,7 @@ def make_receipt(
         raise UnusableError(f"{ledger} is damaged, so that there is nothing to vouch for: {error}") from None
     if found.last is None:
         raise UnusableError(f"{ledger} has no batch")
-    if wrong := [text for file in checkpoints for text in disagreements(file, found)]:
+    if wrong := [text for file in checkpoints for text in disagreements(file, found.header)]:
         raise UnusableError(f"{ledger} is not the ledger of this checkpoint: {'; '.join(wrong)}")
     return {**summary(found), "checkpoints": {file.name: sha256_of(file) for file in checkpoints}}
 
@@ -69,7 +69,6 @@ def summary(found: Sum) -> dict[str, Any]:
         "first": found.first and list(found.first),
         "last": found.last and list(found.last),
         "missing": found.missing,
-        "keys": dict(sorted(found.keys.items())),
         "digest": found.course.digest,
         "versions": {
             "detaug": header["detaug"],

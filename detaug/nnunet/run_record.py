@@ -16,9 +16,7 @@ import torch
 
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
-from detaug.ledger.header import by_name, digest, flat
-from detaug.ledger.reading import Sum
-from detaug.nnunet.compatibility import LOGGED
+from detaug.ledger.header import Record, by_name, digest, flat
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -262,58 +260,42 @@ def loss_settings(loss: Any) -> dict[str, Any]:
 
 #: What the record of a training and the header of its ledger both have.
 _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
-#: A loader's name -> that of its batches' number in the record.
-_LOADERS = {"train": "training", "val": "validation"}
 #: nnU-Net's checkpoints hold scalars of NumPy's, which are made of these.
 _SCALARS: list[Any] = [np.dtype, np.float64(0).__reduce__()[0], *{type(np.dtype(kind)) for kind in "?ilfd"}]
 
 
-def recorded_in(checkpoint: Path) -> tuple[Mapping[str, Any], int] | None:
-    """A checkpoint's record (see `detaug.nnunet.run_record`), and how many epochs had ended when it was saved: by its
-    count, or by what was logged in each of them; None: there is none that can be read without running code of the file.
+def recorded_in(checkpoint: Path) -> Mapping[str, Any] | None:
+    """A checkpoint's record; None: there is none that can be read without running code of the file.
 
     Raises:
         OSError: it cannot be read.
     """
     try:
         with torch.serialization.safe_globals(_SCALARS):
-            stored = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
-        record = stored[KEY]
-        epochs = max(stored["current_epoch"], *(len(each) for each in stored[LOGGED].values()))
+            record = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)[KEY]
     except OSError:
         raise
     except Exception:  # whatever a foreign file's bytes lead to
         return None
-    return (record, epochs) if isinstance(record, Mapping) and type(epochs) is int else None
+    return record if isinstance(record, Mapping) else None
 
 
-def disagreements(checkpoint: Path, ledger: Sum) -> list[str]:
-    """In what a checkpoint is not of a ledger's training. A ledger may go on behind its checkpoint; a checkpoint without a record
-    is of no training of nnU-Net's that kept a ledger, and disagrees with no other."""
-    found = recorded_in(checkpoint)
-    header = ledger.header
-    if found is None:
+def disagreements(checkpoint: Path, header: Record) -> list[str]:
+    """In what a checkpoint is not of the training of a ledger, which begins with this header. A checkpoint without a record is of
+    no training of nnU-Net's that kept a ledger, and disagrees with no other."""
+    record = recorded_in(checkpoint)
+    if record is None:
         if "data" not in header:  # the fingerprint of the cases, which detaug's trainers write into both
             return []
         foreign = "(or it holds objects that are neither torch's nor NumPy's)"
         return [f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"]
-    record, epochs = found
     different = [
         f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
         for name in _SHARED
         if record.get(name) != header.get(name)
     ]
-    try:
-        batches = int(record["iterations"][_LOADERS[header["name"]]])
-        if digest(record["pipeline"][header["name"]]) != header["pipeline"]:
-            different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
-    except (LookupError, TypeError, ValueError):
-        why = f"the record in {checkpoint.name} has no loader {header['name']!r}, is damaged, or of another version of detaug"
-        return [*different, why]
-    lacking = next((epoch for epoch in range(epochs) if ledger.by_epoch.get(epoch, 0) < batches), None)
-    if lacking is not None:
-        different.append(
-            f"{checkpoint.name} was saved after {epochs} epochs of {batches} batches, of which the ledger lacks some in "
-            f"epoch {lacking}"
-        )
+    pipelines = record.get("pipeline")
+    declared = pipelines.get(header["name"]) if isinstance(pipelines, Mapping) else None
+    if not isinstance(declared, list) or digest(declared) != header["pipeline"]:
+        different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
     return different

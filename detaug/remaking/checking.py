@@ -109,7 +109,7 @@ def check(
     if summed.first is not None and summed.first.epoch + summed.first.place > receipt["rank"]:
         found.notes.append(f"the ledger begins at {summed.first.text}")
     for file in checkpoints:
-        found.faults += [*_against_receipt(file, receipt["checkpoints"]), *disagreements(file, summed)]
+        found.faults += [*_against_receipt(file, receipt["checkpoints"]), *disagreements(file, header)]
     # Where receipt and ledger contradict each other, the receipt counts.
     try:
         maker = remaker({**summed.header, **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"}})
@@ -123,9 +123,10 @@ def check(
     shown.update("making batches again", 0, len(summed.taken))
     # In the order of their steps, so that streams need not be walked through again and again.
     for record in sorted(summed.taken, key=key_of):
-        _make_again(found, maker, record, summed.keys)
+        _make_again(found, maker, record)
         shown.advance()
-    _look_into_gaps(found, summed, maker, samples)
+    if summed.missing:  # errors that were skipped, and streams that ended
+        found.notes.append(f"{summed.missing:,} steps have no line")
     if maker.left_out:
         found.notes.append(f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}")
     found.elsewhere = environment_differences(summed.header["environment"], environment())
@@ -146,34 +147,19 @@ def _against_receipt(file: Path, known: Mapping[str, str]) -> Iterator[str]:
         yield f"{file.name} {whose}: {digest}"
 
 
-def _make_again(found: Checked, maker: Remaker, record: Record, fingerprinted: Mapping[str, int]) -> None:
-    """A batch that was drawn; `fingerprinted`: the keys that have a fingerprint in some batch of the ledger."""
+def _make_again(found: Checked, maker: Remaker, record: Record) -> None:
+    """A batch that was drawn."""
     whole, keys = maker.prints(maker.make(record["epoch"], record["step"]))
-    noted = record["keys"]
-    different = differing(keys, noted)
+    different = differing(keys, record["keys"])
     found.samples += 1
     found.compared |= dict.fromkeys(keys)
     if different or whole != record["whole"]:
-        which = f" in {listed(different)}" if different else ""
-        found.different.append(f"epoch {record['epoch']}, step {record['step']}: made again, it differs{which}")
-    for name in different:
+        text = f"epoch {record['epoch']}, step {record['step']}: made again, it differs"
+        found.different.append(f"{text} in {listed(different)}" if different else text)
+    for name in (each for each in keys if each not in record["keys"]):
         text = (
             f"the ledger has no fingerprint of {name!r}, which the pipeline made here does not leave out (if they may differ, "
             "have the factory return a DeterministicAugmenter with check=Check(ignore=...))"
         )
-        if name not in fingerprinted and text not in found.faults:
+        if text not in found.faults:
             found.faults.append(text)
-
-
-def _look_into_gaps(found: Checked, summed: Sum, maker: Remaker, samples: int) -> None:
-    """Steps without a line are those that cannot be made: skipped errors, and streams that ended. Some are tried."""
-    drawn = receipts.drawn(found.receipt["digest"], summed.missing, samples, f"missing {found.salt}")
-    for number in sorted(drawn):
-        epoch, step = summed.missing_step(number)
-        try:
-            maker.make(epoch, step)
-        except CannotRemake:
-            continue
-        found.faults.append(f"epoch {epoch}, step {step} has no line, and can be made")
-    if drawn:
-        found.notes.append(f"{summed.missing:,} steps have no line; {len(drawn):,} of them were tried")

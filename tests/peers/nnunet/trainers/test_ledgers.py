@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
@@ -110,7 +109,6 @@ FORGED: dict[str, tuple[Any, str]] = {
     "seed": (6, "seed: 6 in forged.pth, 1 in the ledger"),
     "world_size": (2, "world_size: 2 in forged.pth, 1 in the ledger"),
     "pipeline": ({"train": []}, "pipeline: that of forged.pth is another"),
-    "iterations": ({"training": 3}, "after 2 epochs of 3 batches, of which the ledger lacks some in epoch 0"),
 }
 
 
@@ -128,8 +126,6 @@ def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(traine
         assert done.exit_code == 2, done.output
         return " ".join(done.output.split())
 
-    younger = {"logging": {**stored["logging"], "train_losses": [np.float32(0.5)] * 3}, "current_epoch": 1}
-    assert "after 3 epochs of 2 batches, of which the ledger lacks some in epoch 2" in refused({**stored, **younger})
     assert "has no record of its training, which the ledger's has" in refused({**stored, "detaug": None})
     for part, (value, told) in reversed(FORGED.items()):
         assert told in refused({**stored, "detaug": {**stored["detaug"], part: value}})
@@ -147,10 +143,8 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "run",))
 
-    found = recorded_in(trained / "checkpoint_final.pth")
-    assert found is not None
     stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
-    assert (found[0], found[1]) == (stored["detaug"], 2)
+    assert recorded_in(trained / "checkpoint_final.pth") == stored["detaug"]
     torch.save({**stored, "hostile": Hostile()}, tmp_path / "hostile.pth")
     (tmp_path / "weights.pth").write_bytes(b"weights")
     assert recorded_in(tmp_path / "hostile.pth") is recorded_in(tmp_path / "weights.pth") is None
