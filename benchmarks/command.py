@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -16,14 +17,14 @@ import psutil
 
 from benchmarks.report import Row, show
 from detaug.bench.measuring import MeasurementError
-from detaug.cli.options import Target, json_option
+from detaug.cli.options import console, json_option, write_json
 from detaug.reports.progress import progress
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def common_options(rows: Iterable[str]) -> Callable[[F], F]:
-    """`--only`, `--quick` and `--json`; the command gets `names`, `quick` and `json_target`."""
+    """`--only`, `--quick` and `--json`; the command gets `names`, `quick` and `json_file`."""
     options = (
         click.option("--only", "names", multiple=True, type=click.Choice(list(rows)), help="Run this row; repeatable."),
         click.option("--quick", is_flag=True, help="Few short rounds: shows that it runs, not how fast; no verdicts."),
@@ -42,7 +43,7 @@ def measure_rows(
     title: str,
     measures: Iterable[tuple[str, Callable[[], Row]]],
     quick: bool,
-    json_target: Target,
+    json_file: Path | None,
     keep: Callable[[list[Row]], None] | None = None,
 ) -> None:
     """Measure one row after another and show them, and give them to `keep`.
@@ -50,7 +51,7 @@ def measure_rows(
     Raises:
         click.exceptions.Exit: with 1 where a row could not be measured or missed its target; `quick` rows have none.
     """
-    console = json_target.console()
+    output = console()
     environment = environment_record()
     rows: list[Row] = []
     failed = False
@@ -68,15 +69,13 @@ def measure_rows(
                     failed = True
                     shown.say(f"{name}: not measured. {error}")
                 shown.advance()
-                if json_target.file:  # after every row: a long run that is stopped keeps what it has
-                    json_target.write(_record(rows, environment))
+                # after every row: a long run that is stopped keeps what it has
+                write_json(json_file, _record(rows, environment))
     finally:  # one that fails does not take the others with it
-        show(rows, console, title, judged=not quick)
+        show(rows, output, title, judged=not quick)
         absent = [package for package, version in environment["packages"].items() if version is None]
         if absent:
-            console.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
-    if not json_target.file:
-        json_target.write(_record(rows, environment))
+            output.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
     if keep is not None:
         keep(rows)
     if failed or (not quick and any(check.reached is False for row in rows for check in row.checks)):

@@ -16,7 +16,7 @@ from benchmarks.fidelity.training import ARMS, train
 from benchmarks.nnunet.dataset import dataset_folder
 from benchmarks.requirements import require
 from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import CannotRun, Command, Target, json_option
+from detaug.cli.options import CannotRun, Command, console, json_option, write_json
 from detaug.reports.progress import progress
 
 
@@ -53,7 +53,7 @@ def main(
     show: bool,
     data: Path | None,
     plot_file: Path | None,
-    json_target: Target,
+    json_file: Path | None,
 ) -> None:
     """Train nnU-Net's trainer and detaug's on small tasks of real images, and compare the Dice of their validations.
 
@@ -66,9 +66,9 @@ def main(
     found = [each for each in read(file) if each.task in tasks]
     if not found:
         raise CannotRun(f"{file} holds no results")
-    console = json_target.console()
-    console.print(table(found))
-    json_target.write(as_json(found))
+    output = console()
+    output.print(table(found))
+    write_json(json_file, as_json(found))
     if plot_file is not None:
         draw(found, plot_file)
 

@@ -20,7 +20,7 @@ from benchmarks.tables.__main__ import RESULTS
 from benchmarks.transforms import pipelines
 from benchmarks.transforms.timing import Settings as TransformSettings
 from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import Command, Target, json_option
+from detaug.cli.options import Command, json_option
 
 #: Systems of the transport rows; the others would take twice the time.
 SYSTEMS = ("detaug", "NonDetMultiThreadedAugmenter", "torch")
@@ -34,7 +34,7 @@ SYSTEMS = ("detaug", "NonDetMultiThreadedAugmenter", "torch")
     help="Keep the data set in this folder, or find it there.",
 )
 @json_option
-def main(quick: bool, data: Path | None, json_target: Target) -> None:
+def main(quick: bool, data: Path | None, json_file: Path | None) -> None:
     """Measure nnU-Net's loaders, transport and transforms on this machine, and keep the results; ten minutes on two idle cores.
 
     The rows replace those of this CPU in benchmarks/results. `python -m benchmarks tables` then writes them into the pages.
@@ -52,7 +52,7 @@ def main(quick: bool, data: Path | None, json_target: Target) -> None:
                 ("2-D transforms", partial(in_fresh_process, pipelines.measure_pipeline_2d, transforms)),
             ],
             quick,
-            json_target,
+            json_file,
             None if quick else partial(keep, environment=environment_record(), folder=RESULTS),
         )
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.nodes.needs import GPUS, Gpu, Machines, cores, gigabytes_per_second, nodes
 from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import Command, Target, json_option
+from detaug.cli.options import Command, console, json_option, write_json
 
 #: An nnU-Net batch of 2 × 1 × 128³, float32 with labels in int16 (bytes).
 BATCH_BYTES = 2 * 128**3 * (4 + 2)
@@ -67,12 +67,12 @@ def main(
     slowdown: float,
     quick: bool,
     data: Path | None,
-    json_target: Target,
+    json_file: Path | None,
 ) -> None:
     """Compute how many cores and CPU nodes keep a GPU busy that trains nnU-Net's 3d_fullres with batches of two."""
     machines = Machines(own_cores, busy_cores, node_cores, slowdown)
     stock, ours = measured if measured is not None else _measure(data, quick)
-    console = json_target.console()
+    output = console()
     table = Table(title="cores, and CPU nodes beside the GPU's own", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in (
         "GPU",
@@ -110,9 +110,9 @@ def main(
             *(str(row["nodes"][str(n)][system]) for n in (1, MANY) for system in ("nnU-Net", "detaug")),
             f"{row['gigabytes_per_second']:.2f}",
         )
-    console.print(table)
+    output.print(table)
     said = "given" if measured is not None else "a short measurement" if quick else "measured on one thread"
-    console.print(
+    output.print(
         f"A batch of 2 × 1 × 128³ takes {stock:.3f} CPU seconds with nnU-Net's loader and transforms, {ours:.3f} with detaug's "
         f"({said})"
         + (f"; all of it {slowdown:g} times as long" if slowdown != 1 else "")
@@ -122,8 +122,8 @@ def main(
         highlight=False,
     )
     for gpu in (*GPUS, *gpus):
-        console.print(f"{gpu.name}: step of {1e3 * gpu.step:.0f} ms, {gpu.origin}.", highlight=False)
-    json_target.write({"seconds": {"nnU-Net": stock, "detaug": ours}, "machines": vars(machines), "rows": rows})
+        output.print(f"{gpu.name}: step of {1e3 * gpu.step:.0f} ms, {gpu.origin}.", highlight=False)
+    write_json(json_file, {"seconds": {"nnU-Net": stock, "detaug": ours}, "machines": vars(machines), "rows": rows})
 
 
 def _measure(data: Path | None, quick: bool) -> tuple[float, float]:

@@ -21,8 +21,7 @@ _RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
-@click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
-def diff(a: Path, b: Path, plot: Path | None) -> None:
+def diff(a: Path, b: Path) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
 
@@ -32,25 +31,17 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
     if a.is_dir() or b.is_dir():
-        _of_trainings(a, b, plot)
+        from rich.text import Text
+
+        from detaug.nnunet.results import compare_trainings
+
+        lines, differ = compare_trainings(a, b)
+        conclude(map(Text, lines), int(differ))
         return
     from detaug.ledger.comparing import compare
 
-    if plot is not None:
-        raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
     found = compare(a, b)
     conclude(found.shown(str(a), str(b)), 0 if found.first is None else 1)
-
-
-def _of_trainings(a: Path, b: Path, picture: Path | None) -> None:
-    from rich.text import Text
-
-    from detaug.nnunet import results
-
-    found = results.compare(a, b)
-    if picture is not None:
-        results.plot(found, picture)
-    conclude(map(Text, found.lines()), 1 if found.differences else 0)
 
 
 @click.command(short_help="Make one batch of a run again: params, fingerprints.")

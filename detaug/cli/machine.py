@@ -7,7 +7,7 @@ import time
 
 import click
 
-from detaug.cli.options import Target
+from detaug.cli import options
 
 
 @click.command(short_help="Print this machine's record and what to change.")
@@ -29,7 +29,7 @@ def doctor(as_json: bool) -> None:
         return
     from rich.text import Text
 
-    console = Target().console()
+    console = options.console()
     for name, value in flat(record):
         if value not in (None, {}, []):
             shown = " ".join(value) if isinstance(value, list) else str(value)
@@ -51,7 +51,7 @@ def warmup() -> None:
     from detaug.kernels.cache import cache_folder
     from detaug.kernels.compiling import all_kernels
 
-    console = Target().console()
+    console = options.console()
     began = time.perf_counter()
     kernels = all_kernels()
     compiled = compile_ahead(kernels, load=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detaug.cli import options
-from detaug.cli.options import CannotRun, Target, conclude, json_option
+from detaug.cli.options import CannotRun, conclude, json_option
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -99,7 +99,7 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
 )
 @json_option
-def verify(device: str | None, keep: Path | None, json_target: Target, **asked: Any) -> None:
+def verify(device: str | None, keep: Path | None, json_file: Path | None, **asked: Any) -> None:
     """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
 
     DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps: straight through
@@ -123,7 +123,7 @@ def verify(device: str | None, keep: Path | None, json_target: Target, **asked: 
     with progress("nnunet verify") as shown:
         result = verify_training(settings, keep, shown)
     where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
-    conclude([result, *where], result.status, json_target, result.as_json())
+    conclude([result, *where], result.status, json_file, result.as_json())
 
 
 @nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")

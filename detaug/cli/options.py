@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -84,45 +84,26 @@ def _stop_printing() -> None:
         os.close(nowhere)
 
 
-class Target:
-    """Where `--json` asks a result to be written: nowhere, to a file, or to stdout, which then holds nothing else: what
-    pipelines and their workers print there goes to stderr."""
+def console() -> Console:
+    """For what people read, on stdout.
 
-    def __init__(self, file: Path | None = None, is_stdout: bool = False) -> None:
-        self.file = file
-        self._is_stdout = is_stdout
-        self._stdout: TextIO | None = None
-        if is_stdout:
-            with suppress(OSError, ValueError):  # it has no descriptor in a test
-                self._stdout = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-                os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets another width.
+    """
+    from rich.console import Console
 
-    def console(self) -> Console:
-        """For what people read: stdout, or stderr where stdout is for the JSON.
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """A pipe that nobody reads is an error, as anywhere."""
+            raise BrokenPipeError
 
-        In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets another width.
-        """
-        from rich.console import Console
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 1000
+    return Output(highlight=False, width=width)
 
-        class Output(Console):
-            def on_broken_pipe(self) -> None:
-                """A pipe that nobody reads is an error, as anywhere."""
-                raise BrokenPipeError
 
-        stream = sys.stderr if self._is_stdout else sys.stdout
-        width = None if stream.isatty() or os.environ.get("COLUMNS") else 1000
-        return Output(file=stream, highlight=False, width=width)
-
-    def write(self, result: Any) -> None:
-        """Write the result, if the option was given."""
-        text = json.dumps(result, indent=2) + "\n"
-        if self.file is not None:
-            write_output(self.file, text.encode())
-        elif self._stdout is not None:
-            with self._stdout as stdout:
-                stdout.write(text)
-        elif self._is_stdout:
-            sys.stdout.write(text)
+def write_json(file: Path | None, found: Any) -> None:
+    """Write a result where `--json` asks for it."""
+    if file is not None:
+        write_output(file, (json.dumps(found, indent=2) + "\n").encode())
 
 
 def write_output(file: Path, content: bytes) -> None:
@@ -134,15 +115,14 @@ def write_output(file: Path, content: bytes) -> None:
         raise CannotRun(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
-def conclude(shown: Iterable[RenderableType], status: int, target: Target | None = None, found: Any = None) -> None:
+def conclude(shown: Iterable[RenderableType], status: int, file: Path | None = None, found: Any = None) -> None:
     """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
     from rich.text import Text
 
-    target = target or Target()
-    console = target.console()
+    output = console()
     for part in shown:
-        console.print(part, soft_wrap=isinstance(part, Text))
-    target.write(found)
+        output.print(part, soft_wrap=isinstance(part, Text))
+    write_json(file, found)
     if status:
         raise click.exceptions.Exit(status)
 
@@ -201,15 +181,7 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
         return file
 
 
-class _TargetType(OutputType):
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if isinstance(value, Target):
-            return value
-        return Target(is_stdout=True) if value == "-" else Target(super().convert(value, param, ctx))
-
-
 def json_option(function: _F) -> _F:
-    """Add `--json`; the command gets a `Target` as `json_target`."""
-    text = "Write the results to this file as well; '-': to stdout, and all else to stderr."
-    option = click.option("--json", "json_target", type=_TargetType(), default=Target(), show_default=False, help=text)
-    return option(function)
+    """Add `--json`; the command gets its `json_file`, or None."""
+    text = "Write the results to this file (.json) as well."
+    return click.option("--json", "json_file", type=OutputType(".json"), help=text)(function)

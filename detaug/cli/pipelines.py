@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from detaug.cli import options
-from detaug.cli.options import OutputType, Target, conclude, json_option, write_output
+from detaug.cli.options import OutputType, conclude, json_option, write_output
 
 if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 )
 @click.option("--hash-seeds", type=options.numbers, help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
 @json_option
-def verify(target: str, json_target: Target, **asked: Any) -> None:
+def verify(target: str, json_file: Path | None, **asked: Any) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
@@ -46,7 +46,7 @@ def verify(target: str, json_target: Target, **asked: Any) -> None:
     # What is left on screen is the table; the bar is for the time until then.
     with progress("verify") as shown:
         result = run(target, progress=shown.update, **asked)
-    conclude([result], result.status, json_target, result.as_json())
+    conclude([result], result.status, json_file, result.as_json())
 
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
@@ -110,7 +110,7 @@ def preview(
 @click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
 @json_option
 def bench(
-    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, json_target: Target
+    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, json_file: Path | None
 ) -> None:
     """Measure batches per second by the number of processes.
 
@@ -133,7 +133,7 @@ def bench(
     with progress("bench") as shown:
         result = benching.bench(target, processes or (), seconds, shown)
     write_output(output, result.png())
-    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_target, result.as_json())
+    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, result.as_json())
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import chain, islice, zip_longest
-from operator import itemgetter
+from collections.abc import Iterator, Mapping
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import (
@@ -25,7 +21,6 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.run_record import KEY, differences, print_of, shown
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, checkpoints_in, read_checkpoint, write_checkpoint
-from detaug.pictures.charts import figure_of
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
@@ -92,33 +87,9 @@ def stock_trainer(name: str) -> str:
     return str(stock.__name__)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two trainings.
-
-    Attributes:
-        checkpoint: the name of the file that both have.
-        differences: in the order of causes: of each its "kind" ("settings", "metrics" or "weights"), the "name" of an entry, a
-            metric or a tensor, the values as "one" and "other", and of a metric the "epoch", from 0, where it first differs.
-        curves: of each metric, the values of both, one per epoch.
-    """
-
-    checkpoint: str
-    differences: list[dict[str, Any]]
-    curves: Mapping[str, tuple[list[Any], list[Any]]]
-
-    def lines(self) -> list[str]:
-        """For the reader."""
-        told = []
-        for each in self.differences:
-            when = "" if each["epoch"] is None else f" from epoch {each['epoch']} on"
-            told.append(f"{each['kind']}: {each['name']}{when}: {each['one']} and {each['other']}")
-        verdict = f"different: first of all in {self.differences[0]['name']}" if told else "equal"
-        return [*told, f"{verdict} ({self.checkpoint})"]
-
-
-def compare(one: Path, other: Path) -> Comparison:
-    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have.
+def compare_trainings(one: Path, other: Path) -> tuple[list[str], bool]:
+    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for the reader, differences in the
+    order of causes (settings, metrics, weights), and whether there are any.
 
     Raises:
         UnusableError: a folder has no checkpoint, or they have none in common.
@@ -128,22 +99,19 @@ def compare(one: Path, other: Path) -> Comparison:
     if common is None:
         raise UnusableError(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
     mine, theirs = (read_checkpoint(each[common]) for each in found)
-    told = [_difference("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
-    names = [name for name in {**mine[LOGGED], **theirs[LOGGED]} if name not in EPOCH_TIMES]
-    curves = {name: (mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])) for name in names}
-    metrics = []
-    for name, values in curves.items():
-        for epoch, (a, b) in enumerate(zip_longest(*values)):
-            if print_of(a) != print_of(b):
-                metrics.append(_difference("metrics", name, a, b, epoch))
-                break
-    told += sorted(metrics, key=itemgetter("epoch"))
-    told += [_difference("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
-    return Comparison(common, told, curves)
+    told = [("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
+    told += [(f"metrics from epoch {epoch} on", *each) for epoch, *each in sorted(_metrics(mine, theirs))]
+    told += [("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
+    lines = [f"{kind}: {name}: {shown(a)} and {shown(b)}" for kind, name, a, b in told]
+    verdict = f"different: first of all in {told[0][1]}" if told else "equal"
+    return [*lines, f"{verdict} ({common})"], bool(told)
 
 
-def _difference(kind: str, name: str, one: Any, other: Any, epoch: int | None = None) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "one": shown(one), "other": shown(other), "epoch": epoch}
+def _metrics(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[int, str, Any, Any]]:
+    """(epoch, name, value, other value) of each metric that differs, where it first does; epochs from 0."""
+    for name in {**mine[LOGGED], **theirs[LOGGED]}.keys() - EPOCH_TIMES:
+        values = enumerate(zip_longest(mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])))
+        yield from islice(((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1)
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,20 +123,3 @@ def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         "trainer": checkpoint[TRAINER_NAME],
         ARGUMENTS: {**arguments, "plans": plans},
     }
-
-
-def plot(found: Comparison, file: Path) -> None:
-    """Draw the curves of both trainings: losses, Dice scores, learning rates."""
-    names = [
-        name
-        for name, values in found.curves.items()
-        if any(map(len, values)) and all(np.ndim(each) == 0 and each is not None for each in chain(*values))
-    ]
-    figure = figure_of(found.checkpoint, 8, 0.6 + 2.1 * len(names))
-    for axes, name in zip(figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True):
-        for label, values, width in zip(("A", "B"), found.curves[name], (3.0, 1.2), strict=True):
-            axes.plot(range(len(values)), values, linewidth=width, label=label)
-        axes.set_title(name, loc="left", fontsize=10)
-        axes.legend(frameon=False, fontsize=9)
-    axes.set_xlabel("epoch")
-    figure.savefig(file, dpi=120)

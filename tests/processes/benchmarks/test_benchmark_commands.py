@@ -34,7 +34,7 @@ from benchmarks.tables.__main__ import (
     with_tables,
 )
 from detaug.bench.measuring import Ratio
-from detaug.cli.options import Command, Target
+from detaug.cli.options import Command
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -48,8 +48,8 @@ def rows() -> list[Row]:
 
 @click.command(cls=Command)
 @common_options(["made-up"])
-def made_up(names: tuple[str, ...], quick: bool, json_target: Target) -> None:
-    measure_rows("made up", [("made-up", lambda: rows()[0])], quick, json_target)
+def made_up(names: tuple[str, ...], quick: bool, json_file: Path | None) -> None:
+    measure_rows("made up", [("made-up", lambda: rows()[0])], quick, json_file)
 
 
 def test_an_absent_library_is_one_line_with_the_cure() -> None:
@@ -66,11 +66,11 @@ def test_an_absent_library_is_one_line_with_the_cure() -> None:
     assert done.stderr == "the benchmarks need nilearn: pip install '.[benchmarks]'\n"
 
 
-def test_missed_target_fails_a_full_run_and_no_quick_one() -> None:
+def test_missed_target_fails_a_full_run_and_no_quick_one(tmp_path: Path) -> None:
     full, quick = CliRunner().invoke(made_up, []), CliRunner().invoke(made_up, ["--quick"])
     assert (full.exit_code, quick.exit_code) == (1, 0)
-    written = CliRunner().invoke(made_up, ["--quick", "--json", "-"])
-    assert json.loads(written.stdout)["rows"][0]["name"] == "transport"
+    CliRunner().invoke(made_up, ["--quick", "--json", str(tmp_path / "found.json")])
+    assert json.loads((tmp_path / "found.json").read_text())["rows"][0]["name"] == "transport"
     assert ">= 1 no" in full.stdout
     assert ">= 1 no" not in quick.stdout
     assert "Targets are not judged" in " ".join(quick.stdout.split())  # however wide the terminal is
@@ -157,12 +157,12 @@ def test_a_table_has_the_lowest_machine_first() -> None:
 
 
 @pytest.mark.slow
-def test_the_headlines_are_measured_by_one_command() -> None:
+def test_the_headlines_are_measured_by_one_command(tmp_path: Path) -> None:
     from benchmarks.__main__ import main
 
     before = {file: file.read_bytes() for file in RESULTS.iterdir()}
-    done = CliRunner().invoke(main, ["headline", "--quick", "--json", "-"])
+    done = CliRunner().invoke(main, ["headline", "--quick", "--json", str(tmp_path / "found.json")])
     assert done.exit_code == 0, done.output
-    measured = {row["name"] for row in json.loads(done.stdout)["rows"]}
+    measured = {row["name"] for row in json.loads((tmp_path / "found.json").read_text())["rows"]}
     assert measured == {name for name, *_ in TABLES["headline"]}
     assert {file: file.read_bytes() for file in RESULTS.iterdir()} == before, "short rounds are not kept"

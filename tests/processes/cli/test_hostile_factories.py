@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,9 @@ from tests.support.preloaded import run_code
 from tests.support.processes import environment_of_a_script
 
 COMMANDS = {
-    "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds= --json -",
+    "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds=",
     "preview": "preview {target} --samples 1 -o found.png",
-    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png --json -",
+    "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png",
     "replay": "replay run.jsonl {target} --epoch 0 --step 1",
     "check": "check receipt.json {target} --ledger run.jsonl --samples 2",
 }
@@ -85,13 +84,10 @@ def test_interrupt_within_a_factory_is_no_difference(command: str, folder: Path)
     assert "Traceback" not in done.output
 
 
-@pytest.mark.parametrize(("command", "name"), [*(("replay", name) for name in hostile.ODD), ("verify", "prints")])
-def test_odd_factory_gives_its_result_where_it_was_asked_for(command: str, name: str, folder: Path) -> None:
-    words = arguments(command, f"tests.support.hostile:{name}")
+@pytest.mark.parametrize("name", hostile.ODD)
+def test_odd_factory_gives_its_result(name: str, folder: Path) -> None:
+    words = arguments("replay", f"tests.support.hostile:{name}")
     done = run_code(PROGRAM, *words, folder=folder, environment=environment_of_a_script())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    if command == "verify":
-        assert json.loads(done.stdout), "and nothing else"
-    else:
-        assert done.stdout.endswith("as the ledger has it\n")
+    assert done.stdout.endswith("as the ledger has it\n")
