@@ -92,11 +92,15 @@ class Images(torch.utils.data.Dataset[Any]):
         return {"image": np.ascontiguousarray(self.transform(image(*self.shape))), "index": index}
 
 
-def from_images(
-    folder: Path, shape: tuple[int, ...], transform: Callable[[Any], Any], **options: Any
-) -> DeterministicAugmenter:
-    """Batches of two, from `Images`."""
-    return DeterministicAugmenter.from_dataset(Images(folder, shape, transform), 2, **options)
+def of_images(
+    shape: tuple[int, ...], make: Callable[[], Callable[[Any], Any]]
+) -> Callable[..., DeterministicAugmenter]:
+    """How to build batches of two, from `Images` with the transform that `make` gives."""
+
+    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
+        return DeterministicAugmenter.from_dataset(Images(folder, shape, make()), 2, **options)
+
+    return build
 
 
 def from_blank(

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
 from tests.peers.conformance import Conformance
-from tests.peers.items import Example, from_images
+from tests.peers.items import Example, of_images
 
 albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
 
@@ -46,15 +44,8 @@ def in_a_closure() -> Callable[[Any], Any]:
     return transform
 
 
-def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
-    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
-        return from_images(folder, SHAPE, make(), **options)
-
-    return build
-
-
 class TestAlbumentations(Conformance):
     EXAMPLES = (
-        Example("closure around a composition with a seed", dataset(in_a_closure), checked=True),
-        Example("module global", dataset(lambda: through_the_module)),
+        Example("closure around a composition with a seed", of_images(SHAPE, in_a_closure), checked=True),
+        Example("module global", of_images(SHAPE, lambda: through_the_module)),
     )

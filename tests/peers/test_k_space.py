@@ -12,6 +12,9 @@ import torch
 from detaug.transforms import Ghosting, GibbsNoise, Motion, Spikes
 from detaug.transforms.building.affine import rotation_and_scaling
 
+monai = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+torchio = pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
+
 SHAPES = ((24, 20, 28), (17, 9, 33))
 
 
@@ -22,11 +25,10 @@ def image_of(shape: tuple[int, ...]) -> np.ndarray:
 
 def by_torchio(image: np.ndarray, name: str, **arguments: Any) -> np.ndarray:
     """By one of its deterministic classes; the middle of the image is where its physical space has its origin."""
-    tio = pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
     affine = np.eye(4)
     affine[:3, 3] = [-(n - 1) / 2 for n in image.shape[1:]]
-    subject = tio.Subject(image=tio.ScalarImage(tensor=torch.from_numpy(image.copy()), affine=affine))
-    made: np.ndarray = getattr(tio, name)(**arguments)(subject).image.data.numpy()
+    subject = torchio.Subject(image=torchio.ScalarImage(tensor=torch.from_numpy(image.copy()), affine=affine))
+    made: np.ndarray = getattr(torchio, name)(**arguments)(subject).image.data.numpy()
     return made
 
 
@@ -52,7 +54,6 @@ def test_a_spike_is_that_of_torchio(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_motion_is_that_of_torchio(shape: tuple[int, ...]) -> None:
-    pytest.importorskip("torchio")
     image, transform = image_of(shape), Motion(translation=(-5, 5))
     for seed in range(4):
         params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
@@ -85,7 +86,6 @@ def euler_degrees(angles: list[float]) -> list[float]:
 @pytest.mark.parametrize("alpha", [0.1, 0.35, 0.6, 0.95])
 @pytest.mark.parametrize("shape", [*SHAPES, (31, 40)])
 def test_gibbs_ringing_is_that_of_monai(shape: tuple[int, ...], alpha: float) -> None:
-    monai = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
     image = image_of(shape)
     found = GibbsNoise(alpha)(image=image, rng=np.random.default_rng())["image"]
     theirs = np.asarray(monai.GibbsNoise(alpha)(torch.from_numpy(image)))

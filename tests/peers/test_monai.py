@@ -19,7 +19,7 @@ from monai.data import list_data_collate
 
 from detaug import DeterministicAugmenter
 from tests.peers.conformance import Conformance
-from tests.peers.items import ITEMS, Example, from_blank, from_images, image, loads, note_load
+from tests.peers.items import ITEMS, Example, from_blank, image, loads, note_load, of_images
 
 SHAPE = (1, 20, 22)
 _EPOCHS = 4
@@ -99,13 +99,6 @@ def whole_batches(folder: Path, **options: Any) -> DeterministicAugmenter:
     return from_blank(folder, (2, *SHAPE), OfBatches(), **options)
 
 
-def users_data_set(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
-    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
-        return from_images(folder, SHAPE, make(), **options)
-
-    return build
-
-
 _QUIET = {"progress": False, "num_workers": 0}
 _CACHES = (
     Example("CacheDataset", data_set(monai.data.CacheDataset, **_QUIET)),
@@ -116,7 +109,7 @@ _CACHES = (
 
 class TestMonai(Conformance):
     EXAMPLES = (
-        Example("array transforms one by one", users_data_set(WithoutComposition), checked=True),
+        Example("array transforms one by one", of_images(SHAPE, WithoutComposition), checked=True),
         Example("RandCropByPosNegLabeld", data_set(monai.data.Dataset, crops_by_label), checked=True),
         Example("fields and choices", data_set(monai.data.Dataset, smooth_fields)),
         *_CACHES,

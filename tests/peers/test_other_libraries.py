@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numba
@@ -16,7 +14,7 @@ from torch.utils.data import RandomSampler
 
 from detaug import DeterministicAugmenter, fingerprint
 from tests.peers.conformance import Conformance
-from tests.peers.items import Example, from_images
+from tests.peers.items import Example, of_images
 
 SHAPE = (3, 16, 18)
 
@@ -75,25 +73,18 @@ def _torch_noise(data: Any) -> Any:
     return data + 0.1 * torch.randn_like(data)
 
 
-def dataset(make: Callable[[], Callable[[Any], Any]]) -> Callable[..., DeterministicAugmenter]:
-    def build(folder: Path, **options: Any) -> DeterministicAugmenter:
-        return from_images(folder, SHAPE, make(), **options)
-
-    return build
-
-
 class TestNumba(Conformance):
-    EXAMPLES = (Example("compiled function", dataset(lambda: numba_noise), checked=True),)
+    EXAMPLES = (Example("compiled function", of_images(SHAPE, lambda: numba_noise), checked=True),)
 
 
 @needs_opencv
 class TestOpenCV(Conformance):
-    EXAMPLES = (Example("cv2 in an attribute", dataset(OpenCVNoise), checked=True),)
+    EXAMPLES = (Example("cv2 in an attribute", of_images(SHAPE, OpenCVNoise), checked=True),)
 
 
 @pytest.mark.skipif(find_spec("torchvision") is None, reason="Torchvision is not installed")
 class TestTorchvision(Conformance):
-    EXAMPLES = (Example("v2", dataset(Torchvision), checked=True),)
+    EXAMPLES = (Example("v2", of_images(SHAPE, Torchvision), checked=True),)
 
 
 class Noise(torch.utils.data.Dataset[Any]):

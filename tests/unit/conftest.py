@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.augmenters import no_seed_from_outside
+
+__all__ = ["no_seed_from_outside"]
+
 #: What the interpreter says before it starts one; `multiprocessing` goes through these as well.
 _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.Popen"}
 _started: list[str] = []
@@ -36,8 +40,3 @@ def tracing_stays() -> Iterator[None]:
     before = sys.gettrace(), sys.getprofile()
     yield
     assert (sys.gettrace(), sys.getprofile()) == before
-
-
-@pytest.fixture(autouse=True)
-def no_seed_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("DETAUG_SEED", raising=False)

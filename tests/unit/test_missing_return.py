@@ -90,3 +90,4 @@ def test_a_transform_that_takes_no_such_keywords_is_told_how_it_can_be_used(
     with DeterministicAugmenter(loader, transform, 0, seed=1) as augmenter, pytest.raises(TypeError) as raised:
         next(augmenter)
     assert said in str(raised.value)
+    assert 'pass call="dict"' in str(raised.value)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 nnunet = pytest.importorskip("nnunetv2.training.nnUNetTrainer.nnUNetTrainer")
 
@@ -72,15 +71,6 @@ def test_batches_are_the_same_under_every_start_method(make: Maker, mark: str, f
     batches = take(make(build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)), 12)
     assert_made_by_workers(method, batches)
     assert prints(batches) == expected
-
-
-def test_tensors_stay_tensors_with_their_types(make: Maker, folder: Path) -> None:
-    batch = next(make(build(folder, "plain"), None, 1, seed=4))
-    assert isinstance(batch["data"], torch.Tensor)
-    assert batch["data"].dtype == torch.float32
-    assert isinstance(batch["target"], list)
-    assert {t.dtype for t in batch["target"]} == {torch.int16}
-    assert all(isinstance(key, str) for key in batch["keys"])
 
 
 def test_objects_of_the_user_keep_their_settings(make: Maker, folder: Path) -> None:

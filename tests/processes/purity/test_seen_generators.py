@@ -201,20 +201,6 @@ def test_two_generators_at_two_places_draw_different_numbers() -> None:
     assert all(number for batch in found.epoch("0 workers", 0) for _, number in batch)
 
 
-def test_one_generator_at_two_places_is_one_generator() -> None:
-    generator = np.random.default_rng(5)
-
-    class Both:
-        def __init__(self) -> None:
-            self.first, self.second = generator, Holder(generator)
-
-        def __call__(self) -> float:
-            assert self.first is self.second.generator
-            return float(self.first.random() - self.second.generator.random())
-
-    assert_every_number_is_drawn_once(run_all_ways(in_a_data_set(Both()), processes=(0, 2), kill=False))
-
-
 def test_the_users_own_generators_are_afterwards_as_they_were() -> None:
     mine = np.random.default_rng(77)
     InAClass.generator.random()

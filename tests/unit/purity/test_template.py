@@ -211,15 +211,6 @@ def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
     assert copy["mapped"] is mapped
 
 
-def test_external_objects_are_those_that_the_copy_is_given():
-    shared = {"case": 1}
-    template = Template({"f": lambda: shared, "shared": shared}, external=(shared,))
-    other = {"case": 2}
-    copy = template.copy((other,))[0]
-    assert copy["shared"] is other
-    assert copy["f"]() is other
-
-
 def test_generators_are_parts_and_have_paths():
     original = Pipeline()
     original.deep = [{"python": random.Random(1)}, {"torch": torch.Generator()}]

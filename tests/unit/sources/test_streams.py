@@ -122,8 +122,30 @@ def test_any_batch_is_the_same_from_a_fresh_copy(make_loader: Any, limit: int | 
             assert outcome(fresh, epoch, turn) == expected
 
 
-def test_a_loader_that_says_nothing_goes_on_from_epoch_to_epoch() -> None:
-    assert epochs_of(Walker, 5, 3) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]
+def passes(number: int, *places: int) -> list[tuple[int, int]]:
+    return [(number, place) for place in places]
+
+
+@pytest.mark.parametrize(
+    ("make_loader", "limit", "epochs"),
+    [
+        (Walker, 5, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]),  # what says nothing goes on
+        (lambda: Passes(3), None, [passes(0, 0, 1, 2), passes(1, 0, 1, 2)]),  # the end of a pass is the epoch's
+        (lambda: Passes(3), 4, [passes(0, 0, 1, 2), passes(1, 0, 1, 2)]),
+        (lambda: Passes(3), 2, [passes(0, 0, 1), passes(0, 2), passes(1, 0, 1), passes(1, 2)]),
+        (lambda: Passes(4), 4, [passes(0, 0, 1, 2, 3), passes(1, 0, 1, 2, 3)]),  # and leaves no empty one behind
+        (lambda: Passes(4), 2, [passes(0, 0, 1), passes(0, 2, 3), passes(1, 0, 1)]),
+        (lambda: list(range(8)), 3, [[0, 1, 2], [0, 1, 2]]),  # what is known to end begins anew
+        (
+            lambda: Passes(3, bad=(1,)),
+            None,
+            [[(0, 0), "item 1", (0, 2)], [(1, 0), "item 1", (1, 2)]],
+        ),  # an error is a turn
+        (DeadAfterAnError, None, [[0, 1, 2, "item 3"], [0, 1, 2, "item 3"]]),
+    ],
+)
+def test_epochs_of_a_stream_are(make_loader: Any, limit: int | None, epochs: list[list[Any]]) -> None:
+    assert epochs_of(make_loader, limit, len(epochs)) == epochs
 
 
 @pytest.mark.parametrize("num_streams", [2, 3, 7])
@@ -133,37 +155,6 @@ def test_every_stream_has_its_turns_of_each_epoch(num_streams: int) -> None:
         flat = list(range(3 * turns))
         expected = [flat[i * turns : (i + 1) * turns] for i in range(3)]
         assert epochs_of(Walker, 5, 3, stream, num_streams) == expected
-
-
-def test_a_pass_that_ends_ends_its_epoch() -> None:
-    one, two = [(0, i) for i in range(7)], [(1, i) for i in range(7)]
-    assert epochs_of(lambda: Passes(7), None, 2) == [one, two]
-    assert epochs_of(lambda: Passes(7), 10, 2) == [one, two]
-    assert epochs_of(lambda: Passes(7), 5, 4) == [one[:5], one[5:], two[:5], two[5:]]
-
-
-def test_a_pass_that_ends_with_its_epoch_leaves_no_empty_one_behind() -> None:
-    assert epochs_of(lambda: Passes(6), 6, 3) == [[(k, i) for i in range(6)] for k in range(3)]
-    assert epochs_of(lambda: Passes(6), 3, 3) == [
-        [(0, 0), (0, 1), (0, 2)],
-        [(0, 3), (0, 4), (0, 5)],
-        [(1, 0), (1, 1), (1, 2)],
-    ]
-
-
-def test_what_is_known_to_end_begins_a_new_pass_in_every_epoch() -> None:
-    assert epochs_of(lambda: list(range(8)), 3, 2) == [[0, 1, 2], [0, 1, 2]]
-
-
-def test_an_item_that_raises_is_one_turn() -> None:
-    assert epochs_of(lambda: Passes(5, bad=(1, 4)), None, 2) == [
-        [(0, 0), "item 1", (0, 2), (0, 3), "item 4"],
-        [(1, 0), "item 1", (1, 2), (1, 3), "item 4"],
-    ]
-
-
-def test_what_is_dead_after_an_error_has_ended_its_pass() -> None:
-    assert epochs_of(DeadAfterAnError, None, 2) == [[0, 1, 2, "item 3"]] * 2
 
 
 def test_turns_beyond_the_epochs_are_given_and_the_next_epoch_is_not_moved_by_them() -> None:
