@@ -6,7 +6,7 @@ batch is the same object twice on the other side.
 
 A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by value. Sent back by value, a
 class would come in as a second one, or overwrite the attributes of the parent's own. So what came from the parent goes back as
-a name.
+a name, and a class, of whose name cloudpickle sends the last part alone, as the number that it has for cloudpickle.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
 from detaug.transport.frozen import why_not_picklable
@@ -78,17 +79,19 @@ def _reduce_by_name(obj: Any) -> Any:
     """What pickle is to write for a class or function that only the script has, else NotImplemented."""
     if not isinstance(obj, (type, types.FunctionType)) or obj.__module__ not in _SCRIPT or "<" in obj.__qualname__:
         return NotImplemented
-    name = obj.__module__, obj.__qualname__
-    return NotImplemented if _named(*name) is obj else (find_in_script, name)
+    if _named(obj.__module__, obj.__qualname__) is obj:
+        return NotImplemented
+    number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj) if isinstance(obj, type) else ""
+    return NotImplemented if number is None else (find_in_script, (obj.__module__, obj.__qualname__, number))
 
 
-def find_in_script(module: str, qualname: str) -> Any:
-    """The script's class or function of that name."""
-    found = _named(module, qualname)
-    if found is None:
+def find_in_script(module: str, qualname: str, number: str) -> Any:
+    """The script's function of that name, or its class of that number."""
+    found = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) if number else _named(module, qualname)
+    if found is None or "<" in found.__qualname__:
         raise AttributeError(
-            f"the batch holds {module}.{qualname}, which the calling process no longer has: a class of the batch must "
-            "exist there under that name for as long as the augmenter is used"
+            f"the batch holds {module}.{qualname}, which is defined in a function, or which the calling process no longer has: a "
+            "class of the batch must exist there under that name for as long as the augmenter is used"
         )
     return found
 

@@ -19,7 +19,7 @@ START_METHODS = ("fork", "spawn", "forkserver")
 
 
 #: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
-SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects"}
+SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_batch_contents"}
 
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:

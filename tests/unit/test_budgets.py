@@ -35,7 +35,7 @@ BUDGETS = {
     "sources": 1_160,
     "training": 1_560,
     "transforms": 6_230,
-    "transport": 855,
+    "transport": 858,
     "verification": 1_250,
     "watching": 305,
 }

@@ -92,6 +92,9 @@ class Outer:
     class Inner:
         value = 3
 
+class Inner:  # another one
+    pass
+
 class Image(torch.Tensor):
     pass
 
