@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -27,9 +27,8 @@ from detaug.training.auditing import digest
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches, set_variable
 
-Stage = Literal["first weights", "data", "forward", "backward", "optimizer", "resume"]
-
-_ADVICE: dict[Stage, str] = {
+#: Of each stage of a training.
+_ADVICE = {
     "first weights": "call seed_everything before the model is made",
     "data": "the batches do not depend on the seed (or, resumed, on the checkpoint) alone: look at the loader, its workers and "
     "transforms",
@@ -62,7 +61,7 @@ class Divergence:
     """Where two trainings first differ: the step (-1: before the first), the stage, the module or input, and advice."""
 
     step: int
-    stage: Stage
+    stage: str
     what: str
     advice: tuple[str, ...]
 
@@ -144,10 +143,10 @@ def compare_trainings(
         file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-trainings-")), "checkpoint")
         stack.callback(set_variable, SEED_VARIABLE, before)
 
-        def run(done: int, steps: int, *, save: bool = False) -> list[_Event]:
+        def run(done: int, steps: int, *, save: bool = False) -> list[Event]:
             set_variable(SEED_VARIABLE, before)
             _randomize_random_state()
-            training, events = make_training(), list[_Event]()
+            training, events = make_training(), list[Event]()
             if done:
                 _randomize_random_state()
                 training.load(file)
@@ -167,35 +166,37 @@ def compare_trainings(
         run(0, half, save=True)
         resumed = run(half, number)
     reached = next(each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights"))
-    rest = [_Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
+    rest = [Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
     return TrainingsReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
 
 
-class _Event(NamedTuple):
-    step: int
-    stage: Stage
+class Event(NamedTuple):
+    """What happened in a training: the step, and what it led to."""
+
+    step: Any  # an optimizer step's number; in nnU-Net's trainings the place in words
+    stage: str
     what: str
     digest: str
 
 
 @contextmanager
-def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None]:
+def _watched(model: nn.Module, events: list[Event], done: int) -> Iterator[None]:
     """Appends what happens in training to `events`; the weights first (a loop may load its checkpoint late)."""
     step, names = done, _names_of_watched(model)
 
     def begin(*_: Any) -> None:
         if not events:
-            events.append(_Event(done - 1, "resume" if done else "first weights", "weights", _weights(model)))
+            events.append(Event(done - 1, "resume" if done else "first weights", "weights", _weights(model)))
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         if model.training and not names[module]:
             begin()
-            events.append(_Event(step, "data", "what goes into the model", digest((args, kwargs))))
+            events.append(Event(step, "data", "what goes into the model", digest((args, kwargs))))
 
     def after(module: nn.Module, _: Any, output: Any) -> None:
         if model.training:
             what = f"output of {names[module] or 'the model'} ({type(module).__name__})"
-            events.append(_Event(step, "forward", what, digest(output)))
+            events.append(Event(step, "forward", what, digest(output)))
 
     def after_step(optimizer: Any, *_: Any) -> None:
         nonlocal step
@@ -204,9 +205,9 @@ def _watched(model: nn.Module, events: list[_Event], done: int) -> Iterator[None
         own = {each for group in optimizer.param_groups for each in group["params"]}
         for name, parameter in model.named_parameters():
             if parameter in own and parameter.grad is not None:
-                events.append(_Event(step, "backward", f"gradient of {name}", digest(parameter.grad)))
-        events.append(_Event(step, "optimizer", "weights", _weights(model)))
-        events.append(_Event(step, "optimizer", "the optimizer's state", digest(optimizer.state_dict())))
+                events.append(Event(step, "backward", f"gradient of {name}", digest(parameter.grad)))
+        events.append(Event(step, "optimizer", "weights", _weights(model)))
+        events.append(Event(step, "optimizer", "the optimizer's state", digest(optimizer.state_dict())))
         step += 1
 
     with ExitStack() as hooks:
@@ -227,19 +228,26 @@ def _names_of_watched(model: nn.Module) -> dict[nn.Module, str]:
     return names
 
 
-def _divergence(one: list[_Event], other: list[_Event], *, resumed: bool = False) -> Divergence | None:
+def first_difference(one: Sequence[Event], other: Sequence[Event]) -> Event | None:
+    """The first event of a training that differs in another one; None: they are equal."""
     for mine, theirs in zip_longest(one, other):
         if mine == theirs:
             continue
-        if mine is None or theirs is None:
-            found, what = mine or theirs, f"only one reached {(mine or theirs).what}"
-        else:
-            same = (mine.step, mine.what) == (theirs.step, theirs.what)
-            found, what = mine, mine.what if same else f"{mine.what}; there, {theirs.what}"
-        stages: list[Stage] = [found.stage, "resume"] if resumed and found.stage != "resume" else [found.stage]
-        advice = tuple(each for stage in stages for each in _ADVICE[stage].split("; "))
-        return Divergence(-1 if found.stage == "resume" else found.step, found.stage, what, advice)
+        if mine is not None and theirs is not None and mine[:-1] == theirs[:-1]:
+            return mine
+        places = {each[:-1] for each in other}
+        found = theirs if mine is None or (theirs is not None and mine[:-1] in places) else mine
+        return found._replace(what=f"only one has {found.what}")
     return None
+
+
+def _divergence(one: list[Event], other: list[Event], *, resumed: bool = False) -> Divergence | None:
+    found = first_difference(one, other)
+    if found is None:
+        return None
+    stages = [found.stage, "resume"] if resumed and found.stage != "resume" else [found.stage]
+    advice = tuple(each for stage in stages for each in _ADVICE[stage].split("; "))
+    return Divergence(-1 if found.stage == "resume" else found.step, found.stage, found.what, advice)
 
 
 def _weights(model: nn.Module) -> str:

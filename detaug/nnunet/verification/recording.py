@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -20,14 +20,15 @@ from detaug.errors import UnusableError
 from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, trainers_found_through
 from detaug.nnunet.proof import difference_in_reading
+from detaug.nnunet.run_record import print_of
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
-from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, Moment
+from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, at_start, in_step
 from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
 
-#: Files in a training's folder: moments; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
+#: Files in a training's folder: its events; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
 TRACE, FAILURE, READING = "trace.jsonl", "failure.txt", "reading.txt"
 
 _PARENT_WATCHED_EVERY = 0.5  # seconds
@@ -81,7 +82,7 @@ def kill_all() -> None:
 
 
 def train(part: Part, trace: Path) -> None:
-    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds; the trace's moments are appended."""
+    """nnU-Net's own `run_training`, with `Recording` in front of the trainer that it finds; the trace gets its events."""
     settings = part.settings
 
     def recording(trainer: type) -> type:
@@ -137,11 +138,10 @@ class Recording(Trainer):  # type: ignore[misc]
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
         self._step = 0
-        moment = Moment(self.current_epoch, START)
-        moment.add(WEIGHTS, self._weights())
+        place = at_start(self.current_epoch)
+        self._note(place, START, self._weights())
         # another network (a teacher), averaged weights
-        moment.add(WEIGHTS, ((f"the trainer's {name}", value) for name, value in tensors_of(self)))
-        self._note(moment)
+        self._note(place, START, ((f"the trainer's {name}", value) for name, value in tensors_of(self)))
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -165,14 +165,15 @@ class Recording(Trainer):  # type: ignore[misc]
             write_text(Path(self.part.results).parent / READING, found or "")
 
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
-        moment = Moment(self.current_epoch, phase, self._step)
+        place = in_step(phase, self._step, self.current_epoch)
         # before the step, which may change the batch in place
-        moment.add(DATA, flat(batch if isinstance(batch, dict) else {"batch": batch}))
+        self._note(place, DATA, flat(batch if isinstance(batch, dict) else {"batch": batch}))
         outcome = step(batch)
-        moment.add(OUTCOME, flat(outcome, "outcome"))
+        if self.part.killed and self.current_epoch:
+            kill_all()
+        self._note(place, OUTCOME, flat(outcome, "outcome"))
         if phase == TRAINING:
-            moment.add(WEIGHTS, self._weights())
-        self._note(moment)
+            self._note(place, WEIGHTS, self._weights())
         self._step += 1
         return outcome
 
@@ -184,7 +185,9 @@ class Recording(Trainer):  # type: ignore[misc]
         if self.grad_scaler is not None:
             yield "gradient scale", self.grad_scaler.state_dict()
 
-    def _note(self, moment: Moment) -> None:
-        print(moment.as_json(), file=self.trace, flush=True)
-        if self.part.killed and moment.place == (1, TRAINING, 0):
-            kill_all()
+    def _note(self, place: str, stage: str, found: Iterable[tuple[str, Any]]) -> None:
+        if self.part.killed and self.current_epoch:
+            return  # the part that resumes makes this epoch again
+        for name, value in found:
+            print(json.dumps((place, stage, name, print_of(value))), file=self.trace)
+        self.trace.flush()

@@ -32,6 +32,7 @@ from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
 from detaug.seeding.tree import text_of_seed
+from detaug.training.comparing import Event
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 #: Enough hexadecimal digits to tell any two checkpoints apart by eye.
@@ -55,13 +56,11 @@ class Row(reports.Row):
     """One training, or `READS_ALIKE`.
 
     Attributes:
-        processes: worker processes that made its batches, for each part of it.
         sha256: of its checkpoint_final.pth; "" where it failed.
         origin: where the difference from the reference began.
         failure: the error, where it failed; what is read differently.
     """
 
-    processes: tuple[int, ...] = ()
     sha256: str = ""
     origin: traces.Origin | None = None
     failure: str = ""
@@ -69,8 +68,7 @@ class Row(reports.Row):
     def reasons(self) -> Iterator[RenderableType]:
         """Where its difference began, and what to do."""
         if self.origin is not None or self.failure:
-            processes = f", nnUNet_n_proc_DA {listed(self.processes)}" if self.processes else ""
-            yield Text(f"\n{self.what}{processes}:", "bold")
+            yield Text(f"\n{self.what}:", "bold")
         if self.failure:
             yield Padding.indent(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2)
         if self.origin is not None:
@@ -99,12 +97,8 @@ class Result(reports.Result[Row]):
         return {**asdict(self), "ok": self.ok, "rows": [row.as_json() for row in self.rows]}
 
     def shown(self) -> list[RenderableType]:
-        table = reports.table(
-            "training",
-            self.rows,
-            ("nnUNet_\nn_proc_DA", lambda row: listed(row.processes), False),
-            ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False),
-        )
+        column = ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False)
+        table = reports.table("training", self.rows, column)
         settings = self.settings
         conditions = (
             f"{settings.trainer}, {settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.plans}: "
@@ -125,11 +119,6 @@ class Result(reports.Result[Row]):
         return Text(f"equal: all {trainings} trainings wrote the same checkpoint, byte for byte", "bold green")
 
 
-def listed(processes: tuple[int, ...]) -> str:
-    """For the reader: of one part after the other."""
-    return ", then ".join(map(str, processes))
-
-
 @dataclass(frozen=True)
 class Training:
     """One of the trainings that are compared: its parts come one after the other, in a folder of its own."""
@@ -138,19 +127,14 @@ class Training:
     folder: str
     parts: tuple[Part, ...]
 
-    @property
-    def processes(self) -> tuple[int, ...]:
-        """Worker processes of each part."""
-        return tuple(part.processes for part in self.parts)
-
 
 def trainings(settings: Settings) -> tuple[Training, ...]:
     """The trainings to compare; the others are compared with the first. The last is killed in its second epoch, and resumed."""
     parts = (Part(settings, 3, killed=True), Part(settings, 1, resume=True))
     return (
-        Training("straight through", "straight-2", (Part(settings, 2),)),
-        Training("straight through", "straight-0", (Part(settings, 0),)),
-        Training("killed in epoch 2 of 2, resumed", "resumed", parts),
+        Training("straight through, 2 processes", "straight-2", (Part(settings, 2),)),
+        Training("straight through, 0 processes", "straight-0", (Part(settings, 0),)),
+        Training("3 processes, killed in epoch 2 of 2, resumed with 1", "resumed", parts),
     )
 
 
@@ -181,31 +165,28 @@ def verify_training(settings: Settings, keep: Path | None = None, shown: Progres
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
-    reference: tuple[Path, list[traces.Moment]] | None = None
+    reference: tuple[Path, list[Event]] | None = None
 
     def compared(training: Training) -> Row:
         nonlocal reference
-        row = Row(training.what, processes=training.processes)
+        row = Row(training.what)
         try:
-            checkpoint, moments = train(training, folder)
+            checkpoint, events = train(training, folder)
         except TrainingFailed as error:
             if reference is None:
                 raise
             return replace(row, verdict=reports.FAILED, failure=str(error))
         row = replace(row, sha256=sha256_of(checkpoint))
         if reference is None:
-            reference = checkpoint, moments
+            reference = checkpoint, events
             return row
         equal = sha256_of(reference[0]) == row.sha256
-        origin = traces.first_origin(reference[1], moments, resumed=len(training.parts) > 1)
+        origin = traces.first_origin(reference[1], events, resumed=len(training.parts) > 1)
         if not equal and origin is None:
             origin = traces.bookkeeping_origin(reference[0], checkpoint)
         return replace(row, verdict=reports.EQUAL if equal else reports.DIFFERENT, origin=origin)
 
-    rows = [
-        reports.Planned(f"{each.what}, processes: {listed(each.processes)}", partial(compared, each))
-        for each in planned
-    ]
+    rows = [reports.Planned(each.what, partial(compared, each)) for each in planned]
     done = tuple(reports.run_rows(rows, shown))
     assert reference is not None
     reading = folder / planned[0].folder / READING
@@ -217,7 +198,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
     return Result(settings, done, f"{settings.device} ({processor}), {versions}")
 
 
-def train(training: Training, folder: Path) -> tuple[Path, list[traces.Moment]]:
+def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
     """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace. Or `TrainingFailed`."""
     own = folder / training.folder
     results = own / "results"

@@ -29,15 +29,15 @@ FAULTY = Path(__file__).parent / "faulty"
 TEACHERS = "teacher._modules['decoder']._modules['transpconvs']._modules['0']._parameters['weight']"
 LAYER = "encoder.stages.1.0.convs.0"
 
-#: Trainer -> what is said of it: kind, name, epoch, phase, step. One of batches, one of checkpoints often: of which kind a
-#: difference is, is told from traces alone, and test_nnunet_verify_origins.py has every kind.
+#: Trainer -> what is said of it. One of batches, one of checkpoints often: of which kind a difference is, is told from traces
+#: alone, and test_nnunet_verify_origins.py has every kind.
 FAULTS = {
-    "UnseededTransform": ("data", "data", 0, "training", 0),
-    "NoisyGradient": ("weights", f"{LAYER}.conv.weight", 0, "training", 0),
-    "ForgetsMomentum": ("resume", "optimizer.state.0.momentum_buffer", 1, "", None),
-    "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS}", 1, "", None),
-    "ForgetsCount": ("resume", "outcome.loss", 1, "training", 0),
-    "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth", None, "", None),
+    "UnseededTransform": ("data", "data of training batch 0 of epoch 0"),
+    "NoisyGradient": ("weights", f"{LAYER}.conv.weight of training batch 0 of epoch 0"),
+    "ForgetsMomentum": ("resume", "only one has optimizer.state.0.momentum_buffer at the start of epoch 1"),
+    "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS} at the start of epoch 1"),
+    "ForgetsCount": ("resume", "outcome.loss of training batch 0 of epoch 1"),
+    "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth"),
 }
 OFTEN = ("UnseededTransform", "ForgetsMomentum")
 
@@ -77,7 +77,9 @@ def test_a_planted_fault_is_named(
 ) -> None:
     row = compared(trainer, tmp_path, monkeypatch)
     assert row.verdict == "different"
-    assert tuple(vars(row.origin)[key] for key in ("kind", "name", "epoch", "phase", "step")) == FAULTS[trainer]
+    assert row.origin is not None
+    kind, where = FAULTS[trainer]
+    assert (row.origin.kind, row.origin.where[: len(where)]) == (kind, where)
 
 
 def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
@@ -116,7 +118,6 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
     result = json.loads(file.read_text())
     assert [row["verdict"] for row in result["rows"]] == ["reference", "equal", "equal", "equal"]
     *trainings, reading = result["rows"]
-    assert [row["processes"] for row in trainings] == [[2], [0], [3, 1]]
     assert len({row["sha256"] for row in trainings}) == 1
     assert reading["verdict"] == "equal", (
         "a batch of the same cases and boxes, as nnU-Net's loader and detaug's read it"
