@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 885,
     "loops": 480,
     "memory": 335,
-    "nnunet": 3_945,
+    "nnunet": 3_895,
     "pictures": 195,
     "pipeline": 1_245,
     "previews": 500,
