@@ -7,6 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -97,7 +98,8 @@ def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str
     alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
     names = dict.fromkeys(text.strip().partition(" ")[0] for text in alerts)
     advice = {name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE) for name in names}
-    return AuditReport(str(place), _first_difference(first, second), advice)
+    found = first_differing(first, second)
+    return AuditReport(str(place), found[0] if found else "", advice)
 
 
 def _values_of_a_step(
@@ -141,13 +143,17 @@ def _placed(value: Any, device: torch.device) -> Any:
     return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
 
 
-def _first_difference(first: list[tuple[str, str]], other: list[tuple[str, str]]) -> str:
-    for (what, here), (what_there, there) in zip(first, other, strict=False):
-        if what != what_there:
-            return f"{what}, where the other run has {what_there}: another path was taken"
-        if here != there:
-            return what
-    return "" if len(first) == len(other) else "how much was computed: another path was taken"
+def first_differing(one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+    """Of what happened in two runs (tuples that end with what it is, and its digest) the first that differs; None: nothing."""
+    for mine, theirs in zip_longest(one, other):
+        if mine == theirs:
+            continue
+        if mine is not None and theirs is not None and mine[:-1] == theirs[:-1]:
+            return mine
+        places = {each[:-1] for each in other}
+        found = theirs if mine is None or (theirs is not None and mine[:-1] in places) else mine
+        return (*found[:-2], f"only one has {found[-2]}", found[-1])
+    return None
 
 
 def digest(value: Any) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import random
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -23,7 +22,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
-from detaug.training.auditing import digest
+from detaug.training.auditing import digest, first_differing
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches, set_variable
 
@@ -228,26 +227,14 @@ def _names_of_watched(model: nn.Module) -> dict[nn.Module, str]:
     return names
 
 
-def first_difference(one: Sequence[Event], other: Sequence[Event]) -> Event | None:
-    """The first event of a training that differs in another one; None: they are equal."""
-    for mine, theirs in zip_longest(one, other):
-        if mine == theirs:
-            continue
-        if mine is not None and theirs is not None and mine[:-1] == theirs[:-1]:
-            return mine
-        places = {each[:-1] for each in other}
-        found = theirs if mine is None or (theirs is not None and mine[:-1] in places) else mine
-        return found._replace(what=f"only one has {found.what}")
-    return None
-
-
 def _divergence(one: list[Event], other: list[Event], *, resumed: bool = False) -> Divergence | None:
-    found = first_difference(one, other)
+    found = first_differing(one, other)
     if found is None:
         return None
-    stages = [found.stage, "resume"] if resumed and found.stage != "resume" else [found.stage]
+    step, stage, what, _ = found
+    stages = [stage, "resume"] if resumed and stage != "resume" else [stage]
     advice = tuple(each for stage in stages for each in _ADVICE[stage].split("; "))
-    return Divergence(-1 if found.stage == "resume" else found.step, found.stage, found.what, advice)
+    return Divergence(-1 if stage == "resume" else step, stage, what, advice)
 
 
 def _weights(model: nn.Module) -> str:

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from detaug.nnunet.run_record import differences, shown
-from detaug.training.comparing import Event, first_difference
+from detaug.training.auditing import first_differing
+from detaug.training.comparing import Event
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
@@ -55,18 +56,18 @@ def read(path: Path) -> list[Event]:
 def first_origin(one: Sequence[Event], other: Sequence[Event], resumed: bool = False) -> Origin | None:
     """Where the first difference between two traces began; None: they are equal. `resumed`: the other training was, in its second
     epoch."""
-    found = first_difference(one, other)
+    found = first_differing(one, other)
     if found is None:
         return None
-    kind = found.stage
-    if found.step == at_start(0):
+    place, kind, what, _ = found
+    if place == at_start(0):
         kind = INITIAL_WEIGHTS
-    elif found.stage == START:
+    elif kind == START:
         kind = RESUME if resumed else BETWEEN_EPOCHS
-    elif resumed and found.step == in_step(TRAINING, 0, 1) and kind != DATA:
+    elif resumed and place == in_step(TRAINING, 0, 1) and kind != DATA:
         # the same batch and weights, and another outcome: something else that the trainer keeps
         kind = RESUME
-    return Origin(kind, f"{found.what} {found.step}")
+    return Origin(kind, f"{what} {place}")
 
 
 def bookkeeping_origin(one: Path, other: Path) -> Origin:
