@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug import LocalProcesses
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, workers
 from tests.support.comparing import prints, take
 from tests.support.faults import Chatty
 from tests.support.loaders import Noise, RandomLoader
@@ -31,19 +30,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seeds": [1, 2], "num_streams": 3}, "num_streams"),
     ({"num_processes": -1}, "num_processes"),
     ({"num_processes": 1.5}, "num_processes"),
-    ({"num_processes": "2"}, "num_processes"),
     ({"num_processes": None}, "num_processes"),
     ({"num_cached": -1}, "num_cached"),
-    ({"num_cached": "many"}, "num_cached"),
     ({"rank": 2, "world_size": 2}, "rank"),
     ({"rank": -1, "world_size": 2}, "rank"),
     ({"world_size": 0}, "world_size"),
     ({"rank": 0.5, "world_size": 2}, "rank"),
     ({"batches_per_epoch": 0}, "batches_per_epoch"),
-    ({"batches_per_epoch": -1}, "batches_per_epoch"),
     ({"batches_per_epoch": 2.5}, "batches_per_epoch"),
     ({"num_streams": 0}, "num_streams"),
-    ({"num_streams": -3}, "num_streams"),
     ({"num_streams": 1.0}, "num_streams"),
     ({"name": 3}, "name"),
     ({"version": 3.5}, "version"),
@@ -77,9 +72,10 @@ def test_transform_that_cannot_be_called_is_refused_at_once(make: Maker, transfo
     assert not descendants()
 
 
-def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, start_method: str) -> None:
-    with pytest.raises((ValueError, TypeError), match="handle"):
-        next(make(Chatty(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method)))
+@pytest.mark.parametrize("n", [0, 2])
+def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, n: int, start_method: str) -> None:
+    with pytest.raises(RuntimeError, match=r"batch\['handle'\] of type lock cannot be pickled"):
+        next(make(Chatty(), None, n, seed=1, executor=workers(n, start_method)))
 
 
 @pytest.mark.parametrize("word", ["end", ""])

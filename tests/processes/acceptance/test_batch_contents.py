@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter
 from detaug.transport.transfer import pack
 from tests.support.augmenters import Maker
 from tests.support.processes import descendants
@@ -144,18 +143,3 @@ def test_the_scripts_own_classes_come_back_as_themselves(script: Callable[..., A
     run = script(THEIR_BATCHES, start_method, n, prelude=OWN_CLASSES)
     run.finish()
     assert run.lines[-1:] == ["as they were"], run.err
-
-
-def _with_a_lambda(items: list[Any]) -> Any:
-    return {"x": collections.defaultdict(lambda: 0, a=items[0])}
-
-
-@pytest.mark.parametrize("num_processes", [0, 2])
-def test_what_holds_a_lambda_is_refused_with_any_number_of_processes(num_processes: int) -> None:
-    with (
-        DeterministicAugmenter.from_dataset(
-            list(range(4)), 2, seed=1, collate_fn=_with_a_lambda, num_processes=num_processes, check=False
-        ) as augmenter,
-        pytest.raises(RuntimeError, match=r"batch\['x'\] of type defaultdict cannot be pickled"),
-    ):
-        next(augmenter)

@@ -20,21 +20,6 @@ def flat(batches: Any) -> list[int]:
     return [index for batch in batches for index in batch]
 
 
-@pytest.mark.parametrize("n", [0, 4])
-def test_example_loader_gives_0_to_99_in_order_each_time(make: Maker, n: int) -> None:
-    augmenter = make(DummyDL(4), None, n, 1, None, False, seed=1)
-    for _ in range(3):
-        assert list(augmenter) == list(range(100))
-    assert len(augmenter._engine.worker_pids()) == n
-
-
-def test_shuffled_loader_walks_through_a_new_permutation_each_epoch(make: Maker) -> None:
-    augmenter = make(IndexLoader(123, 12, 3, return_incomplete=True), None, 0, seed=1)
-    epochs = [flat(augmenter) for _ in range(3)]
-    assert [sorted(epoch) for epoch in epochs] == [list(range(123))] * 3
-    assert len({tuple(epoch) for epoch in [*epochs, list(range(123))]}) == 4
-
-
 @pytest.mark.parametrize("other", [{"seed": 2}, {"name": "val"}, {"seed_for_shuffle": 2}])
 def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, other: dict[str, Any]) -> None:
     def order(seed_for_shuffle: int = 1, **options: Any) -> list[int]:
@@ -67,15 +52,6 @@ def test_every_size_gives_as_many_batches_as_it_should(
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_endless_loader_never_stops_and_draws_from_all_its_data(make: Maker, n: int) -> None:
-    augmenter = make(IndexLoader(30, 12, infinite=True), None, n, seed=1)
-    batches = take(augmenter, 100)
-    assert {len(batch) for batch in batches} == {12}
-    assert set(flat(batches)) == set(range(30))
-    assert len({tuple(batch) for batch in batches}) == 100
-
-
-@pytest.mark.parametrize("n", [0, 2])
 def test_restart_begins_anew_and_may_come_at_any_time(make: Maker, n: int) -> None:
     augmenter = make(DummyDL(2), None, n, seed=1)
     augmenter.restart()
@@ -97,11 +73,6 @@ def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: M
     assert not descendants()
     augmenter._start()
     assert isinstance(next(augmenter), int)
-
-
-def test_next_is_a_method_too(make: Maker) -> None:
-    augmenter = make(DummyDL(2), None, 0, seed=1)
-    assert [augmenter.next() for _ in range(3)] == [0, 1, 2]
 
 
 class ThreadIdReporter(DummyDL):

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import prints
 from tests.support.faults import RaisesAt, ReaderError, UnpicklableError
-from tests.support.loaders import RandomLoader
-from tests.support.witness import assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -39,17 +37,6 @@ def run_into_error(augmenter: Any, error: type[BaseException] = ValueError) -> t
     except error as caught:
         return batches, caught
     raise AssertionError(f"no {error.__name__} in {len(batches)} batches")
-
-
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("at", [0, 5])
-def test_error_comes_at_its_step_after_all_batches_before_it(make: Maker, mark: str, n: int, at: int) -> None:
-    expected = prints(take(make(RandomLoader(), None, 0, seed=1), at))
-    for _ in range(2):
-        batches, _error = run_into_error(make(RaisesAt((at,)), None, n, seed=1))
-        assert prints(batches) == expected
-        if n and batches:
-            assert_made_by_workers("fork", batches)
 
 
 @pytest.mark.parametrize("n", [0, 1])

@@ -119,7 +119,7 @@ SOURCES: dict[str, Build] = {
     "a list": loader(lambda: [*range(9)], num_streams=1),
     "an iterable": loader(Reiterable, num_streams=1),
     "a function that makes a generator": loader(lambda: functools.partial(count), num_streams=1),
-    "streams of different lengths": loader(lambda: UnevenStreams(0, 3)),
+    "streams of different lengths": loader(UnevenStreams),
     "errors that are skipped": loader(
         lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)), batches_per_epoch=12, stateless=False, on_error=Skip()
     ),

@@ -24,20 +24,6 @@ class IteratorOnly:
         return self.count - 1
 
 
-class Split:
-    """An iterable that takes its share by thread id, without a base class of batchgenerators."""
-
-    def __init__(self, n: int, number_of_threads_in_multithreaded: int) -> None:
-        self.n, self.number_of_threads_in_multithreaded = n, number_of_threads_in_multithreaded
-        self.thread_id = 0
-
-    def set_thread_id(self, thread_id: int) -> None:
-        self.thread_id = thread_id
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.thread_id, self.n, self.number_of_threads_in_multithreaded))
-
-
 def count_to(n: int) -> Iterator[int]:
     yield from range(n)
 
@@ -62,15 +48,13 @@ def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: st
     assert list(make(loader(), None, n, seed=1, num_streams=1)) == expected
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_iterable_with_set_thread_id_is_split_among_its_streams(make: Maker, n: int) -> None:
-    augmenter = make(Split(20, 3), None, n, seed=1)
-    for _ in range(2):
-        assert list(augmenter) == list(range(20))
+class UnevenStreams:
+    """Has streams, without a base class of batchgenerators: 0 ends at once, 1 after two turns, 2 after five."""
 
+    number_of_threads_in_multithreaded = 3
 
-class UnevenStreams(Split):
-    """Stream 0 ends at once, stream 1 after two turns, stream 2 after five."""
+    def set_thread_id(self, thread_id: int) -> None:
+        self.thread_id = thread_id
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter([(self.thread_id, turn) for turn in range((0, 2, 5)[self.thread_id])])
@@ -78,14 +62,14 @@ class UnevenStreams(Split):
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_stream_that_ends_early_is_passed_over(make: Maker, n: int) -> None:
-    augmenter = make(UnevenStreams(0, 3), None, n, seed=1)
+    augmenter = make(UnevenStreams(), None, n, seed=1)
     for _ in range(2):
         assert list(augmenter) == [(1, 0), (2, 0), (1, 1), (2, 1), (2, 2), (2, 3), (2, 4)]
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
-    augmenter = make(UnevenStreams(0, 3), None, n, seed=1)
+    augmenter = make(UnevenStreams(), None, n, seed=1)
     list(augmenter)
     assert augmenter.replay(0, 1) == (1, 0)
     assert augmenter.replay(0, 14) == (2, 4)

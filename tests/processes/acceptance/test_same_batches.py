@@ -59,23 +59,6 @@ def test_processes_start_method_and_delays_do_not_change_the_batches(
         make.close()
 
 
-@pytest.mark.parametrize("n", [0, 2])
-def test_saying_that_a_loader_is_stateless_does_not_change_its_batches(make: Maker, mark: str, n: int) -> None:
-    seen = [
-        prints(take(make(RandomLoader(), Noise(), n, seed=3, stateless=stateless), 12))
-        for stateless in (None, False, True)
-    ]
-    assert seen[0] == seen[1] == seen[2]
-
-
-@pytest.mark.parametrize("n", [1, 5])
-def test_default_number_of_streams_does_not_depend_on_the_processes(make: Maker, mark: str, n: int) -> None:
-    inside = prints(take(make(Walker(), None, 0, seed=3), 20))
-    batches = take(make(Walker(), None, n, seed=3), 20)
-    assert_made_by_workers("fork", batches)
-    assert prints(batches) == inside
-
-
 def test_transform_may_be_none_or_positional_as_in_nondet(make: Maker) -> None:
     positional = make(RandomLoader(), Noise(), 2, 2, None, False, 0.02, seed=5)
     by_name = make(

@@ -14,11 +14,10 @@ import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from detaug import BatchError, StateMismatch
+from detaug import StateMismatch
 from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
-from tests.support.loaders import Samples
 
 ORDERS = {
     name: make for name, make in SOURCES.items() if "sampler" in name or name in ("an order", "weights", "buckets")
@@ -39,20 +38,6 @@ def test_a_state_of_another_sampler_is_refused() -> None:
             ORDERS[name](0).load_state_dict(states[other])
     with pytest.raises(StateMismatch, match="weights"):
         ORDERS["weights"](0, weights=[1] * 17).load_state_dict(states["weights"])
-
-
-class Failing(Samples):
-    def __getitem__(self, i: int) -> Any:
-        if i == 7:
-            raise OSError("no such case")
-        return super().__getitem__(i)
-
-
-def test_an_error_names_the_data_sets_index(make: Maker) -> None:
-    augmenter = make.from_dataset(Failing(17), batch_sampler=[[1, 2], [3, 7, 4]], num_processes=1, seed=1)
-    with pytest.raises(BatchError) as raised:
-        list(augmenter)
-    assert list(raised.value.indices) == [7]
 
 
 class Opened(Dataset[Any]):

@@ -10,14 +10,13 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
 import detaug
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
-from tests.support.processes import wait_until
+from tests.support.processes import descendants, wait_until
 
 FORK = multiprocessing.get_context("fork")
 MEGABYTE = 2**20
@@ -37,25 +36,21 @@ class Steps(SlimDataLoaderBase):
         return {"data": np.full(self.size // 8, step), "small": small}
 
 
-def mapped_blocks(pid: int | None = None) -> set[str]:
-    """The inodes of the shared memory that a process has mapped."""
-    with open(f"/proc/{pid or os.getpid()}/maps") as maps:
-        return {line.split()[4] for line in maps if "/memfd:detaug" in line}
+def mapped_blocks(pid: int | None = None) -> dict[str, int]:
+    """Inode → bytes of the shared memory that a process has mapped; none of one that is gone."""
+    try:
+        with open(f"/proc/{pid or os.getpid()}/maps") as maps:
+            lines = [line.split() for line in maps if "/memfd:detaug" in line]
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    ranges = {line[4]: [int(number, 16) for number in line[0].split("-")] for line in lines}
+    return {inode: end - begin for inode, (begin, end) in ranges.items()}
 
 
 def resident_shared_memory() -> int:
     """Bytes of detaug's blocks that this process and its descendants hold, each block once."""
-    sizes: dict[str, int] = {}
-    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-        try:
-            with open(f"/proc/{process.pid}/maps") as maps:
-                lines = [line.split() for line in maps if "/memfd:detaug" in line]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        for line in lines:
-            begin, end = (int(number, 16) for number in line[0].split("-"))
-            sizes[line[4]] = end - begin
-    return sum(sizes.values())
+    pids = [os.getpid(), *(process.pid for process in descendants())]
+    return sum({inode: size for pid in pids for inode, size in mapped_blocks(pid).items()}.values())
 
 
 def report_what_is_seen(batch: Any, ask: Connection, tell: Connection) -> None:
@@ -96,7 +91,7 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(make: M
         child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
         child.start()
         hear.recv()
-        mapped.append(len(mapped_blocks(child.pid) - others))
+        mapped.append(len(mapped_blocks(child.pid).keys() - others.keys()))
         ask.send(None)
         child.join()
     assert mapped[-1] == 1, f"what the user holds and nothing else: {mapped}"

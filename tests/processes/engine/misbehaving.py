@@ -107,23 +107,11 @@ class WritesOnce(RandomLoader):
         return super().generate_train_batch()
 
 
-class Leaks(RandomLoader):
-    """Keeps 40 MB of every batch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: list[Any] = []
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        LEAKED.append(np.ones(40 * 2**20, np.uint8))
-        return super().generate_train_batch()
-
-
 LEAKED: list[Any] = []
 
 
 class CountsAndLeaks(RandomLoader):
-    """The same, with a count that makes it a loader of streams."""
+    """Keeps 40 MB of every batch, with a count that makes it a loader of streams."""
 
     def __init__(self) -> None:
         super().__init__()

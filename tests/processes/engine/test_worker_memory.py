@@ -8,10 +8,9 @@ import pytest
 
 from detaug import LocalProcesses
 from detaug.memory.limits import private_memory
-from tests.processes.engine.misbehaving import CountsAndLeaks, Leaks
+from tests.processes.engine.misbehaving import CountsAndLeaks
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
-from tests.support.loaders import RandomLoader
 from tests.support.witness import WITNESS, assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(90)
@@ -24,23 +23,14 @@ def test_leaking_workers_are_replaced_and_bytes_stay(
     make: Maker, mark: str, caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     caplog.set_level(logging.INFO)
-    expected = prints(take(make(RandomLoader(), None, 0, seed=5), 20))
+    options = {"seed": 5, "num_streams": 3, "stateless": False}
+    expected = take(make(CountsAndLeaks(), None, 0, **options), 20)
     limit = private_memory() + 600 * MIB if method == "fork" else 900 * MIB
-    augmenter = make(Leaks(), None, 1, seed=5, executor=LocalProcesses(start_method=method, max_worker_memory=limit))
-    batches = take(augmenter, 20)
+    executor = LocalProcesses(start_method=method, max_worker_memory=limit)
+    batches = take(make(CountsAndLeaks(), None, 1, executor=executor, **options), 20)
     assert_made_by_workers(method, batches)
-    assert prints(batches) == expected
+    assert prints(batches) == prints(expected)
+    assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(20)]
     assert len({batch[WITNESS]["pid"] for batch in batches}) >= 2, "a batch keeps 40 MB"
     assert "max_worker_memory is" in caplog.text
     assert "ended with" not in caplog.text, "to retire is not to die"
-
-
-@pytest.mark.slow  # the test above, and streams of killed workers in tests/stress
-def test_streams_of_a_worker_that_retired_go_on(make: Maker, mark: str) -> None:
-    options = {"seed": 5, "num_streams": 3, "stateless": False}
-    expected = take(make(CountsAndLeaks(), None, 0, **options), 24)
-    limit = private_memory() + 400 * MIB
-    batches = take(make(CountsAndLeaks(), None, 2, **options, executor=LocalProcesses(max_worker_memory=limit)), 24)
-    assert len({batch[WITNESS]["pid"] for batch in batches}) >= 3
-    assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(24)]
-    assert prints(batches) == prints(expected)
