@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug import DeterministicAugmenter, current, fingerprint
+from detaug import DeterministicAugmenter, current
+from tests.processes.purity.ways import check_every, run_all_ways
 from tests.support.augmenters import Maker, workers
 
 LINES = 40
-WAYS = [(0, "fork"), (1, "fork"), (3, "fork"), pytest.param(2, "spawn", marks=pytest.mark.slow)]
 
 
 class Lines:
@@ -80,53 +80,28 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def epochs(augmenter: DeterministicAugmenter, number: int = 2) -> list[list[str]]:
-    return [[fingerprint(batch) for batch in augmenter] for _ in range(number)]
+KINDS: dict[str, Callable[[Path], Any]] = {
+    "walks through a file": Lines,
+    "with a generator of its own": lambda path: Lines(path, 3),
+    "cannot be copied": lambda path: Locked(),
+    "shuffles what it was given": lambda path: InPlace(CASES),
+}
 
 
-@pytest.mark.parametrize("of_its_own", [None, 3])
-@pytest.mark.parametrize(("n", "start_method"), WAYS)
-def test_streams_walk_through_files_of_their_own(
-    make: Maker, path: Path, n: int, start_method: str, of_its_own: int | None
-) -> None:
-    options: dict[str, Any] = {"num_streams": 3, "seed": 5}
-    started: dict[str, Any] = {**options, "executor": workers(n, start_method)}
-    expected = [line for line in range(LINES) for _ in range(3)]
-    augmenter = make(lambda: Lines(path, of_its_own), None, n, **started)
-    for _ in range(2):
-        batches = list(augmenter)
-        assert [batch["line"] for batch in batches] == expected
-    again = make(lambda: Lines(path, of_its_own), None, 0, **options)
-    whole = epochs(again, 1)[0]
-    assert [fingerprint(augmenter.replay(0, step)) for step in (0, 1, 50)] == [whole[step] for step in (0, 1, 50)]
-    resumed = make(lambda: Lines(path, of_its_own), None, n, **started)
-    for _ in range(17):
-        next(resumed)
-    state = resumed.state_dict()
-    goes_on = make(lambda: Lines(path, of_its_own), None, n, **started)
-    goes_on.load_state_dict(state)
-    assert epochs(goes_on, 1)[0] == whole[17:]
+@pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loader_made_by_each_process_gives_the_same_batches(path: Path, kind: str, start_method: str) -> None:
+    def make(num_processes: int) -> DeterministicAugmenter:
+        options: dict[str, Any] = {"seed": 5, "num_streams": 3, "check": check_every(num_processes)}
+        executor = workers(num_processes, start_method)
+        return DeterministicAugmenter(lambda: KINDS[kind](path), None, num_processes, executor=executor, **options)
 
-
-@pytest.mark.parametrize(("n", "start_method"), WAYS)
-@pytest.mark.parametrize("make_loader", [Locked, lambda: InPlace(CASES)])
-def test_the_number_of_processes_changes_nothing(
-    make: Maker, n: int, start_method: str, make_loader: Callable[[], Any]
-) -> None:
-    options: dict[str, Any] = {
-        "seed": 5,
-        "batches_per_epoch": 12,
-        "num_streams": 4,
-    }
-    first = epochs(make(make_loader, None, 0, **options))
-    np.random.rand(3)  # what the callable draws from is the augmenter's
-    augmenter = make(make_loader, None, n, executor=workers(n, start_method), **options)
-    assert epochs(augmenter) == first
-    assert first[0] != first[1]
+    found = run_all_ways(make)
+    found.assert_right()
+    if kind == "walks through a file":
+        lines = [batch["line"] for batch in found.epoch("2 workers", 2)]
+        assert lines == [step // 3 for step in range(len(lines))], "each stream has a file of its own"
     assert list(range(24)) == CASES
-    assert augmenter.stats()["mismatches"] == 0
-    other_seed = make(make_loader, None, 0, **{**options, "seed": 6})
-    assert epochs(other_seed) != first
 
 
 @pytest.mark.parametrize("n", [0, 2])

@@ -7,13 +7,14 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from detaug import DeterministicAugmenter
 from tests.support.preloaded import run_code
-from tests.support.processes import wait_until
+from tests.support.processes import Script, wait_until
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -32,8 +33,8 @@ with DeterministicAugmenter(Loader(), None, int(sys.argv[1]), seed=1, stateless=
 """
 
 
-def run(folder: Path, *arguments: str, code: str = "import train") -> subprocess.CompletedProcess[str]:
-    return run_code(code, *arguments, folder=folder, environment=os.environ, timeout=100)
+def run(folder: Path, number: str) -> subprocess.CompletedProcess[str]:
+    return run_code("import train", number, folder=folder, environment=os.environ, timeout=100)
 
 
 def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(tmp_path: Path) -> None:
@@ -45,32 +46,22 @@ def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(tm
     assert "Put what makes the batches into a function" in ended.stderr
 
 
-READS_ARGUMENTS = """
-import sys
-from detaug import DeterministicAugmenter, LocalProcesses
-
-class Loader:
-    def __iter__(self):
-        return self
-    def __next__(self):
-        return sys.argv
-
-if __name__ == "__main__":
-    with DeterministicAugmenter(Loader(), None, 1, seed=1, executor=LocalProcesses(sys.argv[1]), stateless=True) as aug:
-        print(next(aug))
-"""
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
-def test_workers_have_the_programs_arguments(tmp_path: Path, method: str) -> None:
-    (tmp_path / "train.py").write_text(READS_ARGUMENTS)
-    code = "import runpy, sys; sys.argv[0] = 'train.py'; runpy.run_path('train.py', run_name='__main__')"
-    ended = run(tmp_path, method, "--lr", "it's 0.1", code=code)
-    assert ended.stdout.strip() == repr(["train.py", method, "--lr", "it's 0.1"]), ended.stderr
+def test_workers_have_the_programs_arguments(script: Callable[..., Script], start_method: str) -> None:
+    body = """
+        class Arguments(Loader):
+            def __next__(self):
+                return sys.argv
+        with augmenter(Arguments(), check=False) as aug:
+            print(next(aug) == sys.argv, sys.argv[1:])
+    """
+    ran = script(body, start_method, "--lr", "it's 0.1")
+    ran.finish()
+    assert ran.lines == [f"True {[start_method, '--lr', 'it' + chr(39) + 's 0.1']}"], ran.err
 
 
 HALTED = """
 import os, time
+from collections.abc import Callable
 from pathlib import Path
 folder = Path(__file__).parent
 if folder.joinpath("importing").exists():

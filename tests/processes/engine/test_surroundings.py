@@ -187,10 +187,17 @@ import sys
 assert "numba" not in sys.modules  # it reads the number of threads when it is imported
 import numba
 from detaug import DeterministicAugmenter
-from tests.processes.engine.parallel_pipelines import SumsInParallel
-from tests.processes.engine.settings_pipelines import Counter
+from tests.processes.engine.settings_pipelines import Counter, Shows
+
+@numba.njit(parallel=True)
+def parallel_sum():
+    total = 0.0
+    for i in numba.prange(100_001):
+        total += i
+    return total, numba.get_num_threads()
+
 with DeterministicAugmenter(
-    Counter(), SumsInParallel(), int(sys.argv[1]), seed=1, check=False  # which would compile it again
+    Counter(), Shows(parallel_sum), int(sys.argv[1]), seed=1, check=False  # which would compile it again
 ) as augmenter:
     print([next(augmenter)["seen"] for _ in range(3)])
 print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)

@@ -120,20 +120,9 @@ class Holder:
         return batch
 
 
-def test_transform_in_any_composition_is_warmed_up_once() -> None:
-    inner = Warmable()
-    warm_up(Holder(transforms=[Holder(transform=inner), Holder(list_of_transforms=(inner,)), len]), None)
-    assert inner.times == 1
-
-
-def test_transform_is_found_in_a_data_set_in_a_subset() -> None:
-    inner = Warmable()
-    dataset = Holder(augment=inner, cases=[object()] * 3)
-    warm_up(None, Holder(dataset=dataset, indices=range(2)))
-    assert inner.times == 1
-
-
-def test_loaders_own_method_of_that_name_is_left_alone() -> None:
-    loader = Warmable()
+def test_a_transform_wherever_it_is_is_warmed_up_once_and_a_loader_that_has_such_a_method_is_not() -> None:
+    composed, in_a_subset, loader = Warmable(), Warmable(), Warmable()
+    transform = Holder(transforms=[Holder(transform=composed), Holder(list_of_transforms=(composed,)), len])
+    warm_up(transform, Holder(dataset=Holder(augment=in_a_subset, cases=[object()] * 3), indices=range(2)))
     warm_up(None, loader)
-    assert loader.times == 0
+    assert (composed.times, in_a_subset.times, loader.times) == (1, 1, 0)

@@ -1,7 +1,8 @@
-"""However a worker ends, its batch is made again; a batch that ends every worker is an error that says all."""
+"""However a worker ends, its batch is made again; one that ends every worker is an error that says all; who leaks retires."""
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 import detaug
 from detaug import LocalProcesses
 from detaug.errors import BatchError, WorkerDied
-from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, Ends
+from detaug.memory.limits import private_memory
+from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, CountsAndLeaks, Ends
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
-from tests.support.witness import assert_made_by_workers
+from tests.support.witness import WITNESS, assert_made_by_workers
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(90)
 
 
 @pytest.mark.parametrize("how", REPORTS)
@@ -72,3 +74,24 @@ def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog:
     assert isinstance(caught.value.__cause__, CancelledError)
     assert "_cancel" in caught.value.worker_traceback
     assert "another one makes it again" not in caplog.text
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_leaking_workers_are_replaced_and_bytes_stay(
+    make: Maker, mark: str, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    options = {"seed": 5, "num_streams": 3, "stateless": False}
+    expected = take(make(CountsAndLeaks(), None, 0, **options), 20)
+    limit = private_memory() + 600 * MIB if method == "fork" else 900 * MIB
+    executor = LocalProcesses(start_method=method, max_worker_memory=limit)
+    batches = take(make(CountsAndLeaks(), None, 1, executor=executor, **options), 20)
+    assert_made_by_workers(method, batches)
+    assert prints(batches) == prints(expected)
+    assert [batch["count"] for batch in batches] == [step // 3 + 1 for step in range(20)]
+    assert len({batch[WITNESS]["pid"] for batch in batches}) >= 2, "a batch keeps 40 MB"
+    assert "max_worker_memory is" in caplog.text
+    assert "ended with" not in caplog.text, "to retire is not to die"
