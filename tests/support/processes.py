@@ -93,10 +93,7 @@ class Script:
         self.lines += out.splitlines()
 
     def assert_nobody_left(self, within: float = 60.0) -> None:
-        deadline = time.monotonic() + within
-        while self.alive():
-            assert time.monotonic() < deadline, f"{within:g} s after the end these processes are left: {self.alive()}"
-            time.sleep(0.02)
+        wait_until(lambda: not self.alive(), "no process is left after the end", within)
 
     def kill_all(self) -> None:
         for pid in self.alive():

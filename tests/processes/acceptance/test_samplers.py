@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from detaug import StateMismatch
 from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
+from tests.support.processes import wait_until
 
 ORDERS = {
     name: make for name, make in SOURCES.items() if "sampler" in name or name in ("an order", "weights", "buckets")
@@ -88,9 +88,7 @@ def test_worker_init_fn_is_called_once_in_every_process_and_its_seeds_change_not
     assert call.calls() == ["0 of 1\n"]
     call, three = opened(make, tmp_path / "three", 3)
     assert [*prints(three), *prints(three)] == expected
-    given_up = time.monotonic() + 60
-    while len(call.calls()) < 3 and time.monotonic() < given_up:  # one may have started late
-        prints(three)
+    wait_until(lambda: bool(prints(three)) and len(call.calls()) == 3, "one that started late has made a batch")
     assert call.calls() == ["0 of 3\n", "1 of 3\n", "2 of 3\n"]
 
 

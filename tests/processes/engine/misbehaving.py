@@ -40,9 +40,10 @@ ENDINGS: dict[str, Callable[[], Any]] = {
     "sys.exit()": sys.exit,
     "sys.exit('no licence')": lambda: sys.exit("no licence"),
     "closes every descriptor": lambda: os.closerange(3, 1000),
+    "cancelled": _cancel,
 }
 
-#: What a message says of each.
+#: What a message says of those that end the process.
 REPORTS = {
     "segmentation fault": "SIGSEGV",
     "killed as by the out-of-memory killer": "SIGKILL",
@@ -67,33 +68,20 @@ class Ends(RandomLoader):
         return batch
 
 
-class Cancels(RandomLoader):
-    def generate_train_batch(self) -> dict[str, Any]:
-        if detaug.current().step == 2:
-            _cancel()
-        return super().generate_train_batch()
-
-
 class Sleepy:
-    """A transform that does not come back from one step, the first time."""
+    """A transform that does not come back from one step: once, or whenever there is no flag."""
 
-    def __init__(self, step: int, flag: str, seconds: float = 1000.0) -> None:
+    def __init__(self, step: int, flag: str | None = None, seconds: float = 1000.0) -> None:
         self._step, self._flag, self._seconds = step, flag, seconds
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
-        if detaug.current().step == self._step and once(self._flag):
+        if detaug.current().step == self._step and (self._flag is None or once(self._flag)):
             time.sleep(self._seconds)
         return batch
 
 
 class WritesOnce(RandomLoader):
-    """At one step, the first time, writes to a file.
-
-    Args:
-        step: when.
-        file: what is written.
-        flag: a file that tells by whom.
-    """
+    """At one step, the first time, writes to a file; `flag` tells by whom."""
 
     def __init__(self, step: int, file: str, flag: str) -> None:
         super().__init__()

@@ -42,6 +42,12 @@ def settings() -> Any:
     }
 
 
+def threads_of_torch_then_changed() -> Any:
+    seen = torch.get_num_threads()
+    torch.set_num_threads(2)
+    return seen
+
+
 def threads_there_are() -> Any:
     return len(os.listdir("/proc/self/task"))
 
@@ -58,28 +64,3 @@ class Shows:
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
         return {**batch, "seen": self.what()}
-
-
-class LoadsLater:
-    """Imports a library with threads of its own in the batch, and says how many it has."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        if self.name == "SimpleITK":
-            import SimpleITK
-
-            return {**batch, "seen": SimpleITK.ProcessObject.GetGlobalDefaultNumberOfThreads()}
-        import numexpr
-
-        return {**batch, "seen": numexpr.get_num_threads()}
-
-
-class ChangesThreads:
-    """Changes the number of threads in one batch: the next one has one again."""
-
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        seen = torch.get_num_threads()
-        torch.set_num_threads(2)
-        return {**batch, "seen": seen}

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
 
-import detaug
 from detaug import LocalProcesses
 from detaug.errors import BatchError, WorkerDied
 from detaug.memory.limits import private_memory
-from tests.processes.engine.misbehaving import REPORTS, CancelledError, Cancels, CountsAndLeaks, Ends
+from tests.processes.engine.misbehaving import REPORTS, CancelledError, CountsAndLeaks, Ends, Sleepy
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import RandomLoader
@@ -50,24 +48,16 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
 
 
 def test_batch_that_hangs_in_every_worker_is_an_error_that_says_so(make: Maker) -> None:
-    augmenter = make(
-        RandomLoader(), HangsAlways(), 1, seed=3, executor=LocalProcesses(max_restarts=1, stall_timeout=0.5)
-    )
+    executor = LocalProcesses(max_restarts=1, stall_timeout=0.5)
+    augmenter = make(RandomLoader(), Sleepy(3), 1, seed=3, executor=executor)
     take(augmenter, 3)
     with pytest.raises(WorkerDied, match=r"no progress for 0\.5 s") as caught:
         next(augmenter)
     assert "out-of-memory" not in str(caught.value)
 
 
-class HangsAlways:
-    def __call__(self, **batch: object) -> dict[str, object]:
-        if detaug.current().step == 3:
-            time.sleep(1000)
-        return dict(batch)
-
-
 def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
-    augmenter = make(Cancels(), None, 2, seed=3)
+    augmenter = make(Ends("cancelled", step=2), None, 2, seed=3)
     take(augmenter, 2)
     with pytest.raises(BatchError, match="the reader was cancelled") as caught:
         next(augmenter)

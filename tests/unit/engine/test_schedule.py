@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import deque
+from types import SimpleNamespace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.prefetching import given_out
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
 def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
     """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
-    plan, handed_out, working = schedule.plan, [], {}
+    plan, handed_out = schedule.plan, []
+    workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(num_workers)]
     while len(handed_out) < batches:
         position, outcome = schedule.due()
         if isinstance(outcome, EpochEnd):
@@ -23,13 +28,11 @@ def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, 
             handed_out.append(outcome.batch)
             schedule.hand_out(position, outcome)
             continue
-        for worker in range(num_workers):
-            if worker not in working and (task := schedule.next_for(worker)) is not None:
-                schedule.start(task.key)
-                working[worker] = task
-        assert working, "nothing is due and nobody works"
-        worker = order(sorted(working))
-        task = working.pop(worker)
+        for worker, task in given_out(schedule, workers):
+            worker.tasks.append(task)
+        busy = [worker for worker in workers if worker.tasks]
+        assert busy, "nothing is due and nobody works"
+        task = order(busy).tasks.popleft()
         stream, turn = plan.stream_of(task.key.step), plan.turn_of(task.key.step)
         if lengths is not None and turn >= lengths[stream]:
             schedule.end_stream(task.key)
@@ -177,3 +180,17 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         assert schedule.due() == reference.due()
         for worker in range(workers):
             assert schedule.next_for(worker) == reference.next_for(worker)
+
+
+def given_to_each(schedule, workers):
+    """The numbers of tasks that the workers have, once they were given what there is."""
+    for worker, task in given_out(schedule, workers):
+        worker.tasks.append(task)
+    return [len(worker.tasks) for worker in workers]
+
+
+def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_first_before_any_has_a_second():
+    workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(4)]
+    assert sorted(given_to_each(Schedule(Plan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
+    assert sorted(worker.tasks[0].key.step for worker in workers) == [0, 1, 2, 3]
+    assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]

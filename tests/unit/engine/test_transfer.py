@@ -1,4 +1,4 @@
-"""Taking batches apart and putting them together, without processes."""
+"""Taking batches apart and putting them together, and where buffers lie in a slot, without processes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from detaug import fingerprint
+from detaug.memory.blocks import ALIGNMENT, capacity_for, lay_out
 from detaug.transport.transfer import pack, unpack
 
 Point = namedtuple("Point", "x y")
@@ -119,20 +122,16 @@ def test_only_the_part_that_is_seen_of_a_tensor_is_sent():
     assert sorted(buffer.nbytes for buffer in packed.buffers) == [4000, 8000]
 
 
-@pytest.mark.parametrize("what", BULKY)
-def test_bytes_of_every_class_stay_out_of_the_pickle(what):
-    packed = pack({"image": BULKY[what]()})
-    assert len(packed.pickled) < 2000
-    assert sum(buffer.nbytes for buffer in packed.buffers) >= 2000
-
-
 def as_floats(tensor):
     return (tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)).float()
 
 
 @pytest.mark.parametrize("what", BULKY)
-def test_what_is_sent_comes_back_in_its_class(what):
+def test_what_is_sent_comes_back_in_its_class_with_its_bytes_out_of_the_pickle(what):
     batch = BULKY[what]()
+    packed = pack({"image": batch})
+    assert len(packed.pickled) < 2000
+    assert sum(buffer.nbytes for buffer in packed.buffers) >= 2000
     back = through(batch)
     assert type(back) is type(batch)
     if isinstance(batch, np.ndarray):
@@ -193,3 +192,20 @@ def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
     packed = pack({"image": sitk.GetImageFromArray(voxels)})  # which nothing else holds
     image = unpack(packed.pickled, packed.buffers)["image"]
     assert np.array_equal(sitk.GetArrayFromImage(image), voxels)
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=30))
+def test_buffers_are_aligned_in_order_and_apart(sizes):
+    layout = lay_out(sizes)
+    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets)
+    ends = [0, *(offset + size for offset, size in zip(layout.offsets, sizes, strict=True))]
+    assert all(offset >= end for offset, end in zip(layout.offsets, ends, strict=False))
+    assert layout.size == ends[-1] <= sum(sizes) + ALIGNMENT * len(sizes)
+
+
+@given(st.integers(0, 2**34))
+def test_a_slot_holds_its_batch_and_not_much_more(size):
+    capacity = capacity_for(size)
+    assert capacity >= max(size, 1)
+    assert capacity % 4096 == 0
+    assert capacity <= size + size // 8 + 4096
