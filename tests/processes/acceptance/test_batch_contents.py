@@ -1,8 +1,9 @@
-"""A batch may be any picklable object, and comes back as what it was."""
+"""A batch may be any picklable object, and comes back as what it was, wherever its arrays were made."""
 
 from __future__ import annotations
 
 import collections
+import os
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from batchgenerators.dataloading.data_loader import DataLoader
 
+import detaug
 from detaug.transport.transfer import pack
-from tests.support.augmenters import Maker
+from tests.support.augmenters import Maker, workers
+from tests.support.comparing import prints, take
+from tests.support.faults import Chatty
 from tests.support.processes import descendants
 from tests.unit.engine.test_transfer import BATCHES, BULKY
 
@@ -143,3 +148,70 @@ def test_the_scripts_own_classes_come_back_as_themselves(script: Callable[..., A
     run = script(THEIR_BATCHES, start_method, n, prelude=OWN_CLASSES)
     run.finish()
     assert run.lines[-1:] == ["as they were"], run.err
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, n: int, start_method: str) -> None:
+    with pytest.raises(RuntimeError, match=r"batch\['handle'\] of type lock cannot be pickled"):
+        next(make(Chatty(), None, n, seed=1, executor=workers(n, start_method)))
+
+
+@pytest.mark.parametrize("word", ["end", ""])
+def test_batches_that_stock_augmenters_take_for_the_end_are_batches(make: Maker, word: str) -> None:
+    for n in (0, 1):
+        assert list(make([word, 1, word], None, n, seed=1, num_streams=1)) == [word, 1, word]
+
+
+SIDES = (2, 1, 20, 30, 40)
+
+
+class InTheSlot(DataLoader):
+    """Fills arrays of `current().empty`, or with `ordinary` those of NumPy."""
+
+    def __init__(self, ordinary: bool = False) -> None:
+        super().__init__(None, 2, infinite=True)
+        self.ordinary = ordinary
+
+    def array(self, dtype: Any) -> np.ndarray[Any, Any]:
+        return np.empty(SIDES, dtype) if self.ordinary else detaug.current().empty(SIDES, dtype)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        now = detaug.current()
+        data, target = self.array(np.float32), self.array(np.int16)
+        data[...] = now.generator.random(SIDES, dtype=np.float32)
+        target[...] = now.generator.integers(0, 4, SIDES)
+        return {"data": data, "target": torch.from_numpy(target), "number": now.step}
+
+
+class InPlace:
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        batch["data"] *= 2.0
+        batch["target"] += 1
+        return batch
+
+
+@pytest.mark.parametrize("transform", [None, InPlace()], ids=["no transform", "in place"])
+def test_batches_are_those_of_ordinary_arrays(make: Maker, transform: Any) -> None:
+    options: dict[str, Any] = {"seed": 11, "batches_per_epoch": 12, "check": True}
+    expected = prints(take(make(InTheSlot(ordinary=True), transform, 0, **options), 12))
+    assert prints(take(make(InTheSlot(), transform, 2, **options), 12)) == expected
+
+
+class Forks(DataLoader):
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        mine = detaug.current().empty(SIDES)
+        pid = os.fork()
+        if pid == 0:
+            theirs = detaug.current().empty(SIDES)
+            theirs[...] = 1.0
+            os._exit(int(not theirs.flags.owndata))
+        mine[...] = os.waitpid(pid, 0)[1]
+        return {"data": mine}
+
+
+def test_a_process_that_the_loader_forks_has_memory_of_its_own(make: Maker) -> None:
+    for batch in take(make(Forks(), None, 1, seed=1), 3):
+        assert (batch["data"] == 0).all()

@@ -22,7 +22,7 @@ from torch.utils.data import (
 
 from detaug import DeterministicAugmenter, Skip
 from tests.processes.acceptance.test_datasets import Sharded
-from tests.processes.acceptance.test_iterables import UnevenStreams
+from tests.processes.acceptance.test_loaders import UnevenStreams
 from tests.processes.purity.ways import run_all_ways
 from tests.support.comparing import prints
 from tests.support.faults import RaisesAt

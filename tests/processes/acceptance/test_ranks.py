@@ -1,15 +1,208 @@
-"""Rank r of R takes steps r, r + R, … of the one global stream."""
+"""Rank r of R takes steps r, r + R, … of one stream: its launcher, the tail of an epoch, and other numbers of ranks."""
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, StateMismatch
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
-from tests.support.loaders import RandomSampler, Samples
+from tests.support.augmenters import Maker
+from tests.support.comparing import prints, take, through_json
+from tests.support.loaders import IndexLoader, RandomSampler, Samples
+from tests.support.stateful_loaders import Chain
+
+#: Of ten batches, by rank of four.
+TEN = {
+    "drop": [[0, 4], [1, 5], [2, 6], [3, 7]],
+    "pad": [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]],
+    "uneven": [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]],
+}
+
+
+#: Ten batches an epoch, of every kind of source.
+SOURCES: dict[str, Callable[..., DeterministicAugmenter]] = {
+    "stateless": lambda make, **place: make(RandomSampler(), None, 0, batches_per_epoch=10, seed=6, **place),
+    "bound to streams": lambda make, **place: make(IndexLoader(20, 2, threads=3), None, 0, seed=6, **place),
+    "data set": lambda make, **place: make.from_dataset(Samples(19), 2, num_processes=0, seed=6, **place),
+}
+
+
+def numbers(augmenter: DeterministicAugmenter) -> list[int]:
+    """The steps of an epoch's batches."""
+    found = []
+    for batch in augmenter:
+        assert batch["where"][0] == augmenter.epoch
+        found.append(batch["where"][1])
+    return found
+
+
+@pytest.mark.parametrize("tail", TEN)
+@pytest.mark.parametrize("source", SOURCES)
+def test_ranks_get_what_the_tail_says_and_len_says_so_too(make: Maker, source: str, tail: str) -> None:
+    alone = SOURCES[source](make)
+    whole = [prints(alone), prints(alone)]
+    for rank, expected in enumerate(TEN[tail]):
+        augmenter = SOURCES[source](make, rank=rank, world_size=4, tail=tail)
+        assert len(augmenter) == len(expected)
+        assert [prints(augmenter), prints(augmenter)] == [[epoch[step] for step in expected] for epoch in whole]
+
+
+def count_to_ten():
+    yield from range(10)
+
+
+def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
+    with pytest.raises(ValueError, match=r"tail='pad' needs the number of batches .* batches_per_epoch"):
+        make(count_to_ten, None, 0, seed=6, world_size=4, tail="pad")
+    right = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=10)
+    assert list(right) == TEN["pad"][3]
+    wrong = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=12)
+    assert take(wrong, 2) == [3, 7]
+    for _ in range(2):
+        with pytest.raises(ValueError, match="no batch for step 11 of epoch 0, but an epoch was to have 12"):
+            next(wrong)
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        ("drop", [[4, 7], [5, 8], [6, 9]]),
+        ("pad", [[4, 7, 10], [5, 8, 0], [6, 9, 1]]),
+        ("uneven", [[4, 7, 10], [5, 8], [6, 9]]),
+    ],
+)
+def test_the_tail_after_a_change_of_ranks_in_mid_epoch(make: Maker, tail: str, expected: list[list[int]]) -> None:
+    options = {"batches_per_epoch": 11, "tail": tail, "seed": 6}
+    four = make(RandomSampler(), None, 0, rank=1, world_size=4, **options)
+    next(four)
+    for rank, steps in enumerate(expected):
+        augmenter = make(RandomSampler(), None, 0, rank=rank, world_size=3, **options)
+        augmenter.load_state_dict(through_json(four.state_dict()))
+        assert len(augmenter) == len(steps)
+        assert numbers(augmenter) == steps
+        later = {"drop": 3, "pad": 4, "uneven": 4 if rank < 2 else 3}[tail]
+        assert len(augmenter) == len(numbers(augmenter)) == later
+
+
+def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(make: Maker) -> None:
+    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 10, "tail": "uneven"}
+    ranks = [make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)]
+    for rank in ranks:
+        take(rank, 2)
+    other = make(RandomSampler(), None, 0, rank=0, world_size=2, **options)
+    other.load_state_dict(ranks[0].state_dict())
+    assert numbers(other) == [8]
+    with pytest.raises(StateMismatch, match="Load rank 0's state, which is always enough for all"):
+        other.load_state_dict(ranks[2].state_dict())
+    again = make(RandomSampler(), None, 0, rank=2, world_size=4, **options)
+    again.load_state_dict(ranks[2].state_dict())
+    again.set_epoch(0)
+    assert numbers(again) == []
+    assert numbers(again) == [2, 6]
+
+
+class Ranks:
+    """All ranks of a training in this process, each of which takes a batch in a round."""
+
+    def __init__(self, make_rank: Callable[..., DeterministicAugmenter], world_size: int, state: Any = None) -> None:
+        self.augmenters = [make_rank(rank=rank, world_size=world_size) for rank in range(world_size)]
+        for augmenter in self.augmenters:
+            if state is not None:
+                augmenter.load_state_dict(through_json(state))
+                augmenter.set_epoch(augmenter.epoch)
+
+    def rounds(self, number: int) -> list[Any]:
+        return [next(augmenter) for _ in range(number) for augmenter in self.augmenters]
+
+    def rest(self) -> list[Any]:
+        """The epoch's rest, in the global order; ranks whose rest is shorter leave no gap."""
+        lists = [list(augmenter) for augmenter in self.augmenters]
+        return [batch for at_once in itertools.zip_longest(*lists) for batch in at_once if batch is not None]
+
+    def state(self, of_rank: int) -> Any:
+        return self.augmenters[of_rank].state_dict()
+
+
+@pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
+    """Streams that another rank had are stepped forward, the others restored."""
+    options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}
+
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(Chain(tmp_path / "diary"), None, n, **options, **place)
+
+    alone = make(Chain(tmp_path / "diary"), None, 0, **options)
+    whole = [*prints(alone), *prints(alone)]
+    seen, state = [], None
+    for size in (2, 3, 4):
+        ranks = Ranks(rank_of, size, state)
+        seen += prints(ranks.rounds(2))
+        state = ranks.state(size - 1)
+        make.close()
+    assert "loader_states" in state
+    ranks = Ranks(rank_of, 2, state)
+    seen += prints(ranks.rest())
+    assert seen == whole[:30]
+    assert prints(ranks.rest()) == whole[30:]
+
+
+def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) -> None:
+    augmenter = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=1, world_size=4)
+    take(augmenter, 3)
+    state = augmenter.state_dict()
+    assert "before" not in state, "it is what it was, and older versions read it"
+    other = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=0, world_size=5)
+    other.load_state_dict(state)
+    assert (other.epoch, other.step, len(other)) == (0, 12, 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"step": 2, "rank": 1}, "none of rank 1 of 4"),
+        ({"step": 2, "rank": 3, "before": 1}, "none of rank 3 of 4"),
+        ({"before": -1}, "before"),
+        ({"before": "2"}, "before"),
+    ],
+)
+def test_a_position_that_cannot_be_is_refused(make: Maker, change: dict[str, Any], message: str) -> None:
+    augmenter = make(RandomSampler(), None, 0, seed=6, world_size=4)
+    with pytest.raises((ValueError, TypeError), match=message):
+        augmenter.load_state_dict({**augmenter.state_dict(), **change})
+
+
+def test_a_rank_that_passed_the_end_of_a_stream_speaks_for_itself_alone(make: Maker) -> None:
+    def rank_of(**place: int) -> DeterministicAugmenter:
+        return make(UnevenStreams(), None, 0, seed=6, num_streams=4, batches_per_epoch=20, **place)
+
+    zero = rank_of(rank=0, world_size=2)
+    assert take(zero, 6) == [(0, 0), (2, 0), (0, 1), (2, 1), (0, 2), (0, 3)]
+    state = through_json(zero.state_dict())
+    same = rank_of(rank=0, world_size=2)
+    same.load_state_dict(state)
+    assert next(same) == next(zero)
+    for place in ({"rank": 1, "world_size": 2}, {"rank": 0, "world_size": 1}):
+        with pytest.raises(StateMismatch, match=r"streams of its own had ended.* Load each rank's own state"):
+            rank_of(**place).load_state_dict(state)
+
+
+class UnevenStreams:
+    """Its stream 2 ends after two turns."""
+
+    number_of_threads_in_multithreaded = 4
+
+    def set_thread_id(self, thread_id):
+        self.thread_id = thread_id
+
+    def __iter__(self):
+        for turn in range(2 if self.thread_id == 2 else 5):
+            yield (self.thread_id, turn)
 
 
 def steps(batches: list[Any]) -> list[int]:

@@ -1,13 +1,58 @@
-"""Which epochs are told of, and what is advised."""
+"""Which workers count as stalled, which epochs are told of, and what is advised."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from detaug.engine import health
 from detaug.engine.health import Health, what_helps
+from detaug.engine.local import handles
+from detaug.engine.local.handles import StallWatch, Worker
+
+
+@pytest.mark.parametrize(
+    ("looks", "killed"),
+    [
+        ([1, 2, 3, 4], False),
+        ([1, 2, 3, 4, 5, 5.5], True),
+        ([1, 1.3, 901.3], False),
+        ([901, 902, 903], False),
+        ([901, 902, 903, 904, 905, 906, 906.5], True),
+    ],
+)
+def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
+    looks: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(handles, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None))
+    monkeypatch.setattr(handles, "describe_batch", lambda key, places: "a batch")
+    pool: Any = Mock()
+    watch = StallWatch(5.0, pool, Mock())
+    worker = Worker(1, 0, Mock(), Mock(), ready=True, since=0.0)
+    worker.tasks.append(Mock())
+    for clock[0] in looks:
+        watch.look([worker])
+    assert bool(pool.kill.mock_calls) == killed
+
+
+def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1.0]
+    monkeypatch.setattr(handles, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    pool: Any = Mock()
+    watch = StallWatch(None, pool, Mock())
+    worker = Worker(1, 0, Mock(), Mock(), left=1.0, killed=1.0)
+    for clock[0] in [2.0, 902.0, 903.0]:
+        watch.look([worker])
+    assert not pool.abandon.mock_calls
+    clock[0] = 905.0
+    watch.look([worker])
+    pool.abandon.assert_called_once_with(worker)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,26 @@
-"""The augmenter's arguments in groups: what is allowed, and what can have no effect beside the others."""
+"""The augmenter's arguments, alone and in groups: what is allowed, what has no effect, and where the seed comes from."""
 
 from __future__ import annotations
 
+import copy
 import inspect
+import io
+import logging
+import pickle
+from collections.abc import Callable
 from typing import Any
 
+import cloudpickle
+import numpy as np
 import pytest
+import torch
 
 from detaug import Check, DeterministicAugmenter, InThisProcess, LocalProcesses, Skip
+from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.ray import RayExecutor
+from tests.support.comparing import prints, take
+from tests.support.ledgers.runs import Draws
+from tests.support.loaders import Noise, RandomLoader
 
 NAMES = (
     "data_loader transform num_processes num_cached seeds pin_memory wait_time seed name batches_per_epoch num_streams "
@@ -138,3 +150,98 @@ def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(group: t
 def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(old: dict[str, Any], new: str) -> None:
     with pytest.raises(TypeError, match=f"write {new}$"):
         augmenter(2, **old)
+
+
+# options → a word that the message must hold
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"seed": -1}, "-1"),
+    ({"seed": 1.5}, "1.5"),
+    ({"seed": "7"}, "7"),
+    ({"seed": [1, -2]}, "-2"),
+    ({"seed": []}, "seed"),
+    ({"seed": 1, "seeds": [1, 2]}, "seeds"),
+    ({"seeds": [1]}, "seeds"),
+    ({"seeds": [1, 2, 3]}, "seeds"),
+    ({"seeds": [1, -2]}, "-2"),
+    ({"seeds": [1, 2], "num_streams": 3}, "num_streams"),
+    ({"num_processes": -1}, "num_processes"),
+    ({"num_processes": 1.5}, "num_processes"),
+    ({"num_processes": None}, "num_processes"),
+    ({"num_cached": -1}, "num_cached"),
+    ({"rank": 2, "world_size": 2}, "rank"),
+    ({"rank": -1, "world_size": 2}, "rank"),
+    ({"world_size": 0}, "world_size"),
+    ({"rank": 0.5, "world_size": 2}, "rank"),
+    ({"batches_per_epoch": 0}, "batches_per_epoch"),
+    ({"batches_per_epoch": 2.5}, "batches_per_epoch"),
+    ({"num_streams": 0}, "num_streams"),
+    ({"num_streams": 1.0}, "num_streams"),
+    ({"name": 3}, "name"),
+    ({"version": 3.5}, "version"),
+    ({"keep": "cache"}, "keep"),
+    ({"tail": "repeat"}, "tail must be one of 'drop', 'pad', 'uneven', got 'repeat'"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), BAD, ids=lambda value: str(value))
+def test_argument_is_refused_at_once_by_name(options: dict[str, Any], word: str) -> None:
+    arguments = {"data_loader": RandomLoader(), "transform": None, "num_processes": 2, **options}
+    with pytest.raises((ValueError, TypeError), match=word):
+        DeterministicAugmenter(**arguments)
+
+
+def test_numpy_ints_are_ints() -> None:
+    made = DeterministicAugmenter(
+        RandomLoader(), Noise(), np.int64(0), np.int32(2), seed=np.int64(3), num_streams=np.int8(2),
+        batches_per_epoch=np.int16(4), rank=np.int64(0), world_size=np.uint8(1),
+    )  # fmt: skip
+    plain = DeterministicAugmenter(RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4)
+    assert prints(made) == prints(plain)
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("transform", [3, "noise", [Noise()]])
+def test_transform_that_cannot_be_called_is_refused_at_once(transform: Any) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        DeterministicAugmenter(RandomLoader(), transform, 2, seed=1)
+
+
+def drawing(**options: Any) -> DeterministicAugmenter:
+    return DeterministicAugmenter(RandomLoader(), Noise(), 0, **options)
+
+
+def test_seed_given_is_the_seed_and_two_drawn_seeds_differ() -> None:
+    assert drawing(seed=17).seed == 17
+    assert list(drawing(seed=[1, 2, 3]).seed) == [1, 2, 3]
+    assert len({str(drawing().seed) for _ in range(20)}) == 20
+
+
+def test_seed_that_is_drawn_is_logged_and_readable_and_gives_the_same_batches_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO):
+        made = drawing()
+    assert any(str(made.seed) in record.getMessage() for record in caplog.records)
+    assert any(record.name.startswith("detaug") for record in caplog.records)
+    assert prints(take(drawing(seed=made.seed), 5)) == prints(take(made, 5))
+
+
+def in_a_torch_checkpoint(augmenter: Any) -> None:
+    torch.save({"data": augmenter}, io.BytesIO())
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        copy.copy,
+        copy.deepcopy,
+        pickle.dumps,
+        cloudpickle.dumps,
+        in_a_torch_checkpoint,
+    ],
+)
+def test_every_copy_is_refused_with_what_to_save(take: Callable[[Any], Any]) -> None:
+    with LateAugmenter(Draws(), None, 0, seed=1, batches_per_epoch=4) as augmenter:
+        with pytest.raises(TypeError, match=r"a LateAugmenter can be neither .* save aug.state_dict\(\)"):
+            take(augmenter)
+        assert next(augmenter)["at"] == (0, 0), "the refusal changes nothing"
