@@ -23,6 +23,7 @@ from torch.utils.data import (
 from detaug import DeterministicAugmenter, Skip
 from tests.processes.acceptance.test_datasets import Sharded
 from tests.processes.acceptance.test_loaders import UnevenStreams
+from tests.processes.acceptance.test_skipped_errors import BadItems
 from tests.processes.purity.ways import run_all_ways
 from tests.support.comparing import prints
 from tests.support.faults import RaisesAt
@@ -69,16 +70,6 @@ class Squares(Dataset):
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         return {"index": int(item), "data": np.full((1, 2), item**2, np.float32)}
-
-
-class BadItems(IndexLoader):
-    """Some of its items cannot be read."""
-
-    def generate_train_batch(self) -> list[int]:
-        indices = super().generate_train_batch()
-        if {3, 11} & set(indices):
-            raise ValueError("voxel spacing is zero")
-        return indices
 
 
 def count() -> Iterator[int]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from tests.support.augmenters import Maker
+from tests.support.preloaded import run_code
 from tests.support.processes import PRELUDE, Script, environment_of_a_script
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
@@ -67,16 +67,9 @@ def test_script_without_a_main_guard_works_or_says_why_not(script: Callable[...,
     run.assert_nobody_left()
 
 
-def test_code_typed_into_an_interpreter_works() -> None:
+def test_code_typed_into_an_interpreter_works(tmp_path: Path) -> None:
     code = PRELUDE + "\nwith augmenter() as aug:\n    next(aug)\n    print('end')\n"
-    run = subprocess.run(
-        [sys.executable, "-c", code, "spawn"],
-        env=environment_of_a_script(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run = run_code(code, "spawn", folder=tmp_path, environment=environment_of_a_script())
     assert run.stdout == "end\n", run.stderr
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
-from batchgenerators.transforms.abstract_transforms import AbstractTransform, Compose
 
 from detaug import Check, LocalProcesses
 from detaug.engine import health
@@ -25,15 +24,9 @@ class Pids(DataLoader):
         return {"pid": os.getpid()}
 
 
-class Slow(AbstractTransform):
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        time.sleep(0.01)
-        return batch
-
-
-class Quick(AbstractTransform):
-    def __call__(self, **batch: Any) -> dict[str, Any]:
-        return batch
+def slow(**batch: Any) -> dict[str, Any]:
+    time.sleep(0.01)
+    return batch
 
 
 OPTIONS = {"seed": 1, "check": Check(ignore=("pid",)), "batches_per_epoch": 20}
@@ -51,7 +44,7 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
     make: Maker, processes: int, advice: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "detaug")
-    augmenter = make(Pids(), Compose([Quick(), Slow()]), processes, **OPTIONS)
+    augmenter = make(Pids(), slow, processes, **OPTIONS)
     list(augmenter)
     said = [record for record in caplog.records if "the loop waited" in record.getMessage()]
     assert [record.levelno for record in said] == [logging.WARNING]
@@ -66,12 +59,12 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
 
 
 def test_processes_that_were_replaced_are_counted(make: Maker) -> None:
-    augmenter = make(Pids(), Slow(), 2, **OPTIONS)
+    augmenter = make(Pids(), slow, 2, **OPTIONS)
     os.kill(next(augmenter)["pid"], signal.SIGKILL)
     list(augmenter)
     assert augmenter.stats()["restarts"] == 1
 
-    retiring = make(Pids(), Slow(), 1, executor=LocalProcesses(max_worker_memory=1), **OPTIONS)
+    retiring = make(Pids(), slow, 1, executor=LocalProcesses(max_worker_memory=1), **OPTIONS)
     for _ in range(3):
         next(retiring)
     assert retiring.stats()["retirements"] >= 2

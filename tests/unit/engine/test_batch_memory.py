@@ -15,7 +15,7 @@ import torch
 from detaug.memory.batch_memory import SMALLEST, allocate_with, empty
 from detaug.memory.limits import LimitReached
 from detaug.transport import slots
-from detaug.transport.slots import ParentSlots, WorkerSlots, _after_fork, _before_fork
+from detaug.transport.slots import ParentSlots, SlotContents, WorkerSlots, _after_fork, _before_fork
 from detaug.transport.transfer import pack
 
 SIDES = (3, 50, 70)
@@ -26,8 +26,8 @@ KEPT = 4
 class Pair:
     """A worker's and the parent's side of the same slots; `empty` asks the worker's."""
 
-    def __init__(self) -> None:
-        self.worker, self.parent = WorkerSlots(), ParentSlots(KEPT)
+    def __init__(self, keep: int = KEPT) -> None:
+        self.worker, self.parent = WorkerSlots(), ParentSlots(keep)
         allocate_with(self.worker.take)
         self.made = self.dropped = 0
 
@@ -41,6 +41,12 @@ class Pair:
         batch = self.parent.open(contents)
         self.give_back()
         return batch
+
+    def carry(self, batch: Any) -> tuple[SlotContents, Any]:
+        """In a new slot."""
+        contents, descriptor = self.worker.write(pack(batch))
+        self.parent.map(contents, descriptor)
+        return contents, self.parent.open(contents)
 
     def give_back(self) -> None:
         again, dropped = self.parent.take_returned()
@@ -226,9 +232,7 @@ def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
 
 
 def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritten(pair: Pair) -> None:
-    contents, descriptor = pair.worker.write(pack(filled(1)))
-    pair.parent.map(contents, descriptor)
-    batch = pair.parent.open(contents)
+    contents, batch = pair.carry(filled(1))
     hand_over = pair.parent.hand_over(contents)
     slots._before_fork()
     assert hand_over is not None
@@ -255,12 +259,9 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
     assert (parent.open(contents)["data"] == np.arange(10_000)).all()
 
 
-def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> None:
+def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: Pair) -> None:
     # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost, and the slot with it.
-    worker, parent = WorkerSlots(), ParentSlots(keep=2)
-    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
-    parent.map(contents, descriptor)
-    batch = parent.open(contents)
+    contents, batch = pair.carry(np.arange(10_000))
     lines: list[str] = []
     before = sys.getprofile()
     sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
@@ -269,16 +270,16 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost() -> No
     finally:
         sys.setprofile(before)
     assert lines == []
-    assert parent.take_returned() == ([contents.slot], [])
+    assert pair.parent.take_returned() == ([contents.slot], [])
 
 
 def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_else() -> None:
-    worker, parent = WorkerSlots(), ParentSlots(keep=9)
-    held, mappings = [], []
+    pair = Pair(keep=9)
+    parent, held, mappings = pair.parent, [], []
     for number in range(5):
-        contents, descriptor = worker.write(pack({"data": np.arange(10_000) + number}))
-        parent.map(contents, descriptor)
-        held.append(parent.open(contents))
+        contents, batch = pair.carry(np.arange(10_000) + number)
+        held.append(batch)
+        del batch
         to_user = parent.hand_over(contents)
         assert to_user is not None
         to_user()
