@@ -169,9 +169,12 @@ def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rand
         sample = {name: batch[name][index] for name in roles}
         generator = None if rng is None else draws.generator_of(draws.key(rng))
         results.append(call_with_roles(transform, sample, roles, generator))
-    changed = {name: _as_batch([result[name] for result in results], batch[name]) for name in roles}
-    added = {name: [result[name] for result in results] for name in results[0] if name not in batch}
-    return {**batch, **changed, **added}
+    left = {name: value for name, value in batch.items() if name not in roles}
+    changed = {
+        name: _as_batch([result[name] for result in results], batch[name]) for name in roles if name in results[0]
+    }
+    added = {name: [result[name] for result in results] for name in results[0] if name not in roles}
+    return {name: each[name] for name in [*batch, *added] for each in (left, changed, added) if name in each}
 
 
 def _generator_of_this_sample(name: str) -> np.random.Generator:

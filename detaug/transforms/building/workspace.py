@@ -34,7 +34,7 @@ class Workspace:
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role that cannot be joined,
-            or come back with another number of channels.
+            or come back with another number of channels; an array that is made has the name of one without its role.
     """
 
     def __init__(self, arrays: Mapping[str, Any], roles: Mapping[str, str]) -> None:
@@ -184,6 +184,10 @@ class Workspace:
         made = dict(self._left)
         for key in self.keys():
             value = self[key]
+            if key in VOXEL_KEYS and key not in self._names and self._given.get(key) is not None:
+                raise ValueError(
+                    f"the pipeline makes {key}, and the sample has another array of that name: give it another one"
+                )
             if key in self._unchanged and value is self._unchanged[key]:
                 made |= {name: self._given[name] for name in self._names[key]}
             else:
@@ -210,7 +214,7 @@ class Workspace:
     def _as_given(self, key: str, name: str, array: np.ndarray) -> Any:
         if key in IMAGE_KEYS and name in self._checked:
             array = array.astype(self._checked[name].dtype, copy=False)
-        model = name if name in self._given else self._names.get("image", [name])[0]
+        model = name if self._given.get(name) is not None else self._names.get("image", [name])[0]
         if not isinstance(self._given.get(model), torch.Tensor):
             return array
         return torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array)
