@@ -13,9 +13,28 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
+from detaug.transforms.building.checks import (
+    argument,
+    finite,
+    one_of,
+    probability,
+    radians,
+    random_scalar,
+    spatial_size,
+)
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import KEY, MATRIX, PLACE, VOXEL_KEYS, each_axis, fields, number, optional, takes
+from detaug.transforms.building.gate import (
+    KEY,
+    MATRIX,
+    PLACE,
+    VOXEL_KEYS,
+    each_axis,
+    fields,
+    number,
+    optional,
+    takes,
+    whole_number,
+)
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
@@ -52,8 +71,8 @@ class SpatialTransform(Transform):
         border_mode_seg, padding_mode_image: ``zeros``, ``constant``, ``border`` or ``reflection``, see
             `torch.nn.functional.grid_sample`. With ``zeros`` and ``constant``, what lies outside is an image or a label of
             that value, and takes part in the interpolation.
-        padding_value_seg, padding_value_image: for ``constant``. A segmentation whose dtype cannot hold its one (uint8 and
-            -1) is a ValueError, whether or not a sample needs it.
+        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int16 holds. A segmentation whose
+            dtype cannot hold it (uint8 and -1) is a ValueError, whether or not a sample needs it.
         center_deformation: see above.
         align_corners: as grid_sample has it.
         p_shear, shear: the probability of shearing; the factors (displacement along one axis for each voxel along another),
@@ -132,6 +151,8 @@ class SpatialTransform(Transform):
         self.mode_image = one_of("mode_image", mode_image, IMAGE_KERNELS)
         self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
+        if self.border_mode_seg == "constant":
+            argument("padding_value_seg", padding_value_seg, whole_number(-(2**15), 2**15 - 1))
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
         self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)

@@ -139,14 +139,12 @@ class PatchMap:
 
 
 def _as_int16(labels: np.ndarray, extra: float) -> tuple[np.ndarray, np.int16]:
-    """Labels, integers, bool or floating point, and one more label (that of the padding) as int16; a ValueError for others."""
-    more = np.asarray(extra).astype(labels.dtype)
+    """Labels, integers, bool or floating point, as int16 (a ValueError for others), and one more label, that of the padding."""
     if labels.dtype not in (np.int16, np.int8, np.uint8, np.bool_):
-        low, high = min(labels.min(), more), max(labels.max(), more)
-        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all() and more == np.floor(more))
-        if not (low >= -(2**15) and high < 2**15 and whole):  # also true for NaN
+        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
+        if not (labels.min() >= -(2**15) and labels.max() < 2**15 and whole):  # also true for NaN
             raise ValueError(
                 "SpatialTransform takes a segmentation of whole numbers from -32768 to 32767, got other numbers or NaN: renumber "
                 "its labels"
             )
-    return np.ascontiguousarray(labels, dtype=np.int16), np.int16(more)
+    return np.ascontiguousarray(labels, dtype=np.int16), np.int16(extra)

@@ -47,6 +47,7 @@ VALUES: list[tuple[Callable[[], Any], str]] = [
     *bad(t.Rot90, "low <= high", (3, 1)),
     *bad(lambda bad: t.CenterCrop((3, 3), bad), "pad_mode", "reflection"),
     *bad(t.CenterCrop, "crop_size", (3, 0), (3,)),
+    *bad(lambda bad: spatial(border_mode_seg="constant", padding_value_seg=bad), "padding_value_seg", 40_000, -(2**15) - 1),
     *bad(lambda bad: t.ApplyRandomBinaryOperator([0], bad), "any_of_these", ("dilate",), (), (len,)),
     *bad(lambda bad: t.ApplyRandomBinaryOperator([0], strel_size=bad), "strel_size", -1, 300),
     *bad(lambda bad: Components([0], bad), "fill_with_other_class_p", 1.5),
