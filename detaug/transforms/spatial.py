@@ -10,31 +10,12 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.transforms.building import draws
+from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import (
-    argument,
-    finite,
-    one_of,
-    probability,
-    radians,
-    random_scalar,
-    spatial_size,
-)
+from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import (
-    KEY,
-    MATRIX,
-    PLACE,
-    VOXEL_KEYS,
-    each_axis,
-    fields,
-    number,
-    optional,
-    takes,
-    whole_number,
-)
+from detaug.transforms.building.gate import KEY, MATRIX, PLACE, VOXEL_KEYS, each_axis, fields, number, optional, takes
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
@@ -152,7 +133,7 @@ class SpatialTransform(Transform):
         self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         if self.border_mode_seg == "constant":
-            argument("padding_value_seg", padding_value_seg, whole_number(-(2**15), 2**15 - 1))
+            checks.argument("padding_value_seg", padding_value_seg, gate.whole_number(-(2**15), 2**15 - 1))
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
         self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)

@@ -169,12 +169,9 @@ def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rand
         sample = {name: batch[name][index] for name in roles}
         generator = None if rng is None else draws.generator_of(draws.key(rng))
         results.append(call_with_roles(transform, sample, roles, generator))
-    left = {name: value for name, value in batch.items() if name not in roles}
-    changed = {
-        name: _as_batch([result[name] for result in results], batch[name]) for name in roles if name in results[0]
-    }
-    added = {name: [result[name] for result in results] for name in results[0] if name not in roles}
-    return {name: each[name] for name in [*batch, *added] for each in (left, changed, added) if name in each}
+    made: dict[str, Any] = {name: [result[name] for result in results] for name in results[0]}
+    made |= {name: _as_batch(samples, batch[name]) for name, samples in made.items() if name in roles}
+    return {name: made.get(name, batch.get(name)) for name in (*batch, *made) if name in made or name not in roles}
 
 
 def _generator_of_this_sample(name: str) -> np.random.Generator:

@@ -185,9 +185,7 @@ class Workspace:
         for key in self.keys():
             value = self[key]
             if key in VOXEL_KEYS and key not in self._names and self._given.get(key) is not None:
-                raise ValueError(
-                    f"the pipeline makes {key}, and the sample has another array of that name: give it another one"
-                )
+                raise ValueError(f"the pipeline makes {key}, and another array has that name: rename it")
             if key in self._unchanged and value is self._unchanged[key]:
                 made |= {name: self._given[name] for name in self._names[key]}
             else:

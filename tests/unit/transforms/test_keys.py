@@ -192,7 +192,7 @@ def test_what_a_pipeline_makes_takes_no_other_arrays_name() -> None:
         (t.MoveChannels(0, "image", "segmentation"), {"segmentation": None}),
         (t.MoveChannels(0, "regression_target", "image"), {"image": "regression_target"}),
     ):
-        with pytest.raises(ValueError, match=f"the pipeline makes {move.target_key}, and the sample has another array"):
+        with pytest.raises(ValueError, match=f"the pipeline makes {move.target_key}, and another array has that name"):
             t.Compose([move], keys=keys)(image=np.concatenate([IMAGE, IMAGE]), segmentation=LABELS, rng=rng())
 
 
