@@ -14,8 +14,7 @@ DATASET = "Dataset001_Toy"
 
 
 def main() -> None:
-    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess
-    from detaug.demo.toy_training import make_toy_dataset
+    from detaug.demo.nnunet import make_toy_dataset, nnunet_folders, plan_and_preprocess
 
     with tempfile.TemporaryDirectory() as temporary, nnunet_folders(Path(temporary)) as root:
         make_toy_dataset(root / "raw" / DATASET, seed=1)
@@ -45,7 +44,7 @@ def draw(num_processes: int) -> dict[str, str]:
     from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
     from detaug import fingerprint
-    from detaug.demo.nnunet_dataset import load_plans
+    from detaug.nnunet.verification.settings import load_plans
 
     # nnU-Net passes no seed on, so it comes from the environment.
     os.environ["DETAUG_SEED"] = "1234"

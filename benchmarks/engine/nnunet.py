@@ -102,7 +102,8 @@ def numbered_loader(number: BatchNumber) -> Any:
 @contextmanager
 def nnunet_task() -> Iterator[NnunetTask]:
     """nnU-Net's own planning and preprocessing of crops of the MNI152 template, in a temporary folder."""
-    from detaug.demo.nnunet_dataset import load_plans, nnunet_folders
+    from detaug.demo.nnunet import nnunet_folders
+    from detaug.nnunet.verification.settings import load_plans
 
     with TemporaryDirectory() as folder, nnunet_folders(Path(folder)) as root:
         # In a process of its own: preprocessing starts threads, and a process with threads should not be forked.
@@ -113,7 +114,7 @@ def nnunet_task() -> Iterator[NnunetTask]:
 
 
 def _prepare(root: Path) -> None:
-    from detaug.demo.nnunet_dataset import plan_and_preprocess, write_raw_dataset
+    from detaug.demo.nnunet import plan_and_preprocess, write_raw_dataset
 
     logging.disable(logging.WARNING)
     write_raw_dataset(root / "raw" / DATASET, _crops(), ("grey_matter", "white_matter"))

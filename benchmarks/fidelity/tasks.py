@@ -92,7 +92,7 @@ def prepare(root: Path, task: Task) -> None:
 
 
 def _make(root: Path, task: Task) -> None:
-    from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
+    from detaug.demo.nnunet import nnunet_folders, plan_and_preprocess, write_raw_dataset
 
     with nnunet_folders(root):
         cases = list(task.cases())

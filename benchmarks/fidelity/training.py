@@ -81,8 +81,8 @@ def _trainer(task: Task, arm: str) -> Any:
     """As ``nnUNetv2_train`` makes it."""
     import torch
 
-    from detaug.demo.nnunet_dataset import load_plans
     from detaug.nnunet.compatibility import external_trainer, plot_nothing
+    from detaug.nnunet.verification.settings import load_plans
 
     torch.set_num_threads(1)
     plans, dataset_json = load_plans(task.dataset)

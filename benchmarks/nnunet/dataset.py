@@ -78,7 +78,8 @@ def dataset_folder(kept: Path | None) -> Iterator[Path]:
 
 def preprocessed(root: Path, kind: DatasetKind, configuration: str) -> Preprocessed:
     """A configuration, which is made first (minutes) where the folder does not have it yet."""
-    from detaug.demo.nnunet_dataset import load_plans, nnunet_folders
+    from detaug.demo.nnunet import nnunet_folders
+    from detaug.nnunet.verification.settings import load_plans
 
     with nnunet_folders(root):
         finished = root / f"{kind.name}.finished"
@@ -91,7 +92,7 @@ def preprocessed(root: Path, kind: DatasetKind, configuration: str) -> Preproces
 
 
 def _make(root: Path, kind: DatasetKind) -> None:
-    from detaug.demo.nnunet_dataset import plan_and_preprocess
+    from detaug.demo.nnunet import plan_and_preprocess
 
     logging.disable(logging.WARNING)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -103,7 +104,7 @@ def _write_raw(folder: Path, kind: DatasetKind) -> None:
     from scipy.ndimage import zoom
 
     from detaug.demo.mri import load_template
-    from detaug.demo.nnunet_dataset import write_raw_dataset
+    from detaug.demo.nnunet import write_raw_dataset
 
     template = load_template()
     factors = [wanted / there for wanted, there in zip(CASE_SHAPE, template.image.shape, strict=True)]

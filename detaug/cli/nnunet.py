@@ -13,7 +13,7 @@ from detaug.cli import options
 from detaug.cli.options import CannotRun, conclude, json_option
 
 if TYPE_CHECKING:
-    from detaug.seeding.tree import Seed
+    pass
 
 _DEFAULT = """\
 detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
@@ -148,8 +148,7 @@ def export(model: Path, output: Path | None) -> None:
 
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
-@click.option("--seed", type=options.seed, default="1234", help="Of the data set and of the trainings.")
-def demo(seed: Seed) -> None:
+def demo() -> None:
     """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
 
     nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with another number of workers,
@@ -161,9 +160,9 @@ def demo(seed: Seed) -> None:
     from detaug.nnunet.compatibility import require_nnunet
 
     require_nnunet()
-    from detaug.demo.toy_training import train_and_compare
+    from detaug.demo.nnunet import train_and_compare
     from detaug.reports.progress import progress
 
     with progress("nnunet demo") as shown, tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder:
-        result = train_and_compare(Path(folder), seed, shown)
+        result = train_and_compare(Path(folder), shown)
     conclude([result], result.status)

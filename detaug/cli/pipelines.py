@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detaug.cli import options
 from detaug.cli.options import OutputType, conclude, json_option, write_output
-
-if TYPE_CHECKING:
-    from detaug.seeding.tree import Seed
 
 
 @click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
@@ -137,8 +134,7 @@ def bench(
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")
-@click.option("--seed", type=options.seed, default="1234", help="The one seed of all runs.")
-def demo(seed: Seed) -> None:
+def demo() -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
     It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
@@ -150,5 +146,5 @@ def demo(seed: Seed) -> None:
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("demo") as shown:
-        result = run_all(24, 24, seed, shown)
+        result = run_all(shown)
     conclude([result], result.status)

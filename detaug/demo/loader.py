@@ -33,27 +33,18 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
 
     def generate_train_batch(self) -> dict[str, Any]:
         """One batch of randomly placed patches."""
-        shape = (self.batch_size, 1, *self.patch_size)
-        data, seg = np.zeros(shape, np.float32), np.zeros(shape, np.int16)
-        keys = []
-        for sample, index in enumerate(self.get_indices()):
-            case = self._data[index]
-            into, out_of = self._place(case.image.shape)
-            data[sample, 0][into] = case.image[out_of]
-            seg[sample, 0][into] = case.labels[out_of]
-            keys.append(case.name)
-        return {"data": data, "seg": seg, "keys": keys, "pid": os.getpid()}
+        cases = [self._data[index] for index in self.get_indices()]
+        images, labels = zip(*map(self._patch, cases), strict=True)
+        data, seg = np.stack(images)[:, None], np.stack(labels)[:, None]
+        return {"data": data, "seg": seg, "keys": [case.name for case in cases], "pid": os.getpid()}
 
-    def _place(self, shape: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-        """Where in the patch, and from where in the case: a patch larger than the case is padded on both sides."""
-        into, out_of = [], []
-        for patch, available in zip(self.patch_size, shape, strict=True):
-            extent = min(patch, available)
-            start = int(np.random.randint(0, available - extent + 1))
-            offset = (patch - extent) // 2
-            into.append(slice(offset, offset + extent))
-            out_of.append(slice(start, start + extent))
-        return tuple(into), tuple(out_of)
+    def _patch(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
+        """Image and labels anywhere in a case, which is no smaller than the patch."""
+        where = []
+        for patch, edge in zip(self.patch_size, case.image.shape, strict=True):
+            start = int(np.random.randint(0, edge - patch + 1))
+            where.append(slice(start, start + patch))
+        return case.image[tuple(where)], case.labels[tuple(where)]
 
 
 def enlarged(patch_size: Sequence[int]) -> tuple[int, ...]:

@@ -19,9 +19,10 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.fingerprints import fingerprint
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, Planned, Result, Row, run_rows, table
-from detaug.seeding.tree import Seed, SeedTree
+from detaug.seeding.tree import SeedTree
 
-BATCH_SIZE = 2
+#: Batches of a run, samples of a batch, the edge of their patches in voxels, and the seed.
+BATCHES, BATCH_SIZE, PATCH, SEED = 24, 2, 24, 1234
 #: Batches that may wait for the consumer; the same for every augmenter.
 NUM_CACHED = 4
 STOCK = "NonDetMultiThreadedAugmenter"
@@ -39,7 +40,6 @@ class Run(Row):
         kill: a worker is killed by SIGKILL after a third of the batches.
         resume: half of the batches are taken from a new augmenter, with one process more, that has loaded the state.
         fingerprint: of its batches' fingerprints in their order.
-        pids: how many processes made them.
     """
 
     augmenter: str = OURS
@@ -47,7 +47,6 @@ class Run(Row):
     kill: bool = False
     resume: bool = False
     fingerprint: str = ""
-    pids: int = 0
 
     @property
     def ok(self) -> bool:
@@ -92,64 +91,62 @@ class Runs(Result[Run]):
         ]
 
 
-def run_all(batches: int, patch: int, seed: Seed, shown: Progress) -> Runs:
-    """Make all runs, one after another: so many batches each, of cubic patches of so many voxels along an edge."""
+def run_all(shown: Progress) -> Runs:
+    """Make all runs, one after another."""
     load_template()  # once for all, or NotInstalled
     first: dict[str, str] = {}
 
     def made(planned: Run) -> Run:
-        found, pids = _taken(planned, batches, partial(augmenter_of, planned.augmenter, patch=patch, seed=seed), shown)
-        run = replace(planned, fingerprint=found, pids=pids)
+        run = replace(planned, fingerprint=fingerprint(_prints(planned, shown)))
         if run.augmenter not in first:
-            first[run.augmenter] = found
+            first[run.augmenter] = run.fingerprint
             return run
-        return replace(run, verdict=EQUAL if found == first[run.augmenter] else DIFFERENT)
+        return replace(run, verdict=EQUAL if run.fingerprint == first[run.augmenter] else DIFFERENT)
 
-    planned = [Planned(f"{each.what}, {each.processes} processes", partial(made, each), batches) for each in RUNS]
+    planned = [Planned(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES) for each in RUNS]
     return Runs(tuple(run_rows(planned, shown)))
 
 
-def _taken(run: Run, batches: int, augmenter: Any, shown: Progress) -> tuple[str, int]:
-    """The fingerprint of a run, and how many processes made its batches."""
-    pids: list[int] = []
+def _prints(run: Run, shown: Progress) -> list[str]:
+    """Fingerprints of a run's batches."""
     prints: list[str] = []
 
     def take(augmenter: Any, until: int) -> None:
         while len(prints) < until:
-            if run.kill and len(prints) == batches // 3 + 1:
-                os.kill(pids[-1], signal.SIGKILL)
             batch = next(augmenter)
             # Who made a batch is the one thing about it that is allowed to change.
-            pids.append(int(batch.pop("pid")))
+            pid = int(batch.pop("pid"))
             prints.append(fingerprint(batch))
+            if run.kill and len(prints) == BATCHES // 3:
+                os.kill(pid, signal.SIGKILL)
             shown.advance()
 
-    with augmenter(run.processes) as first:
-        take(first, batches // 2 if run.resume else batches)
-        state = first.state_dict() if run.resume else None
+    with augmenter_of(run.augmenter, run.processes) as augmenter:
+        take(augmenter, BATCHES // 2 if run.resume else BATCHES)
+        state = augmenter.state_dict() if run.resume else None
     if state is not None:
-        with augmenter(run.processes + 1) as second:
-            second.load_state_dict(state)
-            take(second, batches)
-    return fingerprint(prints), len(set(pids))
+        with augmenter_of(run.augmenter, run.processes + 1) as augmenter:
+            augmenter.load_state_dict(state)
+            take(augmenter, BATCHES)
+    return prints
 
 
 @contextmanager
-def augmenter_of(name: str, processes: int, patch: int = 24, seed: Seed = 1234) -> Iterator[Any]:
+def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]:
     """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
     patch_size = (patch,) * 3
     loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
     transform = training_transforms(patch_size)
     if name == OURS:
         # The demo compares every batch itself; the check makes most of a worker's first ones twice.
-        with DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=seed, check=False) as ours:
+        with DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=SEED, check=False) as ours:
             yield ours
         return
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
     # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from which batchgenerators' noise
     # draws, is not, and the order is left to whichever worker is first.
-    seeds = [SeedTree(seed).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
+    seeds = [SeedTree(SEED).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
     stock = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds)
     try:
         yield stock

@@ -145,7 +145,7 @@ Column = tuple[str, Callable[[R], str], bool]
 def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
     """A line for every row: what it is, under this title, the columns, its verdict and its seconds."""
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    found.add_column(title)
+    found.add_column(title, overflow="fold")
     for name, _, is_number in columns:
         found.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     found.add_column("verdict")

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.demo.toy_training import CASES, make_toy_dataset
+from detaug.demo.nnunet import CASES, make_toy_dataset
 
 
 def test_toy_data_set_follows_from_the_seed(tmp_path: Path) -> None:

@@ -35,13 +35,10 @@ def test_missing_nilearn_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatch) 
 
 def test_demo_shows_that_every_run_of_ours_gives_the_same_batches() -> None:
     pytest.importorskip("nilearn")
-    found = run_all(12, 24, 1234, Progress())
+    found = run_all(Progress())
     assert found.status == 0, str(found)
     assert "all 4 runs agree" in str(found)
     ours = [row for row in found.rows if row.augmenter == OURS]
     assert [row.processes for row in ours] == [0, 2, 2, 2]
     assert len({row.fingerprint for row in ours}) == 1
-    killed, resumed = ours[2:]
-    assert killed.pids >= 2
-    assert killed.notices, "the death of a worker is said"
-    assert resumed.pids >= 2, "made by workers of two augmenters"
+    assert ours[2].notices, "the death of a worker is said"

@@ -26,15 +26,6 @@ def test_batch_has_the_shapes_and_types_of_batchgenerators(cases: list[Case]) ->
     assert batch["pid"] == os.getpid()
 
 
-def test_patch_larger_than_the_case_is_padded_around_it(cases: list[Case]) -> None:
-    np.random.seed(0)
-    batch = next(MRIPatchLoader(cases, 1, (24, 22, 30)))
-    case = next(case for case in cases if case.name == batch["keys"][0])
-    np.testing.assert_array_equal(batch["data"][0, 0, 2:22, :, 3:27], case.image)
-    assert not batch["data"][0, 0, :2].any()
-    assert not batch["data"][0, 0, :, :, 27:].any()
-
-
 def test_transforms_cut_the_enlarged_patch_to_the_patch(cases: list[Case]) -> None:
     patch = (10, 11, 12)
     loader = MRIPatchLoader(cases, 2, enlarged(patch))

@@ -21,7 +21,7 @@ import nibabel
 import numpy as np
 
 from detaug.demo.mri import load_template
-from detaug.demo.nnunet_dataset import nnunet_folders, plan_and_preprocess, write_raw_dataset
+from detaug.demo.nnunet import nnunet_folders, plan_and_preprocess, write_raw_dataset
 
 #: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's default ones.
 RESIDUAL_ENCODER = "nnUNetResEncUNetPlans"

@@ -1,4 +1,5 @@
-"""A data set in nnU-Net's own format, and nnU-Net's own planning and preprocessing of it."""
+"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a toy data set, straight through,
+and killed and continued, compared byte for byte."""
 
 from __future__ import annotations
 
@@ -12,8 +13,20 @@ from typing import Any
 import numpy as np
 
 from detaug.nnunet.compatibility import planning, variables
-from detaug.nnunet.verification.settings import load_plans as load_plans
+from detaug.nnunet.verification.settings import Settings
+from detaug.nnunet.verification.verifying import Result, compare_trainings, trainings
 from detaug.reports.atomic_files import write_text
+from detaug.reports.progress import Progress
+
+DATASET, CONFIGURATION = "Dataset001_Toy", "3d_fullres"
+#: Of the data set and of the trainings.
+SEED = 1234
+#: Edge of a case, in voxels of 1 mm.
+EDGE = 32
+#: nnU-Net's five folds want one each, at least.
+CASES = 5
+#: Features of the network's first stage; nnU-Net's own 32 would take minutes on a CPU.
+FEATURES = 4
 
 #: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
 _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_results": "results"}
@@ -70,3 +83,42 @@ def plan_and_preprocess(dataset_id: int = 1, configurations: Sequence[str] = ("3
         nnunet.preprocess(
             [dataset_id], plans, tuple(configurations), [1] * len(configurations), show_progress_bar=False
         )
+
+
+def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
+    """Write the raw data set: bright balls in noise, each with its labels; the same files from one seed."""
+    rng = np.random.default_rng(seed)
+
+    def case(number: int) -> tuple[str, list[Any], Any]:
+        centre, radius = rng.uniform(EDGE * 0.35, EDGE * 0.65, 3), rng.uniform(EDGE * 0.15, EDGE * 0.3)
+        grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij"), -1)
+        labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
+        return f"toy_{number:03d}", [(labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32)], labels
+
+    write_raw_dataset(dataset, map(case, range(CASES)), ("ball",))
+
+
+def train_and_compare(root: Path, shown: Progress) -> Result:
+    """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
+
+    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an empty folder for its three.
+
+    Raises:
+        TrainingFailed: the first training ended with an error.
+    """
+    with nnunet_folders(root):
+        shown.update(f"making {CASES} cases of {EDGE}³ voxels")
+        make_toy_dataset(root / "raw" / DATASET)
+        shown.update("nnU-Net plans and preprocesses them", done=1)
+        plan_and_preprocess()
+        plans = root / "preprocessed" / DATASET / "nnUNetPlans.json"
+        planned = json.loads(plans.read_text())
+        configuration = planned["configurations"][CONFIGURATION]
+        arguments = configuration["architecture"]["arch_kwargs"]
+        arguments["features_per_stage"] = [FEATURES * 2**stage for stage in range(arguments["n_stages"])]
+        configuration["batch_size"] = 2
+        write_text(plans, json.dumps(planned))
+        shown.done = 2
+        short = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
+        straight, _, killed = trainings(short)
+        return compare_trainings(short, (straight, killed), root, shown)

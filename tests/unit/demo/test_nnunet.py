@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detaug.demo.nnunet_dataset import nnunet_folders, write_raw_dataset
+from detaug.demo.nnunet import nnunet_folders, write_raw_dataset
 
 nibabel = pytest.importorskip("nibabel")
 
