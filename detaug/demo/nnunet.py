@@ -1,5 +1,5 @@
-"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a toy data set, straight through,
-and killed and continued, compared byte for byte."""
+"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a toy data set, straight
+through, and killed and continued, compared byte for byte."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ import detaug
 BUDGETS = {
     ".": 610,
     "bench": 405,
-    "cli": 770,
-    "demo": 505,
+    "cli": 765,
+    "demo": 470,
     "doctor": 200,
     "engine": 4_645,
     "kernels": 3_390,
