@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import threading
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -208,19 +208,6 @@ def test_what_is_opened_by_each_process_is_right(kind: Any, tmp_path: Path) -> N
     found.assert_right()
     for number in processes:
         assert items_of(found.epoch(f"{number} workers", 2)) == list(range(ITEMS))
-
-
-def test_a_callable_makes_what_cannot_be_copied(tmp_path: Path) -> None:
-    FromAnArchive(tmp_path)
-
-    def read() -> Iterator[int]:
-        with zipfile.ZipFile(tmp_path / "items.zip") as archive:
-            for name in archive.namelist():
-                yield int(archive.read(name)[: len(name)])
-
-    found = run_all_ways(making(read, batches_per_epoch=None), processes=(0, 2))
-    found.assert_right()
-    assert items_of(found.epoch("2 workers", 2)) == list(range(ITEMS))
 
 
 # --- memory -------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from detaug import fingerprint
 from detaug.transforms.compose import Compose
 from detaug.transforms.planes import Convert2DTo3D, Convert3DTo2D
 
@@ -21,13 +22,9 @@ def sample():
 
 def test_planes_and_counts_are_those_of_batchgeneratorsv2():
     module = pytest.importorskip("batchgeneratorsv2.transforms.utils.pseudo2d")
-    result, expected = Convert3DTo2D()(**sample(), rng=RNG), module.Convert3DTo2DTransform()(**sample())
-    assert result.keys() == expected.keys()
-    for key, value in expected.items():
-        assert torch.equal(result[key], value) if isinstance(value, torch.Tensor) else result[key] == value
-    back = Convert2DTo3D()(**expected, rng=RNG)
-    assert back.keys() == sample().keys()
-    assert all(torch.equal(back[key], value) for key, value in sample().items())
+    expected = module.Convert3DTo2DTransform()(**sample())
+    assert fingerprint(Convert3DTo2D()(**sample(), rng=RNG)) == fingerprint(expected)
+    assert fingerprint(Convert2DTo3D()(**expected, rng=RNG)) == fingerprint(sample())
 
 
 def test_there_and_back_copies_nothing():

@@ -200,9 +200,3 @@ def test_of_shears_and_shifts_at_probability_0_nothing_is_drawn_and_no_byte_chan
     first, second = SeedTree(1).generator(), SeedTree(1).generator()
     assert fingerprint(plain(**given, rng=first)) == fingerprint(off(**given, rng=second))
     assert first.bit_generator.state == second.bit_generator.state
-
-
-def test_a_whole_voxel_translation_is_a_crop() -> None:
-    image = np.random.default_rng(0).normal(size=(1, 20, 22)).astype(np.float32)
-    transform = SpatialTransform((8, 8), 0, False, p_translation=1, translation=lambda dim: (3, -2)[dim])
-    assert np.array_equal(transform(image=image, rng=SeedTree(1).generator())["image"], image[:, 9:17, 5:13])
