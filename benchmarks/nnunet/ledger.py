@@ -46,8 +46,7 @@ def measure_ledger(name: str, system: str, task: Task, data: Preprocessed, quick
 
 def _both(system: str, task: Task, data: Preprocessed, number: int, batches: int) -> tuple[list[float], list[float]]:
     """CPU seconds of making each batch, and of its ledger."""
-    from detaug.ledger.lines import Key
-    from detaug.ledger.notes import note_of
+    from detaug.ledger.lines import Key, note_of
     from detaug.ledger.writing import LedgerWriter
     from detaug.pipeline.producer import Pipeline, Producer
     from detaug.seeding.current import SeedBranch

@@ -32,7 +32,7 @@ class Job:
     """What a process that makes batches has to know.
 
     Attributes:
-        noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.notes.Note`), and `Engine.next`
+        noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
     """
 

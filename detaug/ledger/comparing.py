@@ -14,13 +14,12 @@ from typing import Any
 from rich.text import Text
 
 from detaug.ledger.header import IDENTITY, Record, by_name, lasting
-from detaug.ledger.lines import Key
-from detaug.ledger.notes import differing
+from detaug.ledger.lines import Key, differing
 from detaug.ledger.reading import read_header, records
 
 #: What a batch of two ledgers may be.
 EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
-_MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 60
+_MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 100
 
 
 #: What two headers have that is not the same: its name, and what it is in each.
@@ -67,8 +66,8 @@ def listed(keys: Sequence[str]) -> str:
 
 
 def short(value: Any) -> str:
-    """A value on a line."""
-    text = str(value)
+    """A value on a line; of a long one its beginning."""
+    text = " ".join(str(value).split())
     return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
 
 

@@ -14,8 +14,7 @@ from io import FileIO
 from pathlib import Path
 
 from detaug.ledger.header import IDENTITY, Record
-from detaug.ledger.lines import Course, Key, NotALedger, encoded
-from detaug.ledger.notes import Note
+from detaug.ledger.lines import Course, Key, NotALedger, Note, encoded
 from detaug.ledger.reading import Sum, read_header
 
 logger = logging.getLogger("detaug")

@@ -81,7 +81,7 @@ def remaker_in(folder: Path) -> tuple[Remaker, Path | None]:
 
 
 def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:
-    loaders = _loaders_of(training)
+    loaders = {"train": training.dataloader_train, "val": training.dataloader_val}
     if name not in loaders:
         raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
     made = Remaker(loaders[name], header)
@@ -91,10 +91,6 @@ def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:
             "preprocessed again, or it was another fold"
         )
     return made
-
-
-def _loaders_of(training: Any) -> dict[str, DeterministicAugmenter]:
-    return {"train": training.dataloader_train, "val": training.dataloader_val}
 
 
 def _arguments_of(settings: Settings) -> tuple[Any, ...]:

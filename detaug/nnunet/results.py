@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from detaug.errors import UnusableError
+from detaug.ledger.comparing import short
 from detaug.nnunet.compatibility import (
     ARGUMENTS,
     EPOCH_TIMES,
@@ -19,7 +20,7 @@ from detaug.nnunet.compatibility import (
     external_trainer,
     is_nnunets_own,
 )
-from detaug.nnunet.run_record import KEY, differences, print_of, shown
+from detaug.nnunet.run_record import KEY, differences, print_of
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, checkpoints_in, read_checkpoint, write_checkpoint
 
 #: What nnU-Net's predictor reads besides checkpoints.
@@ -102,7 +103,7 @@ def compare_trainings(one: Path, other: Path) -> tuple[list[str], bool]:
     told = [("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
     told += [(f"metrics from epoch {epoch} on", *each) for epoch, *each in sorted(_metrics(mine, theirs))]
     told += [("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
-    lines = [f"{kind}: {name}: {shown(a)} and {shown(b)}" for kind, name, a, b in told]
+    lines = [f"{kind}: {name}: {short(a)} and {short(b)}" for kind, name, a, b in told]
     verdict = f"different: first of all in {told[0][1]}" if told else "equal"
     return [*lines, f"{verdict} ({common})"], bool(told)
 

@@ -16,6 +16,7 @@ import torch
 
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
+from detaug.ledger.comparing import short
 from detaug.ledger.header import Record, by_name, digest, flat
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
@@ -30,7 +31,6 @@ ALLOW_VARIABLE = "DETAUG_ALLOW"
 _HISTORY = ("pretrained", "allowed")
 #: Lines of a message on one part; one transform less moves all that follow it.
 _MOST_LINES = 6
-_LONGEST = 100
 #: Of a longer array the digest is kept.
 _FEW = 64
 
@@ -135,7 +135,7 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
         if part == "cases" and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
         entry = path.replace(".", ": ", 1)
-        text = f"{entry}: {shown(before)} in the checkpoint, {shown(after)} now{_ADVICE.get(part, '')}"
+        text = f"{entry}: {short(before)} in the checkpoint, {short(after)} now{_ADVICE.get(part, '')}"
         lines.setdefault(part, []).append(text)
     for part, all_of_them in lines.items():
         if len(all_of_them) > _MOST_LINES:
@@ -170,12 +170,6 @@ def print_of(value: Any) -> str:
         return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
     except TypeError:
         return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
-
-
-def shown(value: Any) -> str:
-    """A value for the reader, on one line; of a long one its beginning."""
-    text = "nothing" if value is None else " ".join(str(value).split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 _ADVICE = {

@@ -12,8 +12,7 @@ from rich.text import Text
 from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
 from detaug.ledger.header import IDENTITY, Record, environment
-from detaug.ledger.lines import Damaged, key_of
-from detaug.ledger.notes import differing
+from detaug.ledger.lines import Damaged, differing, key_of
 from detaug.ledger.reading import Sum, read_header
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress

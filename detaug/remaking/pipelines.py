@@ -11,7 +11,7 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
 from detaug.ledger.header import portable
-from detaug.ledger.notes import prints_of
+from detaug.ledger.lines import prints_of
 from detaug.pipeline import identity
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded

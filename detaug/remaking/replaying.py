@@ -11,7 +11,7 @@ from typing import Any
 from rich.text import Text
 
 from detaug.ledger.header import Record
-from detaug.ledger.notes import differing, prints_of
+from detaug.ledger.lines import differing, prints_of
 from detaug.ledger.reading import records
 from detaug.remaking.pipelines import CannotRemake, Remaker
 from detaug.transforms import Transform

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from rich.console import Console
-from rich.errors import LiveError
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 from rich.table import Column
@@ -58,21 +57,6 @@ class Progress:
 _bar: Bar | None = None
 
 
-def _started(console: Console) -> Bar | None:
-    """A bar on a terminal; None: it is none, or the program has a bar of rich's own on it."""
-    words = TextColumn(
-        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
-    )  # the numbers stay whole
-    columns = (BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), words)
-    bar = Bar(*columns, console=console, transient=True, expand=True)
-    bar.add_task("", total=None)
-    with suppress(LiveError):
-        if console.is_terminal:
-            bar.start()
-            return bar
-    return None
-
-
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Progress]:
     """Show how far some work is until the block ends: on a terminal a bar that vanishes at the end, elsewhere a line whenever
@@ -87,7 +71,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
     if _bar is not None:
         yield Progress(total, console=_bar.console)
         return
-    if (bar := _started(console)) is None:
+    if not console.is_terminal:
         began = time.monotonic()
 
         def line(what: str, done: int, total: int) -> None:
@@ -96,11 +80,13 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
         shown = Progress(total, line, console)
         yield shown
         return
-    _bar = bar
+    words = TextColumn(
+        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
+    )  # numbers stay whole
+    columns = (BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), words)
     try:
-        shown = Progress(total, console=console, bar=bar)
-        shown.update()
-        yield shown
+        with Bar(*columns, console=console, transient=True, expand=True) as _bar:
+            _bar.add_task("", total=total)
+            yield Progress(total, console=console, bar=_bar)
     finally:
-        bar.stop()
         _bar = None

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from detaug.ledger.notes import note_of
+from detaug.ledger.lines import note_of
 from detaug.pipeline.loader_states import CannotRestore, LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from detaug.nnunet.run_record import differences, shown
+from detaug.ledger.comparing import short
+from detaug.nnunet.run_record import differences
 from detaug.training.auditing import first_differing
 from detaug.training.comparing import Event
 
@@ -75,5 +76,5 @@ def bookkeeping_origin(one: Path, other: Path) -> Origin:
     # NumPy's scalars in them want a full unpickling; they were written a moment ago by our own trainings
     stored = (torch.load(path, map_location="cpu", weights_only=False) for path in (one, other))
     for name, *values in differences(*stored):
-        return Origin(BOOKKEEPING, f"{name} of {one.name} ({' and '.join(map(shown, values))})")
+        return Origin(BOOKKEEPING, f"{name} of {one.name} ({' and '.join(map(short, values))})")
     return Origin(BOOKKEEPING, f"how {one.name} is pickled (all entries that can be compared are equal)")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch.nn.modules import utils
 from torch.overrides import TorchFunctionMode
 
+from detaug.purity.references import parts_of, walk
 from detaug.training.layers.functions import LINEAR_MODES, avg_pool3d, cross_entropy, interpolate
 
 logger = logging.getLogger("detaug")
@@ -80,7 +81,7 @@ class _Redirected:
 
 @dataclass
 class SwapReport:
-    """What `swap_layers` did. Names are those of `nn.Module.named_modules`; the root's is ``""``.
+    """What `swap_layers` did. Names are as in `nn.Module.named_modules`; the root's is ``""``.
 
     It covers classes of modules, not functions that other modules call: `detaug.training.audit` finds out whether a step is
     deterministic, on the GPU that is to train.
@@ -192,26 +193,18 @@ def _new_instance(kind: type[nn.Module], *arguments: Any) -> Any:
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Every module once, under its first name; those in plain containers as ``name[0]`` or ``name['key']``."""
-    seen: set[int] = set()
-    waiting: list[tuple[str, Any]] = [("", model)]
-    while waiting:
-        name, found = waiting.pop()
-        if id(found) in seen:
-            continue
-        seen.add(id(found))
-        inner: Iterable[tuple[str, Any]]
-        if isinstance(found, nn.Module):
-            yield name, found
-            prefix = f"{name}." if name else ""
-            own = ((key, value) for key, value in vars(found).items() if not key.startswith("_"))
-            inner = [(prefix + key, value) for key, value in (*found._modules.items(), *own)]
-        elif isinstance(found, dict):
-            inner = [(f"{name}[{key!r}]", value) for key, value in found.items()]
-        else:
-            inner = [(f"{name}[{number}]", value) for number, value in enumerate(found)]
-        followed = [each for each in inner if isinstance(each[1], (nn.Module, list, tuple, dict))]
-        waiting += reversed(followed)
+    """Every module once, by its shortest name; those in plain containers as ``name[0]`` or ``name['key']``."""
+
+    def parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if not isinstance(value, nn.Module):
+            yield from ((name + label, part) for label, part in parts_of(value))
+            return
+        own = {key: part for key, part in vars(value).items() if not key.startswith("_")}
+        yield from ((f"{name}.{key}" if name else key, part) for key, part in {**value._modules, **own}.items())
+
+    followed = nn.Module, list, tuple, dict
+    found = walk([("", model)], into=lambda value: isinstance(value, followed), parts=parts)
+    return ((name, value) for name, value in found if isinstance(value, nn.Module))
 
 
 def _shown(name: str) -> str:

@@ -11,8 +11,6 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
-from rich.live import Live
 
 from detaug.cli import main
 from detaug.reports.progress import progress
@@ -74,15 +72,6 @@ def test_work_within_work_shares_the_bar_of_a_terminal(monkeypatch: pytest.Monke
         outer.advance()
     with progress("next", 1) as after:
         after.advance()
-
-
-def test_bar_of_the_program_itself_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with Live("the program's own", console=Console(stderr=True)), progress("work", 1) as shown:
-        shown.update("begun")
-    assert "begun" in capsys.readouterr().err
 
 
 def test_progress_in_a_log_is_a_line_for_whatever_begins(capsys: pytest.CaptureFixture[str]) -> None:

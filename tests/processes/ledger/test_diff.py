@@ -86,13 +86,6 @@ def test_a_shorter_run_is_equal_as_far_as_it_goes(tmp_path: Path, a: int, b: int
     assert "may not be deterministic" not in done.output
 
 
-def test_files_that_cannot_be_read_are_named_once(kept: Path, tmp_path: Path) -> None:
-    absent = diff(kept, tmp_path / "none.jsonl")
-    assert (absent.exit_code, absent.output) == (2, f"Error: {tmp_path}/none.jsonl: there is no such file\n")
-    device = diff(kept, Path("/dev/null"))
-    assert (device.exit_code, device.output) == (2, "Error: /dev/null is no regular file, as a ledger must be\n")
-
-
 BATCHES = 250_000
 
 

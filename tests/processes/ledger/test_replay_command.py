@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from detaug import fingerprint
 from detaug.cli import main
-from detaug.ledger.notes import prints_of
+from detaug.ledger.lines import prints_of
 from detaug.ledger.reading import read_header
 from detaug.remaking.pipelines import remaker_of
 from detaug.remaking.replaying import watched
@@ -24,33 +24,29 @@ from tests.support.preloaded import run_code
 PIPELINES = "tests.support.ledgers.pipelines"
 
 
-def replay(ledger: Path, factory: str, *more: Any, epoch: int = 1, step: int = 2, **options: Any) -> Result:
-    arguments = ["replay", ledger, f"{PIPELINES}:{factory}", "--epoch", epoch, "--step", step, *more]
-    return CliRunner().invoke(main, [str(each) for each in arguments], **options)
+def replay(ledger: Path, epoch: int = 1, step: int = 2) -> Result:
+    arguments = ["replay", ledger, f"{PIPELINES}:native", "--epoch", epoch, "--step", step]
+    return CliRunner().invoke(main, [str(each) for each in arguments])
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("kept")
-    found = {}
-    for name in ("native", "foreign"):
-        loader, transform = getattr(pipelines, name)()
-        found[name] = run(folder / f"{name}.jsonl", 8, loader=loader, transform=transform)
-    return found
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    loader, transform = pipelines.native()
+    return run(tmp_path_factory.mktemp("kept") / "native.jsonl", 8, loader=loader, transform=transform)
 
 
-def test_every_transforms_params_and_the_fingerprint_behind_it_are_shown(kept: dict[str, Path]) -> None:
-    done = replay(kept["native"], "native")
+def test_every_transforms_params_and_the_fingerprint_behind_it_are_shown(kept: Path) -> None:
+    done = replay(kept)
     assert done.exit_code == 0, done.output
     assert done.output.count("sample ") == 2
     assert re.search(r"^  [0-9a-f]{12}  (Mirror: axes=\[|InvertImage: apply=True)", done.output, re.M)
-    (line,) = (each for each in lines(kept["native"]) if (each.get("epoch"), each.get("step")) == (1, 2))
+    (line,) = (each for each in lines(kept) if (each.get("epoch"), each.get("step")) == (1, 2))
     assert f"epoch 1, step 2: {line['whole']}\n  'data': {line['keys']['data']}\n" in done.output
     assert done.output.endswith("as the ledger has it\n")
 
 
-def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(kept: dict[str, Path]) -> None:
-    remaker = remaker_of(pipelines.native, read_header(kept["native"]))
+def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(kept: Path) -> None:
+    remaker = remaker_of(pipelines.native, read_header(kept))
     plain = remaker.make(1, 2)
     batch, stages = watched(remaker, 1, 2)
     assert fingerprint(batch) == fingerprint(plain)
@@ -60,27 +56,24 @@ def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample
         assert last.fingerprint == prints_of(arrays)[0]
 
 
-def test_a_batch_that_differs_exits_with_1_and_names_its_keys(kept: dict[str, Path], tmp_path: Path) -> None:
+def test_a_batch_that_differs_exits_with_1_and_names_its_keys(kept: Path, tmp_path: Path) -> None:
     def change(found: list[dict[str, Any]]) -> None:
         next(each for each in found if (each.get("epoch"), each.get("step")) == (1, 2))["keys"]["seg"] = "0" * 32
 
-    done = replay(rewritten(kept["native"], tmp_path / "run.jsonl", change), "native")
+    done = replay(rewritten(kept, tmp_path / "run.jsonl", change))
     assert done.exit_code == 1
     assert "not as the ledger has it: it differs in 'seg'" in done.output
 
 
-def test_a_batch_that_the_ledger_does_not_have_exits_with_2(kept: dict[str, Path]) -> None:
-    done = replay(kept["native"], "native", step=9)
+def test_a_batch_that_the_ledger_does_not_have_exits_with_2(kept: Path) -> None:
+    done = replay(kept, step=9)
     assert done.exit_code == 2, done.output
     assert "has no batch of epoch 1, step 9; its last is epoch 1, step 3" in done.output
 
 
-def test_another_pipeline_and_other_numerics_are_refused(kept: dict[str, Path], tmp_path: Path) -> None:
-    done = replay(kept["native"], "foreign")
-    assert done.exit_code == 2
-    assert "this is another pipeline than the ledger's: transform" in done.output
-    other = rewritten(kept["native"], tmp_path / "run.jsonl", lambda found: found[0].update(numerics=1))
-    assert f"numerics version: the ledger has 1, this detaug has {NUMERICS}" in replay(other, "native").output
+def test_other_numerics_are_refused(kept: Path, tmp_path: Path) -> None:
+    other = rewritten(kept, tmp_path / "run.jsonl", lambda found: found[0].update(numerics=1))
+    assert f"numerics version: the ledger has 1, this detaug has {NUMERICS}" in replay(other).output
 
 
 SCRIPT = """

@@ -19,8 +19,7 @@ import torch
 
 from detaug import Check, Skip, fingerprint
 from detaug.ledger.header import portable
-from detaug.ledger.lines import NotALedger
-from detaug.ledger.notes import prints_of
+from detaug.ledger.lines import NotALedger, prints_of
 from detaug.ledger.reading import Sum, read_header, records
 from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
-from batchgenerators.transforms.abstract_transforms import Compose
-from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
-from batchgenerators.transforms.spatial_transforms import MirrorTransform
 
 from detaug import Check, DeterministicAugmenter
 from detaug import transforms as t
@@ -32,10 +29,6 @@ def native() -> tuple[Any, Any]:
     return Blobs(), t.Compose(
         [t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5), t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)])]
     )
-
-
-def foreign() -> tuple[Any, Any]:
-    return Blobs(), Compose([GaussianNoiseTransform(p_per_sample=1), MirrorTransform((0, 1))])
 
 
 class Sums(SlimDataLoaderBase):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detaug.ledger.header import lasting, portable
+from detaug.ledger.header import portable
 from detaug.remaking.pipelines import CannotRemake, _compare
 
 
@@ -25,11 +25,6 @@ from detaug.remaking.pipelines import CannotRemake, _compare
 )
 def test_absolute_paths_are_their_last_names(line: str, kept: str) -> None:
     assert portable([line]) == [kept]
-
-
-def test_what_changes_from_one_minute_to_the_next_is_no_difference() -> None:
-    found = {"shared_memory": {"free": 1}, "cpu": {"model": "x"}, "kernel_cache": None, "variables": {}}
-    assert lasting(found) == {"cpu.model": "x"}
 
 
 def test_other_digests_are_remarked_on_and_other_parameters_refused() -> None:

@@ -63,18 +63,6 @@ def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
     assert (shown.done, shown.total) == (5, 5)
 
 
-def test_a_row_that_raises_ends_the_rows() -> None:
-    ran: list[str] = []
-
-    def fails() -> Row:
-        raise ValueError("no")
-
-    rows = run_rows([Planned("a", fails), Planned("b", lambda: ran.append("b") or Row("b"))], Progress())
-    with pytest.raises(ValueError, match="no"):
-        list(rows)
-    assert ran == []
-
-
 def test_result_as_text_has_a_line_a_row_and_does_not_break_sentences() -> None:
     lines = str(Found((Row("one", seconds=1.25), Row("three", "different")))).splitlines()
     assert [line.split() for line in lines[:3]] == [

@@ -82,7 +82,7 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     [
         (lambda c: c["logging"]["losses"].append(1.0), "logging.losses", "[0.5, 0.25] and [0.5, 0.25, 1.0]"),
         (lambda c: c["network"].update(w=torch.ones(2)), "network.w", "tensor([0., 0.]) and tensor([1., 1.])"),
-        (lambda c: c.update(best=np.float64(1)), "best", "nothing and 1.0"),
+        (lambda c: c.update(best=np.float64(1)), "best", "None and 1.0"),
         (lambda c: c.update(time=1.0), "time", "nothing and 1.0"),
     ],
 )
