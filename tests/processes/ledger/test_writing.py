@@ -203,6 +203,20 @@ def test_a_resumed_run_goes_on_without_a_gap_or_a_double(path: Path, until: int)
     assert digest(path) == digest(run(path.with_name("whole.jsonl")))
 
 
+def test_a_ledger_goes_on_after_another_number_of_ranks(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    two, three = ({"rank": 0, "world_size": ranks, "batches_per_epoch": 10} for ranks in (2, 3))
+    with augmenter(path, **two) as made:
+        take(made, 1)
+        state = made.state_dict()
+    for place, number in ((three, 1), (two, 2), (two, 2)):
+        with augmenter(path, **place) as made:
+            made.load_state_dict(state)
+            take(made, number)
+            state = made.state_dict()
+    assert steps(path.with_name("run.rank0of2.jsonl")) == [(0, 0), (0, 5), (0, 7), (1, 0), (1, 2)]
+    assert not caplog.records, caplog.text
+
+
 def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for seed in (1, 2, 3):
         run(path, 1, seed=seed)
