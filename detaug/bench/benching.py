@@ -145,9 +145,8 @@ def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
     reasons = [each for each in found[system] if isinstance(each, str)]
     if reasons:
         return Rate(system, processes, reason=reasons[0])
-    rates = found[system]
-    times = None if system == "detaug" else Ratio.of(found["detaug"], rates)
-    return Rate(system, processes, tuple(rates), times)
+    times = None if system == "detaug" else Ratio.of(found["detaug"], found[system])
+    return Rate(system, processes, tuple(found[system]), times)
 
 
 def _measured(target: str | None, seconds: float, system: str, processes: int) -> float | str:
@@ -162,6 +161,8 @@ def _rate_or_reason(target: str | None, seconds: float, system: str, processes: 
     try:
         with collected_notices(), SYSTEMS[system](_made(target), processes) as batches:
             return _rate(batches, seconds)
+    except KeyboardInterrupt:
+        return "interrupted"
     except BaseException as error:  # the user's code may raise anything
         # torch's loader puts the traceback of its worker before the message
         lines = str(error).strip().splitlines() or [type(error).__name__]

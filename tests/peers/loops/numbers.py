@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import chain
 from typing import Any
 
@@ -47,6 +48,12 @@ def epochs(number: int, **options: Any) -> list[list[Seen]]:
     """What a plain loop over the augmenter is given."""
     with augmenter(**options) as batches:
         return [seen(batches) for _ in range(number)]
+
+
+@cache
+def reference(name: str = "") -> list[list[Seen]]:
+    """Five epochs. (Not while a test's module is imported, where batches are refused.)"""
+    return epochs(5, name=name)
 
 
 def in_a_row(epochs_of_a_run: list[list[Seen]]) -> list[Seen]:

@@ -8,18 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.peers.loops.numbers import Seen, augmenter, epochs, in_a_row, loader, samples, seen
+from tests.peers.loops.numbers import Seen, augmenter, in_a_row, loader, reference, samples, seen
 
 accelerate = pytest.importorskip("accelerate")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-REFERENCE: list[list[Seen]] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reference() -> None:
-    """Not while the module is imported, where batches are refused."""
-    REFERENCE.extend(epochs(4))
 
 
 def prepared(workers: int = 0, stateful: bool = False) -> tuple[Any, Any]:
@@ -34,40 +27,40 @@ def test_epochs_follow_each_other(stateful: bool) -> None:
         pytest.importorskip("torchdata")
     _, batches = prepared(2, stateful)
     assert len(batches) == 6
-    assert [seen(batches) for _ in range(3)] == REFERENCE[:3]
+    assert [seen(batches) for _ in range(3)] == reference()[:3]
 
 
 def test_first_batches_are_skipped_of_the_epoch_that_was_set(tmp_path: Path) -> None:
     accelerator, batches = prepared()
     batches.set_epoch(1)
     passing = iter(batches)
-    assert seen(next(passing) for _ in range(2)) == REFERENCE[1][:2]
+    assert seen(next(passing) for _ in range(2)) == reference()[1][:2]
     accelerator.save_state(str(tmp_path))
     accelerator, batches = prepared(1)
     accelerator.load_state(str(tmp_path))
     batches.set_epoch(1)
-    assert seen(accelerator.skip_first_batches(batches, 2)) == REFERENCE[1][2:]
+    assert seen(accelerator.skip_first_batches(batches, 2)) == reference()[1][2:]
     batches.set_epoch(2)
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[2]
 
 
 def test_first_batches_are_skipped_of_a_loader_that_was_not_prepared() -> None:
     batches = loader()
-    assert seen(accelerate.skip_first_batches(batches, 2)) == REFERENCE[0][2:]
-    assert seen(batches) == REFERENCE[1]
+    assert seen(accelerate.skip_first_batches(batches, 2)) == reference()[0][2:]
+    assert seen(batches) == reference()[1]
 
 
 @pytest.mark.parametrize("taken", [1, 2, 5])
 def test_a_saved_state_has_the_place_of_a_stateful_loader(tmp_path: Path, taken: int) -> None:
     pytest.importorskip("torchdata")
     accelerator, batches = prepared(stateful=True)
-    assert seen(batches) == REFERENCE[0]
+    assert seen(batches) == reference()[0]
     passing = iter(batches)
-    assert seen(next(passing) for _ in range(taken)) == REFERENCE[1][:taken]
+    assert seen(next(passing) for _ in range(taken)) == reference()[1][:taken]
     accelerator.save_state(str(tmp_path))
     accelerator, batches = prepared(1, stateful=True)
     accelerator.load_state(str(tmp_path))
-    assert [seen(batches) for _ in range(2)] == [REFERENCE[1][taken:], REFERENCE[2]]
+    assert [seen(batches) for _ in range(2)] == [reference()[1][taken:], reference()[2]]
 
 
 class Module(torch.nn.Module):
@@ -103,7 +96,7 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
         Trainer(model=module, args=arguments).train(**options)
         return module
 
-    whole, expected = train(), in_a_row(REFERENCE[:3])
+    whole, expected = train(), in_a_row(reference()[:3])
     assert whole.seen == expected
     for step in (2, 6, 8, 12):
         rest = train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{step}"))

@@ -9,18 +9,10 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter
-from tests.peers.loops.numbers import Seen, augmenter, epochs, in_a_row, loader, samples
+from tests.peers.loops.numbers import Seen, augmenter, in_a_row, loader, reference, samples
 
 pytest.importorskip("ignite")
 from ignite.engine import DeterministicEngine, Engine, Events
-
-ALL: list[Seen] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reference() -> None:
-    """Not while the module is imported, where batches are refused."""
-    ALL.extend(in_a_row(epochs(5)))
 
 
 class Loop:
@@ -53,7 +45,7 @@ def test_an_engine_resumes_at_any_step(step: int, length: int | None) -> None:
     whole.saved_at(step)
     whole.engine.run(whole.loader, max_epochs=4, epoch_length=length)
     assert len(whole.seen) == 4 * (length or 6)
-    assert whole.seen[:4] == ALL[:4]
+    assert whole.seen[:4] == in_a_row(reference())[:4]
     rest = Loop()
     rest.resume(whole.state)
     rest.engine.run(rest.loader)
@@ -63,7 +55,7 @@ def test_an_engine_resumes_at_any_step(step: int, length: int | None) -> None:
 def test_an_epoch_length_beyond_the_loaders_goes_on_with_the_next_epoch() -> None:
     loop = Loop()
     loop.engine.run(loop.loader, max_epochs=2, epoch_length=8)
-    assert loop.seen == ALL[:16]
+    assert loop.seen == in_a_row(reference())[:16]
 
 
 def told(loop: Loop) -> Loop:
@@ -79,11 +71,11 @@ def test_a_deterministic_engine_skips_by_itself(step: int) -> None:
         Events.ITERATION_COMPLETED(once=step), lambda: state.update(engine=dict(whole.engine.state_dict()))
     )
     whole.engine.run(whole.loader, max_epochs=3)
-    assert whole.seen == ALL[:18]
+    assert whole.seen == in_a_row(reference())[:18]
     rest = told(Loop(DeterministicEngine, workers=1))
     rest.resume(state, loader=False)
     rest.engine.run(rest.loader)
-    assert rest.seen == ALL[step:18]
+    assert rest.seen == in_a_row(reference())[step:18]
 
 
 def test_a_deterministic_engine_with_a_loaded_state_is_told_that_both_skip() -> None:
@@ -128,7 +120,7 @@ def test_a_supervised_trainer_resumes_through_its_checkpoint_handlers(tmp_path: 
         return network, found
 
     network, found = train(tmp_path)
-    assert found == ALL[6:24], "MONAI calls set_epoch with 1 for its first epoch"
+    assert found == in_a_row(reference())[6:24], "MONAI calls set_epoch with 1 for its first epoch"
     for step in (2, 6, 8, 12):
         again, rest = train(tmp_path / "again", tmp_path / f"checkpoint_iteration={step}.pt")
         assert rest == found[step:]

@@ -9,20 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from tests.peers.loops.numbers import Seen, epochs, in_a_row, loader, samples
+from tests.peers.loops.numbers import Seen, in_a_row, loader, reference, samples
 
 pl = pytest.importorskip("pytorch_lightning")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-REFERENCE: list[list[Seen]] = []
-VALIDATION: list[Seen] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reference() -> None:
-    """Not while the module is imported, where batches are refused."""
-    REFERENCE.extend(epochs(4))
-    VALIDATION.extend(*epochs(1, name="val"))
 
 
 class Module(pl.LightningModule):  # type: ignore[misc, name-defined]
@@ -72,27 +63,27 @@ def fit(checkpoint: Path | None = None, workers: int = 0, val: bool = True, **op
 
 def test_epochs_follow_each_other_and_validations_are_the_same() -> None:
     module = fit(workers=2)
-    assert module.trained == REFERENCE[:3]
+    assert module.trained == reference()[:3]
     sanity, *validated = module.validated
-    assert sanity == VALIDATION[:2]
-    assert validated == [VALIDATION] * 3
+    assert sanity == reference("val")[0][:2]
+    assert validated == [reference("val")[0]] * 3
 
 
 def test_limited_epochs_have_as_many_batches_each() -> None:
     module = fit(limit_train_batches=4, limit_val_batches=3)
-    assert module.trained == [epoch[:4] for epoch in REFERENCE[:3]]
-    assert module.validated[1:] == [VALIDATION[:3]] * 3
+    assert module.trained == [epoch[:4] for epoch in reference()[:3]]
+    assert module.validated[1:] == [reference("val")[0][:3]] * 3
 
 
 def test_overfit_batches_are_the_same_in_every_epoch() -> None:
     module = fit(overfit_batches=2, val=False)
-    assert module.trained == [REFERENCE[0][:2]] * 3
+    assert module.trained == [reference()[0][:2]] * 3
 
 
 def test_validations_within_an_epoch_leave_the_training_where_it_is() -> None:
     module = fit(val_check_interval=2)
-    assert module.trained == REFERENCE[:3]
-    assert module.validated[1:] == [VALIDATION] * 9
+    assert module.trained == reference()[:3]
+    assert module.validated[1:] == [reference("val")[0]] * 9
 
 
 def test_a_loader_made_anew_for_each_epoch_goes_on_with_the_next() -> None:
@@ -102,7 +93,7 @@ def test_a_loader_made_anew_for_each_epoch_goes_on_with_the_next() -> None:
 
     module = Reloads()
     trainer(reload_dataloaders_every_n_epochs=1).fit(module)
-    assert module.trained == REFERENCE[:3]
+    assert module.trained == reference()[:3]
 
 
 @pytest.mark.parametrize("steps", [*(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 6, 13)), 8, 12])
@@ -110,13 +101,13 @@ def test_a_checkpoint_in_mid_epoch_or_at_its_end_goes_on(tmp_path: Path, steps: 
     saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
     whole = fit(callbacks=[saving])
     rest = fit(tmp_path / f"step={steps}.ckpt", workers=1)
-    assert in_a_row(rest.trained) == in_a_row(REFERENCE[:3])[steps:]
+    assert in_a_row(rest.trained) == in_a_row(reference()[:3])[steps:]
     assert torch.equal(rest.layer.weight, whole.layer.weight)
 
 
 def test_a_checkpoint_made_at_an_epochs_end_goes_on_with_the_next(tmp_path: Path) -> None:
     fit(callbacks=[pl.callbacks.ModelCheckpoint(tmp_path, "{epoch}", save_top_k=-1)])
-    assert fit(tmp_path / "epoch=0.ckpt").trained == REFERENCE[1:3]
+    assert fit(tmp_path / "epoch=0.ckpt").trained == reference()[1:3]
 
 
 @pytest.mark.parametrize("steps", [pytest.param(3, marks=pytest.mark.slow), 4, 6])
@@ -124,11 +115,11 @@ def test_a_checkpoint_of_limited_epochs_goes_on(tmp_path: Path, steps: int) -> N
     saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
     fit(callbacks=[saving], limit_train_batches=4)
     rest = fit(tmp_path / f"step={steps}.ckpt", limit_train_batches=4)
-    assert in_a_row(rest.trained) == in_a_row([epoch[:4] for epoch in REFERENCE[:3]])[steps:]
+    assert in_a_row(rest.trained) == in_a_row([epoch[:4] for epoch in reference()[:3]])[steps:]
 
 
 def test_validate_test_and_predict_read_an_epoch() -> None:
     module = Module()
     trainer().validate(module, loader(name="val"), verbose=False)
-    assert module.validated == [VALIDATION]
-    assert trainer().predict(module, loader()) == REFERENCE[0]
+    assert module.validated == [reference("val")[0]]
+    assert trainer().predict(module, loader()) == reference()[0]

@@ -13,21 +13,13 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from detaug import DeterministicAugmenter, Skip, fingerprint
-from tests.peers.loops.numbers import Numbers, Seen, augmenter, epochs, loader, samples, seen
-
-REFERENCE: list[list[Seen]] = []
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reference() -> None:
-    """Not while the module is imported, where batches are refused."""
-    REFERENCE.extend(epochs(5))
+from tests.peers.loops.numbers import Numbers, augmenter, epochs, loader, reference, samples, seen
 
 
 def test_every_pass_is_one_epoch() -> None:
     batches = loader(2)
-    assert [seen(batches) for _ in range(3)] == REFERENCE[:3]
-    assert [seen(batches) for _ in range(2)] == REFERENCE[3:]
+    assert [seen(batches) for _ in range(3)] == reference()[:3]
+    assert [seen(batches) for _ in range(2)] == reference()[3:]
 
 
 def test_batches_are_those_of_the_augmenter_to_the_byte() -> None:
@@ -37,17 +29,17 @@ def test_batches_are_those_of_the_augmenter_to_the_byte() -> None:
 @pytest.mark.parametrize("taken", [1, 3, 6])
 def test_a_pass_that_is_left_early_is_over(taken: int) -> None:
     batches = loader()
-    assert seen(batch for batch, _ in zip(batches, range(taken), strict=False)) == REFERENCE[0][:taken]
-    assert seen(batches) == REFERENCE[1]
+    assert seen(batch for batch, _ in zip(batches, range(taken), strict=False)) == reference()[0][:taken]
+    assert seen(batches) == reference()[1]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_two_passes_at_once_are_both_right(workers: int) -> None:
     batches = loader(workers)
     together = list(zip(batches, batches, strict=True))
-    assert seen(first for first, _ in together) == REFERENCE[0]
-    assert seen(second for _, second in together) == REFERENCE[1]
-    assert seen(batches) == REFERENCE[2]
+    assert seen(first for first, _ in together) == reference()[0]
+    assert seen(second for _, second in together) == reference()[1]
+    assert seen(batches) == reference()[2]
 
 
 def test_len_is_of_this_rank() -> None:
@@ -90,8 +82,8 @@ def after(taken: int, of_epoch: int = 1, leave: bool = False) -> dict[str, Any]:
 def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int, workers: int) -> None:
     batches = loader(workers)
     batches.load_state_dict(after(taken))
-    assert seen(batches) == REFERENCE[1][taken:]
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[1][taken:]
+    assert seen(batches) == reference()[2]
 
 
 def test_a_state_of_an_epochs_end_gives_the_next_epoch() -> None:
@@ -100,17 +92,17 @@ def test_a_state_of_an_epochs_end_gives_the_next_epoch() -> None:
     for state in (after(6), after(6, leave=True), whole.state_dict() | {"next_epoch": 2}):
         batches = loader()
         batches.load_state_dict(state)
-        assert [seen(batches) for _ in range(2)] == REFERENCE[2:4]
+        assert [seen(batches) for _ in range(2)] == reference()[2:4]
 
 
 def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> None:
     batches = loader()
     batches.load_state_dict(after(3, leave=True))
-    assert seen(batches) == REFERENCE[1][3:]
+    assert seen(batches) == reference()[1][3:]
     batches = loader()
     batches.load_state_dict(after(3, leave=True))
     batches.set_epoch(2)
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[2]
 
 
 @pytest.mark.parametrize("named", [2, 4])
@@ -120,19 +112,19 @@ def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_e
         next(passing := iter(batches))
     del passing  # epochs 0 and 1 were left after a batch
     batches.sampler.set_epoch(named)
-    assert seen(resumed(batches.state_dict())) == REFERENCE[named]
+    assert seen(resumed(batches.state_dict())) == reference()[named]
 
 
 def test_set_epoch_after_a_state_is_the_rest_of_that_epoch_or_another_from_its_start() -> None:
     batches = loader()
     batches.load_state_dict(after(4))
     batches.set_epoch(1)
-    assert seen(batches) == REFERENCE[1][4:]
+    assert seen(batches) == reference()[1][4:]
     batches.set_epoch(1)
-    assert seen(batches) == REFERENCE[1]
+    assert seen(batches) == reference()[1]
     batches.load_state_dict(after(4))
     batches.set_epoch(3)
-    assert seen(batches) == REFERENCE[3]
+    assert seen(batches) == reference()[3]
 
 
 def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
@@ -142,7 +134,7 @@ def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
     batches.set_epoch(1)
     assert seen(batches) == []
     batches.set_epoch(2)
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[2]
 
 
 def test_a_state_that_was_loaded_is_saved_again_as_it_is() -> None:
@@ -150,7 +142,7 @@ def test_a_state_that_was_loaded_is_saved_again_as_it_is() -> None:
     batches.load_state_dict(state)
     assert batches.state_dict() == state
     again.load_state_dict(batches.state_dict())
-    assert seen(again) == REFERENCE[1][3:]
+    assert seen(again) == reference()[1][3:]
 
 
 def test_a_state_that_is_loaded_in_mid_pass_counts_from_the_next() -> None:
@@ -159,17 +151,17 @@ def test_a_state_that_is_loaded_in_mid_pass_counts_from_the_next() -> None:
     next(passing)
     batches.load_state_dict(after(3))
     passing.close()  # type: ignore[attr-defined]
-    assert seen(batches) == REFERENCE[1][3:]
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[1][3:]
+    assert seen(batches) == reference()[2]
 
 
 def test_a_state_of_two_ranks_goes_on_with_one() -> None:
     ranks = [loader(rank=rank, world_size=2) for rank in range(2)]
     passes = [iter(rank) for rank in ranks]
-    assert [samples(next(each)) for each in passes] == REFERENCE[0][:2]
+    assert [samples(next(each)) for each in passes] == reference()[0][:2]
     alone = loader()
     alone.load_state_dict(ranks[0].state_dict())
-    assert seen(alone) == REFERENCE[0][2:]
+    assert seen(alone) == reference()[0][2:]
 
 
 @pytest.mark.parametrize("state", [None, {}, "state", augmenter().state_dict(), {"augmenter": {}, "next_epoch": 1}])
@@ -183,7 +175,7 @@ def test_garbage_in_a_state_is_refused_and_changes_nothing(wrong: dict[str, Any]
     batches = loader()
     with pytest.raises((ValueError, TypeError)):
         batches.load_state_dict(after(3) | wrong)
-    assert seen(batches) == REFERENCE[0]
+    assert seen(batches) == reference()[0]
 
 
 def test_a_state_of_another_pipeline_is_refused() -> None:
@@ -226,21 +218,21 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
     assert (batches.timeout, batches.worker_init_fn, batches.prefetch_factor) == (0, None, None)
     assert callable(batches.collate_fn)
     batches.sampler.set_epoch(2)
-    assert seen(batches) == REFERENCE[2]
+    assert seen(batches) == reference()[2]
 
 
 def test_its_batches_are_had_by_their_keys_in_any_order() -> None:
     batches = loader(2).dataset
     keys = [(0, 0), (0, 1), (3, 2), (1, 5), (0, 2), (0, 3)]
-    assert [samples(batches[key]) for key in keys] == [REFERENCE[epoch][step] for epoch, step in keys]
-    assert samples(batches[4]) == REFERENCE[0][4]
+    assert [samples(batches[key]) for key in keys] == [reference()[epoch][step] for epoch, step in keys]
+    assert samples(batches[4]) == reference()[0][4]
     with pytest.raises(IndexError, match=r"steps 0 \.\.\. 5, not 6"):
         batches[6]
 
 
 def test_a_ranks_data_set_has_the_batches_of_all() -> None:
     batches = loader(rank=1, world_size=2).dataset
-    assert [samples(batches[0, step]) for step in range(6)] == REFERENCE[0]
+    assert [samples(batches[0, step]) for step in range(6)] == reference()[0]
 
 
 def test_a_loader_with_workers_made_of_it_is_told_what_to_do() -> None:
@@ -267,15 +259,15 @@ def test_a_stateful_dataloader_of_its_parts_resumes(taken: int) -> None:
         return stateful(batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn)
 
     first = made()
-    assert seen(first) == REFERENCE[0]
+    assert seen(first) == reference()[0]
     passing = iter(first)
-    assert seen(next(passing) for _ in range(taken)) == REFERENCE[1][:taken]
+    assert seen(next(passing) for _ in range(taken)) == reference()[1][:taken]
     state = first.state_dict()
     second = made()
     second.load_state_dict(state)
     if taken < 6:
-        assert seen(second) == REFERENCE[1][taken:]
-        assert seen(second) == REFERENCE[2]
+        assert seen(second) == reference()[1][taken:]
+        assert seen(second) == reference()[2]
 
 
 def test_the_state_of_one_of_two_loaders_says_which() -> None:
@@ -300,7 +292,7 @@ class Fails(Numbers):
 def test_batches_that_fail_are_left_out_of_each_pass(workers: int) -> None:
     made = DeterministicAugmenter.from_dataset(Fails(), 2, num_processes=workers, seed=3, on_error=Skip(most=10))
     batches = made.loader()
-    expected = [[batch for batch in epoch if 5 not in batch] for epoch in REFERENCE[:2]]
+    expected = [[batch for batch in epoch if 5 not in batch] for epoch in reference()[:2]]
     assert [seen(batches) for _ in range(2)] == expected
 
 
@@ -308,7 +300,7 @@ def test_a_batch_that_fails_raises_and_the_next_pass_begins() -> None:
     batches = DeterministicAugmenter.from_dataset(Fails(), 2, num_processes=0, seed=3).loader()
     with pytest.raises(OSError, match="damaged"):
         seen(batches)
-    assert samples(next(iter(batches))) == REFERENCE[1][0]
+    assert samples(next(iter(batches))) == reference()[1][0]
 
 
 class Counting:
@@ -349,7 +341,7 @@ def test_a_look_in_mid_epoch_is_not_the_loops_place() -> None:
     next(iter(batches))
     next(passing)
     goes_on = resumed(batches.state_dict())
-    assert seen(goes_on) == REFERENCE[0][2:]
+    assert seen(goes_on) == reference()[0][2:]
     assert seen(goes_on) == seen(batches)  # the look was epoch 1's
 
 
@@ -358,9 +350,9 @@ def test_each_loader_of_an_augmenter_has_a_place_of_its_own() -> None:
     train, other = both.loader(), both.loader(epoch=2)
     passing = iter(train)
     next(passing)
-    assert seen(other) == REFERENCE[2]
-    assert seen(resumed(train.state_dict())) == REFERENCE[0][1:]
-    assert seen(passing) == REFERENCE[0][1:]
+    assert seen(other) == reference()[2]
+    assert seen(resumed(train.state_dict())) == reference()[0][1:]
+    assert seen(passing) == reference()[0][1:]
 
 
 def test_batches_that_may_be_left_out_have_no_numbers() -> None:

@@ -7,9 +7,7 @@ import json
 import re
 import subprocess
 import sys
-from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import click
 import pytest
@@ -19,7 +17,6 @@ from rich.console import Console
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.engine.systems import SYSTEMS, installed
-from benchmarks.nodes.needs import Gpu, Machines, cores, gigabytes_per_second, nodes
 from benchmarks.report import Check, Row, ratio_check, show
 from benchmarks.tables.__main__ import (
     BLOCK,
@@ -86,21 +83,6 @@ def test_table_fits_and_says_what_a_ratio_is(width: int) -> None:
     assert "(ratio > 1: detaug is faster)" in " ".join(text.split())
 
 
-class TestNodes:
-    def test_cores_and_nodes_follow_from_measured_seconds(self) -> None:
-        gpu = Gpu("made up", 0.1, "")
-        machines = Machines(own_cores=4, busy_cores=1, node_cores=16)
-        assert cores(1.0, gpu, machines) == pytest.approx(10)
-        assert cores(1.0, gpu, replace(machines, slowdown=2.0)) == pytest.approx(20)
-        assert nodes(1.0, gpu, machines) == 1, "7 cores are missing"
-        assert nodes(1.0, gpu, machines, gpus=8) == 4, "56 are"
-        assert nodes(0.3, gpu, machines) == nodes(0.3, gpu, machines, gpus=8) == 0, "the GPU's own are enough"
-        assert nodes(1.9, gpu, machines) == 1, "16 are missing: a whole node, and no more"
-        assert nodes(1.91, gpu, machines) == 2
-        assert nodes(0.1, gpu, replace(machines, own_cores=0)) == 1
-        assert gigabytes_per_second(25e6, gpu, 8) == pytest.approx(2.0)
-
-
 def test_systems_that_are_not_installed_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Grain" in installed(SYSTEMS)
     monkeypatch.setitem(sys.modules, "grain", None)  # then it is neither found nor imported
@@ -143,17 +125,6 @@ def test_every_line_of_a_table_has_a_machine() -> None:
     assert table_of(results, "machines").count("\n") == len(results) + 2
     assert table_of(results, "cores").count("\n") >= 3
     assert len(re.findall(r"^\| [AH]100", table_of(results, "nodes"), re.MULTILINE)) >= 6
-
-
-def test_a_table_has_the_lowest_machine_first() -> None:
-    def measured(cpu: str, value: float, spread: tuple[float, float], relation: str) -> dict[str, Any]:
-        row = Row(
-            "transport", "batches/s", 1.0, [Check("NonDetMultiThreadedAugmenter", 1.0, value, spread, relation)], 1
-        )
-        return {"environment": {"cpu": cpu}, "rows": [asdict(row)]}
-
-    results = [measured("A", 30, (29, 31), ">="), measured("B", 5, (4, 6), ">="), measured("C", 0.1, (0.05, 0.2), "<=")]
-    assert table_of(results, "headline").endswith("| 5.0× (4.0–6.0) B; 10.0× (5.0–20) C; 30× (29–31) A |\n")
 
 
 @pytest.mark.slow

@@ -95,4 +95,4 @@ def test_every_command_takes_the_seeds_that_python_takes(name: str, option: clic
     for text in ("-1", "1.5", "a", "1,,2", ""):
         with pytest.raises(click.BadParameter, match="non-negative integer"):
             option.type_cast_value(click.Context(main), text)
-    assert {each for each, _ in _seed_options(main)} >= {"detaug verify", "detaug nnunet verify", "detaug nnunet demo"}
+    assert {each for each, _ in _seed_options(main)} >= {"detaug verify", "detaug nnunet verify"}

@@ -53,12 +53,10 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nowhere:make",), "there is no module 'nowhere'"),
         (
             ("previewed.py:made",),
             "there is no 'made' in previewed.py; it has Compose, GaussianNoise, Loader, Mirror, make",
         ),
-        (("previewed.py:Loader",), "the factory must return (loader, transform)"),
         (("previewed.py:make", "--nnunet", "1", "2d"), "give MODULE:FACTORY or --nnunet, not both"),
         (("previewed.py:make", "-o", "."), "'.' is a folder"),
         (("previewed.py:make", "-o", "nowhere/a.png"), "the folder 'nowhere' does not exist"),
