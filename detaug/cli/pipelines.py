@@ -23,7 +23,6 @@ from detaug.cli.options import OutputType, conclude, json_option, write_output
     multiple=True,
     help="How workers start; may be given more than once.  [default: this system's, and spawn]",
 )
-@click.option("--hash-seeds", type=options.numbers, help="PYTHONHASHSEED of other interpreters.  [default: 1,2]")
 @json_option
 def verify(target: str, json_file: Path | None, **asked: Any) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.

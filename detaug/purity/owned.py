@@ -126,7 +126,7 @@ def _listening(told: set[int]) -> Iterator[None]:
         if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
             told.add(id(frame.f_locals.get(code.co_varnames[0])))
 
-    with listening(listen, forward=True):
+    with listening(listen):
         yield
 
 

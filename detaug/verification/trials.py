@@ -33,8 +33,8 @@ from detaug.watching.interception import Site
 
 
 class Trial(NamedTuple):
-    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed, the number is the
-    interpreter's PYTHONHASHSEED); `watched`: the last one's outputs are kept."""
+    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed, the interpreter
+    has another PYTHONHASHSEED); `watched`: the last one's outputs are kept."""
 
     order: tuple[BatchKey, ...]
     conditions: Conditions = Conditions()
@@ -93,11 +93,10 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
 
 
 class Interpreters:
-    """Runs trials, each once, in interpreters that start when they are needed; with `hash_seed`, unless a trial changes it."""
+    """Runs trials, each once, in interpreters that start when they are needed."""
 
-    def __init__(self, reference: Reference, hash_seed: int) -> None:
+    def __init__(self, reference: Reference) -> None:
         self._reference = reference
-        self._hash_seed = hash_seed
         self._running: dict[int, tuple[Any, Connection]] = {}
         self._known: dict[Trial, Outcome] = {}
 
@@ -113,7 +112,7 @@ class Interpreters:
         return self._known[trial]
 
     def _run(self, trial: Trial) -> Outcome:
-        seed = trial.conditions.number if trial.conditions.changed == "hash" else self._hash_seed
+        seed = 1 + trial.conditions.state_of("hash")
         payload = None
         if seed not in self._running:
             try:

@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from detaug.engine import arguments
 from detaug.engine.failures import describe
 from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
@@ -29,7 +28,6 @@ def verify(
     seed: int | Sequence[int] | None = None,
     processes: Sequence[int] | None = None,
     start_methods: Sequence[str] | None = None,
-    hash_seeds: Sequence[int] | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Result:
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find what is not.
@@ -44,7 +42,6 @@ def verify(
         seed: the one seed of all rows; None: the augmenter's own, else 1234.
         processes: process counts; None: 1, 2 and 3.
         start_methods: None: this system's default and "spawn".
-        hash_seeds: PYTHONHASHSEED of other interpreters; None: 1 and 2; with fewer than two there is no such row.
         progress: called with what is being done, how many rows are done, and how many there are.
 
     Returns:
@@ -58,19 +55,17 @@ def verify(
     began = time.perf_counter()
     made = load_factory(factory) if isinstance(factory, str) else factory
     real = RealRuns(made, batches, seed, processes, start_methods)
-    hash_seeds = (1, 2) if hash_seeds is None else hash_seeds
-    hash_seeds = tuple(dict.fromkeys(arguments.count("hash_seeds", each) for each in hash_seeds))
     if not callable(made):
         raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
     with preserved_global_rngs():
-        found = _verified(real, hash_seeds, Progress(told=progress))
+        found = _verified(real, Progress(told=progress))
     notes = found.notes
     if found.batches < batches:
         notes += (f"the loader gave {found.batches} of {batches} batches",)
     return replace(found, notes=notes, seconds=time.perf_counter() - began)
 
 
-def _verified(real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> Result:
+def _verified(real: RealRuns, progress: Progress) -> Result:
     found: list[Reference] = []
 
     def make_reference() -> Row:
@@ -80,7 +75,7 @@ def _verified(real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> 
     rows = list(run_rows([Planned("0 processes", make_reference)], progress))
     (reference,) = found
     differing: dict[Experiment, list[BatchKey]] = {}
-    with closing(Interpreters(reference, hash_seeds[0] if hash_seeds else 1)) as interpreters:
+    with closing(Interpreters(reference)) as interpreters:
 
         def answer(experiment: Experiment) -> Row:
             different, raised = experiment.run(interpreters)
@@ -91,7 +86,7 @@ def _verified(real: RealRuns, hash_seeds: Sequence[int], progress: Progress) -> 
             made = len(interpreters.outcome(experiment.still).prints)
             return Row.of(experiment.what, made, different)
 
-        asked = [Planned(each.what, partial(answer, each)) for each in experiments(reference.keys, hash_seeds)]
+        asked = [Planned(each.what, partial(answer, each)) for each in experiments(reference.keys)]
         rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)

@@ -129,13 +129,9 @@ Listener = Callable[[FrameType, str, Any], object]
 
 
 @contextmanager
-def listening(listen: Listener, forward: bool = False) -> Iterator[None]:
-    """Inside, `listen` is this thread's profile function. The program's own goes on afterwards.
-
-    Args:
-        listen: as for `sys.setprofile`.
-        forward: the program's own, if it is written in Python, is called as well.
-    """
+def listening(listen: Listener) -> Iterator[None]:
+    """Inside, `listen` is this thread's profile function, as for `sys.setprofile`. The program's own is called as well, if it is
+    written in Python, and goes on afterwards."""
     outer: Any = sys.getprofile()
 
     def both(frame: FrameType, event: str, argument: Any) -> None:
@@ -143,7 +139,7 @@ def listening(listen: Listener, forward: bool = False) -> Iterator[None]:
         outer(frame, event, argument)
 
     # cProfile's is an object that cannot be called; it misses what happens inside.
-    sys.setprofile(both if forward and callable(outer) else listen)
+    sys.setprofile(both if callable(outer) else listen)
     try:
         yield
     finally:

@@ -15,7 +15,7 @@ from tests.support.preloaded import run_code
 from tests.support.processes import environment_of_a_script
 
 COMMANDS = {
-    "verify": "verify {target} --batches 2 --processes 1 --start-method fork --hash-seeds=",
+    "verify": "verify {target} --batches 2 --processes 1 --start-method fork",
     "preview": "preview {target} --samples 1 -o found.png",
     "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png",
     "replay": "replay run.jsonl {target} --epoch 0 --step 1",

@@ -11,7 +11,7 @@ import pytest
 from detaug.verification import Result, trials, verify
 from tests.processes.verify import pipelines
 
-QUICK: dict[str, Any] = {"batches": 2, "processes": [1], "start_methods": ["fork"], "hash_seeds": ()}
+QUICK: dict[str, Any] = {"batches": 2, "processes": [1], "start_methods": ["fork"]}
 
 
 def no_interpreter(_: int) -> Any:

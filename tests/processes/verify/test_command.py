@@ -14,7 +14,7 @@ from detaug.cli import main
 from tests.processes.verify import pipelines
 from tests.support.preloaded import run_code
 
-QUICK = ("--batches", "3", "--processes", "2", "--start-method", "fork", "--hash-seeds", "")
+QUICK = ("--batches", "3", "--processes", "2", "--start-method", "fork")
 ROOT = Path(__file__).parents[3]
 
 
@@ -29,7 +29,7 @@ def test_sound_pipeline_exits_with_0_after_a_row_for_every_circumstance(argument
     done = detaug("tests.processes.verify.pipelines:sound", "--batches", "3", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     spawned = "1 process, spawn" if arguments else "2 processes, spawn"
-    rows = ("1 process, fork", spawned, "resumed at random", "PYTHONHASHSEED 1, 2", "another clock")
+    rows = ("1 process, fork", spawned, "resumed at random", "another PYTHONHASHSEED", "another clock")
     for expected in rows:
         assert expected in done.stdout
     assert "different" not in done.stdout
