@@ -36,8 +36,8 @@ BUDGETS = {
     "training": 1_550,
     "transforms": 6_230,
     "transport": 858,
-    "verification": 1_250,
-    "watching": 305,
+    "verification": 1_225,
+    "watching": 300,
 }
 
 
