@@ -51,18 +51,11 @@ NOT_SET = "not set"
 UNREADABLE = "unreadable"
 
 
-class Change(NamedTuple):
-    """One switch's value before and after."""
-
-    before: Any
-    after: Any
-
-
-class Changes(dict[str, Change]):
+class Changes(dict[str, tuple[Any, Any]]):
     """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one line a switch."""
 
     def __repr__(self) -> str:
-        lines = [f"{name}: {change.before!r} -> {change.after!r}" for name, change in self.items()]
+        lines = [f"{name}: {before!r} -> {after!r}" for name, (before, after) in self.items()]
         return "\n".join(lines) or "nothing changed"
 
 
@@ -131,8 +124,8 @@ def _set(switches: list[Switch]) -> Changes:
     for switch in switches:  # read again: one may have become right, or wrong, by the one before it
         if switch.read() not in (switch.wanted, *switch.fine, None):
             switch.write(switch.wanted)
-    pairs = {switch.name: Change(before[switch.name], switch.read()) for switch in switches}
-    return Changes({name: change for name, change in pairs.items() if change.before not in (None, change.after)})
+    after = {switch.name: switch.read() for switch in switches}
+    return Changes({name: (old, after[name]) for name, old in before.items() if old not in (None, after[name])})
 
 
 def _warn_of_cublas(value: str | None) -> None:

@@ -89,15 +89,13 @@ class SwapReport:
     Attributes:
         swapped: name → class.
         could_not: name → why a module that is not deterministic on a GPU keeps its class.
-        modules: how many modules there are.
     """
 
     swapped: dict[str, str] = field(default_factory=dict)
     could_not: dict[str, str] = field(default_factory=dict)
-    modules: int = 0
 
     def __str__(self) -> str:
-        counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}, of {self.modules} modules"
+        counts = f"swapped {len(self.swapped)}, could not {len(self.could_not)}"
         lines = [f"{counts} (by their classes; detaug.training.audit looks at what they compute)"]
         lines += [f"  swapped    {_shown(name)}: {kind}" for name, kind in self.swapped.items()]
         lines += [f"  could not  {_shown(name)}: {why}" for name, why in self.could_not.items()]
@@ -142,7 +140,6 @@ def swap_layers(model: nn.Module) -> SwapReport:
         )
     report = SwapReport()
     for name, module in _modules(model):
-        report.modules += 1
         kind: Any = type(module)
         if obstacle := _obstacle(module):
             report.could_not[name] = f"{kind.__name__}: {obstacle}"

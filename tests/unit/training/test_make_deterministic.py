@@ -94,7 +94,6 @@ def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_h
     report = swap_layers(model)
     assert report.swapped == {"1": "AvgPool3d", "2": "Upsample"}
     assert not report.could_not
-    assert report.modules == 4
     assert model[1] is pool
     assert isinstance(pool, nn.AvgPool3d)
     assert list(model.state_dict()) == keys

@@ -150,7 +150,7 @@ def test_what_stood_right_is_not_listed_and_the_rest_reads_line_by_line():
         pass
     assert "torch.backends.cudnn.deterministic" not in changes
     assert "torch.use_deterministic_algorithms: False -> True" in repr(changes).splitlines()
-    assert all(change.before != change.after for change in changes.values())
+    assert all(before != after for before, after in changes.values())
     assert json.loads(json.dumps(dict(changes)))["torch.use_deterministic_algorithms"] == [False, True]
     with deterministic_mode(), deterministic_mode() as again:
         assert repr(again) == "nothing changed"
