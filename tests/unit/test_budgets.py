@@ -33,7 +33,7 @@ BUDGETS = {
     "reports": 295,
     "seeding": 985,
     "sources": 1_160,
-    "training": 1_550,
+    "training": 1_540,
     "transforms": 6_230,
     "transport": 858,
     "verification": 1_225,
