@@ -40,13 +40,7 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
 WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
 
 #: Modules whose scripts' interpreters are taken apart to the last module: they are about how a program ends.
-ABOUT_THE_END = {
-    "test_shutdown",
-    "test_parent_killed",
-    "test_loaders_own_processes",
-    "test_printing_threads",
-    "test_preemption",
-}
+ABOUT_THE_END = {"test_shutdown", "test_loaders_own_processes", "test_printing_threads", "test_preemption"}
 
 
 def workers(number: int, start_method: str) -> LocalProcesses | None:

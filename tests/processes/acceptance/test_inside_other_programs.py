@@ -1,7 +1,12 @@
-"""The augmenter where users run it: below spawned ranks, after other threads, in scripts of every kind."""
+"""The augmenter where users run it: below spawned ranks, after other threads, in scripts of every kind, in imported modules."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,12 +14,13 @@ from typing import Any
 import pytest
 import torch
 
+from detaug import DeterministicAugmenter
 from tests.support.augmenters import Maker
 from tests.support.preloaded import run_code
-from tests.support.processes import PRELUDE, Script, environment_of_a_script
+from tests.support.processes import PRELUDE, Script, environment_of_a_script, wait_until
 from tests.support.witness import WITNESS, assert_made_by_workers, witness
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(180)
 
 
 class MultipliesMatrices:
@@ -91,3 +97,84 @@ def test_change_of_folder_does_not_hurt_replaced_workers(script: Callable[..., S
     run.finish()
     assert run.lines == ["end"]
     assert "Traceback" not in run.err
+
+
+MODULE = """
+import sys
+from detaug import DeterministicAugmenter
+
+class Loader:
+    def __iter__(self):
+        return self
+    def __next__(self):
+        return 1
+
+with DeterministicAugmenter(Loader(), None, int(sys.argv[1]), seed=1, stateless=True) as augmenter:
+    assert next(augmenter) == 1
+"""
+
+
+def run(folder: Path, number: str) -> subprocess.CompletedProcess[str]:
+    return run_code("import train", number, folder=folder, environment=os.environ, timeout=100)
+
+
+def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(MODULE)
+    assert run(tmp_path, "0").returncode == 0
+    ended = run(tmp_path, "2")
+    assert ended.returncode != 0
+    assert "the module 'train' makes batches while it is imported" in ended.stderr
+    assert "Put what makes the batches into a function" in ended.stderr
+
+
+def test_workers_have_the_programs_arguments(script: Callable[..., Script], start_method: str) -> None:
+    body = """
+        class Arguments(Loader):
+            def __next__(self):
+                return sys.argv
+        with augmenter(Arguments(), check=False) as aug:
+            print(next(aug) == sys.argv, sys.argv[1:])
+    """
+    ran = script(body, start_method, "--lr", "it's 0.1")
+    ran.finish()
+    assert ran.lines == [f"True {[start_method, '--lr', 'it' + chr(39) + 's 0.1']}"], ran.err
+
+
+HALTED = """
+import os, time
+from collections.abc import Callable
+from pathlib import Path
+folder = Path(__file__).parent
+if folder.joinpath("importing").exists():
+    answer = "imported anew"
+else:
+    folder.joinpath("importing").touch()
+    while not folder.joinpath("go on").exists():
+        time.sleep(0.01)
+    answer = "imported once"
+"""
+
+
+class ImportsHalted:
+    def __iter__(self) -> ImportsHalted:
+        return self
+
+    def __next__(self) -> str:
+        return str(importlib.import_module("halted_import").answer)
+
+
+def test_module_that_another_thread_was_importing_is_imported_anew_by_forked_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "halted_import.py").write_text(HALTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    importing = threading.Thread(target=importlib.import_module, args=("halted_import",))
+    importing.start()
+    try:
+        wait_until((tmp_path / "importing").exists, "the import has begun")
+        with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False) as augmenter:
+            assert next(augmenter) == "imported anew"
+    finally:
+        (tmp_path / "go on").touch()
+        importing.join()
+    assert sys.modules.pop("halted_import").answer == "imported once"

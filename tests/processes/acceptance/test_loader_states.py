@@ -58,10 +58,6 @@ def batches_over_epochs(augmenter: DeterministicAugmenter, n: int) -> list[Any]:
     return batches
 
 
-def said(caplog: pytest.LogCaptureFixture) -> str:
-    return "\n".join(record.getMessage() for record in caplog.records)
-
-
 @pytest.mark.parametrize("streams", [1, 3])
 @pytest.mark.parametrize("name", LOADERS)
 def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
@@ -213,8 +209,8 @@ def test_state_that_is_not_plain_is_said_once_and_stepped_forward(
         rest = prints(take(first, 4))
         make.close()
     assert "loader_states" not in state
-    assert said(caplog).count("stepped forward") == 1, said(caplog)
-    assert "come back from JSON" in said(caplog)
+    assert caplog.text.count("stepped forward") == 1
+    assert "come back from JSON" in caplog.text
     second = make(Tuples(diary), Noise(), n, **options)
     second.load_state_dict(state)
     assert prints(take(second, 4)) == rest
@@ -234,7 +230,7 @@ def test_loader_that_refuses_its_state_is_stepped_forward(
     with caplog.at_level(logging.WARNING, logger="detaug"):
         assert prints(take(second, 12)) == rest
         make.close()
-    assert "no way back; its streams are stepped forward instead" in said(caplog)
+    assert "no way back; its streams are stepped forward instead" in caplog.text
     assert second.stats()["mismatches"] == 0
     assert ("loader_states" in second.state_dict()) == (not check_every)
 
@@ -248,9 +244,9 @@ def test_incomplete_state_is_noticed_in_the_run_that_takes_it_and_not_used(
     with caplog.at_level(logging.WARNING, logger="detaug"):
         augmenter = make(Forgetful(diary), None, n, **options)
         got = take(augmenter, 30)
-        wait_until(lambda: "leave something out" in said(caplog), "it is said")
+        wait_until(lambda: "leave something out" in caplog.text, "it is said")
         state = augmenter.state_dict()
-    assert "'sum'" in said(caplog)
+    assert "'sum'" in caplog.text
     assert "loader_states" not in state
     assert prints(got) == expected[:30]
     resumed = make(Forgetful(diary), None, n, **options)

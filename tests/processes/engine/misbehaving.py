@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
-import re
 import resource
 import signal
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import psutil
 
 import detaug
 from tests.support.faults import once
@@ -111,13 +111,6 @@ class CountsAndLeaks(RandomLoader):
         return {**super().generate_train_batch(), "count": self._count}
 
 
-def address_space() -> int:
-    with open("/proc/self/status") as status:
-        found = re.search(r"VmSize:\s+(\d+) kB", status.read())
-    assert found is not None
-    return int(found[1]) * 1024
-
-
 class MeetsALimit(RandomLoader):
     """At step 2 a limit is set and met."""
 
@@ -137,7 +130,7 @@ class MeetsALimit(RandomLoader):
             return np.ones(2**33, np.uint8)
         large = np.ones(2**28, np.uint8)
         if self.which == "batch":
-            room = address_space() + 2**27
+            room = psutil.Process().memory_info().vms + 2**27
             resource.setrlimit(resource.RLIMIT_AS, (room, room))
         elif self.which == "descriptors":
             lowest = os.open(os.devnull, os.O_RDONLY)
