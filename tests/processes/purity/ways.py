@@ -23,7 +23,7 @@ EPOCHS = (0, 2)
 #: Warnings that say nothing about whether batches are reproducible.
 OTHER_WARNINGS = (
     *("will be idle", "stepped forward", "seed was given"),
-    *("(SIGKILL)", "has been starting for", "The others go on"),  # of workers, on a busy machine
+    *("(SIGKILL)", "has been starting for", "The others go on", "the loop waited"),  # of workers, on a busy machine
     *("are copied for every batch", "of a batch's time"),
 )
 #: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
