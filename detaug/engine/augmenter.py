@@ -338,7 +338,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 if end.taken + end.before == 0:
                     whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
                     self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
-                self._epoch_is_over(end)
+                self._health.epoch_ends(end.epoch, end.taken, self._busy_workers)
             raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
@@ -440,9 +440,6 @@ class DeterministicAugmenter(Generic[Batch]):
         number: int = self._num_workers
         return number if self._source.stateless else min(number, self._schedule.busy_workers)
 
-    def _epoch_is_over(self, end: Position) -> None:
-        self._health.epoch_ends(end.epoch, end.taken, self._busy_workers)
-
     # --- position ---------------------------------------------------------------------------------------------------
 
     @property
@@ -476,7 +473,7 @@ class DeterministicAugmenter(Generic[Batch]):
             return
         left = self._schedule.position
         self._move(self._schedule.start_of(number))
-        self._epoch_is_over(left)
+        self._health.epoch_ends(left.epoch, left.taken, self._busy_workers)
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of them says where a loader's

@@ -16,9 +16,11 @@ from typing import Any, Protocol
 from detaug.engine.checking.checks import Checks
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
-from detaug.engine.order.outcomes import Position
+from detaug.engine.order.outcomes import Failed, Outcome, Position, Task, left_out
 from detaug.engine.order.schedule import Schedule
-from detaug.pipeline.loader_states import LoaderStates
+from detaug.errors import BatchError
+from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
@@ -66,6 +68,18 @@ class Work:
     states: LoaderStates
     health: Health
     num_processes: int  # what the user asked for
+
+    def took(self, task: Task, seconds: float, state: LoaderState | None) -> None:
+        """A task has been done in so many seconds; `state`: of its stream's loader behind that batch."""
+        if state is not None:
+            self.states.add(state, BatchKey(*self.schedule.position[:2]))
+        self.checks.worked(seconds)
+        if not task.probe:
+            self.health.worked += seconds
+
+    def failed(self, error: BatchError) -> Outcome:
+        """What comes of a batch that cannot be made."""
+        return left_out(error, self.schedule.max_skips) if self.skip_errors else Failed(error)
 
 
 class Engine(Protocol):

@@ -16,7 +16,7 @@ from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.making import CheckedBatch, Request, answer, make_to_check
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Job, Work
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Outcome, Position, SkipLog, Task, left_out
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, SkipLog, Task
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -152,15 +152,12 @@ class InProcess:
             self._schedule.end_stream(task.key)
             return
         except Exception as original:
-            self._schedule.finish(task.key, self._failure(task, original))
+            record, places = failures.describe(original), self._work.places
+            error = failures.error_of(record, task.key, places, "in this process", original)
+            self._schedule.finish(task.key, self._work.failed(error))
             return
-        if state is not None:
-            self._work.states.add(state, BatchKey(*self._schedule.position[:2]))
         self._made += not task.probe
-        seconds = time.perf_counter() - began
-        self._work.checks.worked(seconds)
-        if not task.probe:
-            self._work.health.worked += seconds
+        self._work.took(task, time.perf_counter() - began, state)
         if check is not None:
             self._checking.reported(check)
         self._checking.go_on()
@@ -176,10 +173,6 @@ class InProcess:
                 return None, None, producer.loader_state
             batch, check = make_to_check(producer, task.key, self._made + 1, job.check_every, job.noted)
             return _own_copy(batch), check, producer.loader_state
-
-    def _failure(self, task: Task, original: Exception) -> Outcome:
-        error = failures.error_of(failures.describe(original), task.key, self._work.places, "in this process", original)
-        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once
 

@@ -34,10 +34,9 @@ from detaug.engine.order.outcomes import (
     SkipLog,
     Taken,
     Task,
-    left_out,
 )
 from detaug.engine.order.schedule import Schedule
-from detaug.errors import BatchError, ReproducibilityError
+from detaug.errors import ReproducibilityError
 from detaug.memory.limits import explained
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
@@ -242,11 +241,7 @@ class PrefetchingEngine:
 
     def _took(self, task: Task, seconds: float, state: LoaderState | None) -> None:
         """A worker has answered, after so many seconds of work; `state`: of its stream's loader behind that batch."""
-        if state is not None:
-            self._work.states.add(state, BatchKey(*self._schedule.position[:2]))
-        self._checking.checks.worked(seconds)
-        if not task.probe:
-            self._work.health.worked += seconds
+        self._work.took(task, seconds, state)
         self._deaths.pop(task.key, None)
 
     def _tell_user(self) -> None:
@@ -269,9 +264,6 @@ class PrefetchingEngine:
         self._fatal = error  # first: who is told looks for it
         self._tell_user()
 
-    def _failure(self, error: BatchError) -> Outcome:
-        return left_out(error, self._schedule.max_skips) if self._work.skip_errors else Failed(error)
-
     def _finish(self, task: Task, outcome: Outcome) -> None:
         # The user may have moved since the task was given out: the schedule then drops what it does not want.
         with self._lock:
@@ -290,7 +282,7 @@ class PrefetchingEngine:
         if times >= self._max_restarts:
             del self._deaths[task.key]
             error = failures.died(task.key, self._work.places, times, exitcode, peak, why)
-            self._finish(task, self._failure(error))
+            self._finish(task, self._work.failed(error))
             return
         how = "" if exitcode is None else f" with {signal_name(exitcode)}"
         memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
@@ -327,7 +319,7 @@ class PrefetchingEngine:
                 self._schedule.end_stream(task.key)
             return
         if error is not None:
-            outcome = self._failure(failures.error_of(error, task.key, self._work.places, where))
+            outcome = self._work.failed(failures.error_of(error, task.key, self._work.places, where))
         elif task.probe:
             outcome = Exists()
         else:
@@ -337,6 +329,6 @@ class PrefetchingEngine:
             except Exception as failed:
                 where = "in the parent process, which could not take the batch in"
                 record = failures.describe(failed)
-                outcome = self._failure(failures.error_of(record, task.key, self._work.places, where, failed))
+                outcome = self._work.failed(failures.error_of(record, task.key, self._work.places, where, failed))
         self._finish(task, outcome)
         self._tell_what_is_due()  # before the next one is unpacked here
