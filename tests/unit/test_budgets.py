@@ -17,7 +17,7 @@ BUDGETS = {
     "cli": 765,
     "demo": 470,
     "doctor": 200,
-    "engine": 4_645,
+    "engine": 4_640,
     "kernels": 3_390,
     "ledger": 875,
     "loops": 480,
