@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from detaug.transforms import Anisotropy, BiasField, CoarseDropout, HistogramShift, SpatialTransform
+from tests.support.transforms.generators import noise
 from tests.support.transforms.spatial_reference import image_in_float64
 
 monai = pytest.importorskip("monai.transforms")
@@ -18,10 +19,6 @@ torchio = pytest.importorskip("torchio")
 
 SHAPES = ((2, 19, 14, 17), (1, 16, 20, 18))
 FLAT = ((1, 33, 20), (2, 16, 24))
-
-
-def image(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def made(transform: Any, given: np.ndarray, seed: int = 0) -> tuple[dict[str, Any], np.ndarray]:
@@ -36,7 +33,7 @@ def as_torchio(given: np.ndarray) -> Any:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("order", [1, 3, 5])
 def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
-    given = image(shape)
+    given = noise(shape)
     params, ours = made(BiasField(order=order), given)
     theirs = torchio.BiasField(coefficients=params["coefficients"][0], order=order)(as_torchio(given)).numpy()
     np.testing.assert_allclose(ours, theirs, rtol=6e-7)
@@ -45,7 +42,7 @@ def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("degree", [1, 3, 5])
 def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
-    given = image(shape)
+    given = noise(shape)
     params, ours = made(BiasField((0, 0.1), degree, "legendre"), given)
     original = monai.RandBiasField(degree)
     original._do_transform, original._coeff = True, params["coefficients"][0]
@@ -55,7 +52,7 @@ def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 @pytest.mark.parametrize("distance", [1.5, 2.0, 3.0, 4.71875])
 def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ...], distance: float) -> None:
-    given = image(shape)
+    given = noise(shape)
     for axis, n in enumerate(shape[1:]):
         _, ours = made(Anisotropy((axis,), distance), given)
         theirs = torchio.RandomAnisotropy((axis,), (distance, distance))(as_torchio(given)).numpy().reshape(shape)
@@ -70,7 +67,7 @@ def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ..
 
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...]) -> None:
-    given = image(shape)
+    given = noise(shape)
     for seed in range(4):
         params, ours = made(HistogramShift((3, 12)), given, seed)
         original = monai.RandHistogramShift(3)
@@ -94,7 +91,7 @@ def dropped_by_monai(params: dict[str, Any], given: np.ndarray, **options: Any) 
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 @pytest.mark.parametrize("dropout_holes", [True, False])
 def test_coarse_dropout_is_monais(shape: tuple[int, ...], dropout_holes: bool) -> None:
-    given = image(shape)
+    given = noise(shape)
     params, ours = made(CoarseDropout(2, 4, dropout_holes, 0.25, 5, 9), given)
     theirs = dropped_by_monai(params, given, dropout_holes=dropout_holes, fill_value=0.25)
     np.testing.assert_array_equal(ours, theirs)

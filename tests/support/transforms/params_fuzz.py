@@ -155,12 +155,10 @@ def check_that_kernels_check() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", default=list(EVERY))
     options = parser.parse_args()
     check_that_kernels_check()
-    for name in options.only:
-        counts = [fuzz(name, dims, options.rounds, options.seed) for dims in SHAPES]
+    for name in EVERY:
+        counts = [fuzz(name, dims, options.rounds, seed=0) for dims in SHAPES]
         print(f"{name}: {sum(c[0] for c in counts)} refused, {sum(c[1] for c in counts)} applied", flush=True)
 
 

@@ -14,6 +14,7 @@ from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrigh
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
 from detaug.transforms.gamma import Gamma
 from detaug.transforms.outliers import CutOffOutliers
+from tests.support.transforms.generators import scan
 
 SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40), (2, 3, 3, 1)]
 
@@ -83,12 +84,6 @@ CASES = {
 }  # fmt: skip
 
 
-def image_of(shape, seed):
-    rng = np.random.default_rng(seed)
-    scale, offset = 10 ** rng.uniform(-2, 2), rng.uniform(-3, 3)
-    return (scale * (rng.normal(size=shape) + offset)).astype(np.float32)
-
-
 def theirs(name, arguments, image, params):
     pytest.importorskip("batchgeneratorsv2")
     import importlib
@@ -114,7 +109,7 @@ def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_an
     cls, formula, name, arguments = CASES[case]
     transform = cls(*arguments)
     for seed in range(25):
-        image = image_of(SHAPES[seed % len(SHAPES)], seed)
+        image = scan(SHAPES[seed % len(SHAPES)], seed)
         params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
         exact = image.astype(np.float64)
         formula(exact, params)
@@ -129,7 +124,7 @@ def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_an
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_channel_without_a_finite_mean_becomes_nan_and_its_neighbour_does_not_notice(bad):
-    image = image_of((2, 5, 6, 7), 3)
+    image = scan((2, 5, 6, 7), 3)
     spoilt = image.copy()
     spoilt[0, 1, 2, 3] = bad
     for transform in (
@@ -156,7 +151,7 @@ def test_brightness_leaves_nan_and_infinity_where_they_are():
 
 
 def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
-    image = image_of((1, 10, 100), 0)
+    image = scan((1, 10, 100), 0)
     image[0, 0, 0] = np.inf
     found = CutOffOutliers(1, 99, p_retain_std=0)(image=image, rng=np.random.default_rng(0))["image"]
     assert np.isfinite(found).all()
@@ -165,7 +160,7 @@ def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
 @pytest.mark.parametrize("outlier", [10, 1e4, 1e6])
 @pytest.mark.parametrize("invert", [False, True])
 def test_gamma_retains_the_statistics_of_a_channel_with_an_outlier(outlier, invert):
-    image = image_of((1, 20, 30, 40), 5)
+    image = scan((1, 20, 30, 40), 5)
     image[0, 3, 4, 5] = outlier * np.abs(image).max()
     params = {"apply_to_channel": [0], "gamma": [0.7], "invert_image": [invert], "retain_stats": [True]}
     exact = image.astype(np.float64)

@@ -8,14 +8,9 @@ import torch
 from scipy import stats
 
 from detaug.transforms.noise import GaussianNoise, RicianNoise
-from tests.support.transforms.generators import normals
+from tests.support.transforms.generators import normals, scan
 
 SHAPES = [(1, 20, 24, 28), (3, 30, 17), (4, 5, 1, 31), (2, 1, 40)]
-
-
-def image_of(shape, seed=0):
-    rng = np.random.default_rng(seed)
-    return (10 ** rng.uniform(-2, 2) * (rng.normal(size=shape) + rng.uniform(-3, 3))).astype(np.float32)
 
 
 def rician(image, params):
@@ -28,7 +23,7 @@ def rician(image, params):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_gaussian_noise_is_sigma_times_the_field_of_each_channels_stream(shape):
-    image = image_of(shape)
+    image = scan(shape)
     transform = GaussianNoise((0.1, 0.5), p_per_channel=0.7)
     params = transform.sample(np.random.default_rng(1), {"image": shape})
     exact = image.astype(np.float64)
@@ -41,7 +36,7 @@ def test_gaussian_noise_is_sigma_times_the_field_of_each_channels_stream(shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_rician_noise_is_its_formula_in_float64(shape):
     for seed in range(3):
-        image = image_of(shape, seed)
+        image = scan(shape, seed)
         params = RicianNoise((0.05, 3)).sample(np.random.default_rng(seed), {"image": shape})
         found = RicianNoise().apply({"image": image}, params)["image"]
         exact = rician(image, params)
@@ -66,7 +61,7 @@ def test_both_are_distributed_as_the_originals():
 
 
 def test_nan_and_infinity():
-    image = image_of((1, 6, 7))
+    image = scan((1, 6, 7))
     image[0, 0, :2] = np.nan, np.inf
     found = GaussianNoise(0.1)(image=image, rng=np.random.default_rng(0))["image"]
     assert np.isnan(found[0, 0, 0])
