@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -108,20 +108,16 @@ class RealRuns:
             return list(zip_longest(range(count), _prints(augmenter, count, before)))
 
     def _resumed(self, count: int, processes: int) -> _Made:
-        rng = random.Random(f"{self._seed}/resume")
-        room = range(1, max(2, count - count // 3)) if count > 1 else range(0)
-        places = sorted(rng.sample(room, min(2, len(room))))
+        places = random.Random(f"{self._seed}/resume").sample(range(1, count), min(2, count - 1))
         found: _Made = []
-        for turn, place in enumerate(places):
-            # From processes to none and back: where a stream was left does not matter either.
-            first, second = (processes, 0) if turn % 2 else (0, processes)
-            with closing(self._augmenter(first, self._methods[0])) as augmenter:
-                _prints(augmenter, place)
+        state = None
+        for turn, (begin, end) in enumerate(pairwise([0, *sorted(places), count])):
+            # From none to processes and back: where a stream was left does not matter either.
+            with closing(self._augmenter(processes if turn % 2 else 0, self._methods[0])) as augmenter:
+                if state is not None:
+                    augmenter.load_state_dict(state)
+                found += zip_longest(range(begin, end), _prints(augmenter, end - begin))
                 state = json.loads(json.dumps(augmenter.state_dict()))
-            end = min(count, place + max(4, count // 2))
-            with closing(self._augmenter(second, self._methods[0])) as augmenter:
-                augmenter.load_state_dict(state)
-                found += zip_longest(range(place, end), _prints(augmenter, end - place))
         return found
 
     def _replayed(self, keys: list[BatchKey]) -> _Made:
