@@ -36,7 +36,7 @@ BUDGETS = {
     "training": 1_540,
     "transforms": 6_230,
     "transport": 858,
-    "verification": 1_225,
+    "verification": 1_220,
     "watching": 300,
 }
 
