@@ -36,7 +36,7 @@ from detaug.training.comparing import Event
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 #: Enough hexadecimal digits to tell any two checkpoints apart by eye.
-DIGITS = 16
+_DIGITS = 16
 #: The row that is of no training: what detaug's loader reads, against nnU-Net's.
 READS_ALIKE = "a batch as nnU-Net's loader reads it"
 
@@ -97,7 +97,7 @@ class Result(reports.Result[Row]):
         return {**asdict(self), "ok": self.ok, "rows": [row.as_json() for row in self.rows]}
 
     def shown(self) -> list[RenderableType]:
-        column = ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:DIGITS], False)
+        column = ("checkpoint_final.pth\n(sha256)", lambda row: row.sha256[:_DIGITS], False)
         table = reports.table("training", self.rows, column)
         settings = self.settings
         conditions = (

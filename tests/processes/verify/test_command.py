@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,10 @@ def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], me
     done = CliRunner().invoke(main, ["verify", *arguments])
     assert done.exit_code == 2, done.output
     assert message in " ".join(done.output.split())
+
+
+def test_file_whose_name_another_module_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", sys.path.copy())
+    (tmp_path / "json.py").write_text(FILE)
+    done = CliRunner().invoke(main, ["verify", f"{tmp_path / 'json.py'}:make"])
+    assert (done.exit_code, "there is another module 'json': rename it" in done.output) == (2, True), done.output
