@@ -71,11 +71,11 @@ def avg_pool3d(
     PyTorch's adds atomically on CUDA and raises under `torch.use_deterministic_algorithms`; that of AvgPool1d and AvgPool2d
     is reproducible.
     """
-    kernel, padded, inputs = utils._triple(kernel_size), utils._triple(padding), tuple(input.shape[-3:])
-    steps = kernel if stride in (None, (), []) else utils._triple(stride)
+    given, inputs = (kernel_size, kernel_size if stride in (None, (), []) else stride, padding), tuple(input.shape[-3:])
+    kernel, steps, padded = ((utils._single(each) * 3)[:3] for each in given)
 
     def forward(tensor: torch.Tensor) -> torch.Tensor:
-        arguments = (kernel, steps, padded, ceil_mode, count_include_pad, divisor_override)
+        arguments = (*given, ceil_mode, count_include_pad, divisor_override)
         result: torch.Tensor = functional.avg_pool3d(tensor, *arguments)
         return result
 

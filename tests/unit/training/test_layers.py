@@ -254,6 +254,7 @@ CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
     ),
     "avg_pool3d": (lambda f, x: f.avg_pool3d(x, 3, 2, 1), (1, 2, 5, 4, 6)),
     "avg_pool3d_with_lists": (lambda f, x: f.avg_pool3d(x, [1, 2, 2], [1, 2, 2]), (1, 2, 5, 4, 6)),
+    "avg_pool3d_with_lists_of_one": (lambda f, x: f.avg_pool3d(x, (2,), [2], (1,)), (1, 2, 5, 4, 6)),
     "bilinear": (lambda f, x: f.interpolate(x, scale_factor=1.5, mode="bilinear"), (1, 2, 4, 6)),
 }
 
@@ -262,7 +263,9 @@ CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
 def test_the_forward_pass_is_pytorchs_to_the_byte(name: str) -> None:
     call, shape = CALLS[name]
     x = noise(shape, torch.float32).requires_grad_()
-    assert torch.equal(call(ours, x), call(functional, x))
+    made, expected = call(ours, x), call(functional, x)
+    assert torch.equal(made, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(each.square().sum(), x) for each in (made, expected)))
 
 
 @needs_cuda
