@@ -73,6 +73,7 @@ def _sizes_in(transforms: dict[str, Any], least: int = 0) -> dict[str, int]:
 
 
 def _size_of(value: Any) -> int:
-    """Of a container without its items: a long one is large by itself."""
-    is_array = isinstance(value, (np.ndarray, torch.Tensor))
-    return value.itemsize * math.prod(value.shape) if is_array else sys.getsizeof(value, 0)
+    """Of a container without its items: a long one is large by itself. A class of the user's is not asked, for it may raise."""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return value.itemsize * math.prod(value.shape)
+    return sys.getsizeof(value) if type(value).__module__ == "builtins" else 0

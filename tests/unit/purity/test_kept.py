@@ -23,6 +23,11 @@ class Derived(SpatialTransform):
     pass
 
 
+class Unsized:
+    def __sizeof__(self) -> int:
+        raise RuntimeError("a batch failed for want of advice")
+
+
 class Other:
     _grid_cache: dict[Any, Any]
 
@@ -49,7 +54,7 @@ def test_copies_are_made_without_it() -> None:
 
 def test_what_is_large_in_costly_copies_is_named() -> None:
     said: list[str] = []
-    held = SimpleNamespace(table=np.zeros(30_000), cases=[{"id": i} for i in range(20_000)], few=[1, 2])
+    held = SimpleNamespace(table=np.zeros(30_000), cases=[{"id": i} for i in range(20_000)], few=[1, 2], odd=Unsized())
     pristine: Any = SimpleNamespace(transforms={"transform": held}, keep=())
     costly, cheap = (CopyCost(pristine, SimpleNamespace(pure=False), said.append) for _ in range(2))  # type: ignore[arg-type]
     used: Any = SimpleNamespace(value=pristine.transforms)
