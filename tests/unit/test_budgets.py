@@ -27,7 +27,7 @@ BUDGETS = {
     "pipeline": 1_245,
     "previews": 500,
     "processes": 615,
-    "purity": 2_710,
+    "purity": 1_715,
     "ray": 650,
     "remaking": 345,
     "reports": 295,
