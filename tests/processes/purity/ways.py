@@ -68,6 +68,10 @@ class Findings:
         whole = {way: set(batches) for way, batches in self.batches.items() if way not in ("replayed", "resumed")}
         assert len({frozenset(keys) for keys in whole.values()}) == 1, whole
 
+    def assert_same_or_said(self) -> None:
+        """The pipeline may be incorrect: the same batches, or a word about it."""
+        assert self.words or self.different() == [], self.different()
+
     def epoch(self, way: str, epoch: int) -> list[Any]:
         """An epoch's batches in order."""
         return [batch for (number, _), batch in sorted(self.batches[way].items()) if number == epoch]
