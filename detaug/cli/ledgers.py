@@ -21,7 +21,8 @@ _RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
-def diff(a: Path, b: Path) -> None:
+@click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
+def diff(a: Path, b: Path, plot: Path | None) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
 
@@ -35,9 +36,11 @@ def diff(a: Path, b: Path) -> None:
 
         from detaug.nnunet.results import compare_trainings
 
-        lines, differ = compare_trainings(a, b)
+        lines, differ = compare_trainings(a, b, plot)
         conclude(map(Text, lines), int(differ))
         return
+    if plot is not None:
+        raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
     from detaug.ledger.comparing import compare
 
     found = compare(a, b)

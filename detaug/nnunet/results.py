@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from itertools import islice, zip_longest
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from detaug.nnunet.compatibility import (
 )
 from detaug.nnunet.run_record import KEY, differences, print_of
 from detaug.nnunet.trainers.output_folder import CHECKPOINTS, checkpoints_in, read_checkpoint, write_checkpoint
+from detaug.pictures.charts import figure_of
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
@@ -88,11 +90,12 @@ def stock_trainer(name: str) -> str:
     return str(stock.__name__)
 
 
-def compare_trainings(one: Path, other: Path) -> tuple[list[str], bool]:
+def compare_trainings(one: Path, other: Path, picture: Path | None = None) -> tuple[list[str], bool]:
     """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for the reader, differences in the
-    order of causes (settings, metrics, weights), and whether there are any.
+    order of causes (settings, metrics, weights), and whether there are any. Their curves are drawn into `picture`.
 
     Raises:
+        NotInstalled: a picture is wanted, and matplotlib is not installed.
         UnusableError: a folder has no checkpoint, or they have none in common.
     """
     found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
@@ -105,6 +108,8 @@ def compare_trainings(one: Path, other: Path) -> tuple[list[str], bool]:
     told += [("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
     lines = [f"{kind}: {name}: {short(a)} and {short(b)}" for kind, name, a, b in told]
     verdict = f"different: first of all in {told[0][1]}" if told else "equal"
+    if picture is not None:
+        _draw(common, mine[LOGGED], theirs[LOGGED], picture)
     return [*lines, f"{verdict} ({common})"], bool(told)
 
 
@@ -113,6 +118,19 @@ def _metrics(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tup
     for name in {**mine[LOGGED], **theirs[LOGGED]}.keys() - EPOCH_TIMES:
         values = enumerate(zip_longest(mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])))
         yield from islice(((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1)
+
+
+def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], picture: Path) -> None:
+    """The metrics with one number an epoch: losses, Dice scores, learning rates."""
+    names = [name for name in mine if name not in EPOCH_TIMES and all(isinstance(each, Real) for each in mine[name])]
+    figure = figure_of(title, 8, 0.6 + 2.1 * len(names))
+    for axes, name in zip(figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True):
+        for label, curves, width in (("A", mine, 3.0), ("B", theirs, 1.2)):
+            axes.plot(curves.get(name, []), linewidth=width, label=label)
+        axes.set_title(name, loc="left", fontsize=10)
+        axes.legend(frameon=False, fontsize=9)
+    axes.set_xlabel("epoch")
+    figure.savefig(picture, dpi=120)
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,8 +134,10 @@ def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environm
     assert (equal.exit_code, equal.output) == (0, "equal (checkpoint_final.pth)\n")
 
     other = fold_of(nnunet_environment, tmp_path / "other", seed=2, train_losses=[-0.25, -0.3])
-    found = run("diff", one, other)
+    picture = tmp_path / "curves.png"
+    found = run("diff", one, other, "--plot", picture)
     assert found.exit_code == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert "different: first of all in seed" in found.output
     assert "settings: seed: 1 and 2" in found.output
     assert "metrics from epoch 1 on: train_losses: -0.25 and -0.3" in found.output
