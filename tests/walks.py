@@ -1,4 +1,4 @@
-"""How many of detaug's files a walk enters: `python -m tests.walks` prints them, by process.
+"""A reader who follows a walk passes through few of detaug's files: `python -m tests.walks` prints them.
 
 - a draw: one transform draws its params and changes an image;
 - a batch: from where a worker has made it until the loop has it; in the training's process with the next task;
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import defaultdict
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,51 +26,44 @@ from detaug import Check, DeterministicAugmenter, LocalProcesses
 from detaug.transforms import GaussianBlur
 
 _PACKAGE = os.path.dirname(detaug.__file__) + os.sep
+#: A walk's parts, and its files at most. A commit that raises one says why.
+MOST = {("a draw of one transform",): 15, ("a batch's worker", "a batch's training"): 18, ("a worker's death",): 15}
 
 
-class Walk:
-    """Files of the package whose functions were called, in the order in which they were entered."""
+class Walks:
+    """For each part the files of the package whose functions were called, in the order in which they were entered."""
 
-    def __init__(self, until: str = "") -> None:
-        self.files: dict[str, None] = {}
-        self.on = False
-        self._until = until  # the name of a function that ends it
+    def __init__(self) -> None:
+        self.files: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.now = ""
 
     def note(self, frame: FrameType, event: str, _: Any) -> None:
         """A profile function."""
-        name = frame.f_code.co_filename
-        self.on = self.on and frame.f_code.co_name != self._until
-        if self.on and event == "call" and name.startswith(_PACKAGE) and not frame.f_code.co_name.startswith("<"):
-            self.files[name.removeprefix(_PACKAGE)] = None
+        file, name = frame.f_code.co_filename, frame.f_code.co_name
+        if (self.now, name) == ("a batch's worker", "_take_messages"):
+            self.now = ""  # the batch has been sent
+        if self.now and event == "call" and file.startswith(_PACKAGE) and not name.startswith("<"):
+            self.files[self.now][file.removeprefix(_PACKAGE)] = None
 
-    @contextmanager
-    def going(self) -> Iterator[None]:
-        """Inside, calls are noted."""
-        self.on = True
-        try:
-            yield
-        finally:
-            self.on = False
+
+_WALKS = Walks()
 
 
 class Made:
-    """A part of a batch: its process's walk begins when it is pickled."""
-
-    def __init__(self, walk: Walk) -> None:
-        self.walk = walk
+    """A part of a batch: the worker's walk begins when it is pickled."""
 
     def __reduce__(self) -> Any:
-        self.walk.on = True
+        _WALKS.now = "a batch's worker"
         return dict, ()
 
 
 class Loader:
-    """A loader of large arrays. What its process walks through until the fifth batch is asked for is written to a file."""
+    """A loader of large arrays. What its worker walks through until the fifth batch is asked for is written to a file."""
 
     stateless = True
 
-    def __init__(self, folder: str) -> None:
-        self.folder, self.walk, self.made = folder, Walk(until="_take_messages"), 0
+    def __init__(self, file: Path) -> None:
+        self.file, self.made = file, 0
 
     def __iter__(self) -> Loader:
         return self
@@ -78,72 +71,59 @@ class Loader:
     def __next__(self) -> dict[str, Any]:
         self.made += 1
         if self.made == 1:
-            sys.setprofile(self.walk.note)
+            sys.setprofile(_WALKS.note)
         if self.made == 5:
-            Path(self.folder, f"{os.getpid()}").write_text("\n".join(self.walk.files))
+            self.file.write_text("\n".join(_WALKS.files["a batch's worker"]))
         time.sleep(0.05)
-        return {"made": Made(self.walk), "image": np.zeros((64, 64, 64), np.float32)}
+        return {"made": Made(), "image": np.zeros((64, 64, 64), np.float32)}
 
 
-def draw() -> list[str]:
-    """The files of one draw."""
+def walk(folder: str) -> None:
+    """A draw, a batch and a death."""
     transform = GaussianBlur((0.5, 1.0))
     image = np.random.default_rng(0).random((1, 16, 16, 16), dtype=np.float32)
     transform(image=image, rng=np.random.default_rng(1))  # compiles
-    walk = Walk()
-    sys.setprofile(walk.note)
-    try:
-        with walk.going():
-            transform(image=image, rng=np.random.default_rng(1))
-    finally:
-        sys.setprofile(None)
-    return list(walk.files)
-
-
-def batch_and_death() -> tuple[dict[str, list[str]], list[str]]:
-    """The files of a batch, by process, and those of a death in the training's process."""
-    walk, death = Walk(), Walk()
-
-    def note(frame: FrameType, event: str, value: Any) -> None:
-        walk.note(frame, event, value)
-        death.note(frame, event, value)
-
-    threading.setprofile(note)
-    try:
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            DeterministicAugmenter(
-                Loader(folder), None, 1, seed=1, check=Check(0), executor=LocalProcesses("fork")
-            ) as augmenter,
-        ):
+    file, local = Path(folder, "worker"), LocalProcesses("fork")
+    threading.setprofile(_WALKS.note)
+    sys.setprofile(_WALKS.note)
+    _WALKS.now = "a draw of one transform"
+    transform(image=image, rng=np.random.default_rng(1))
+    _WALKS.now = ""
+    with DeterministicAugmenter(Loader(file), None, 1, seed=1, check=Check(0), executor=local) as augmenter:
+        for part in ("", "a batch's training"):
+            _WALKS.now = part
             for _ in range(8):
                 next(augmenter)
-            sys.setprofile(note)
-            with walk.going():
-                for _ in range(8):
-                    next(augmenter)
-            (file,) = Path(folder).iterdir()
-            worker = file.read_text().split("\n")
-            engine: Any = augmenter._engine
-            (pid,) = engine.worker_pids()
-            with death.going():
-                os.kill(pid, signal.SIGKILL)
-                while engine.worker_pids() in ([], [pid]):
-                    time.sleep(0.01)
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    return {"worker": worker, "training": list(walk.files)}, list(death.files)
+        _WALKS.now = ""
+        _WALKS.files["a batch's worker"] = dict.fromkeys(file.read_text().split("\n"))
+        engine: Any = augmenter._engine
+        (pid,) = engine.worker_pids()
+        _WALKS.now = "a worker's death"
+        os.kill(pid, signal.SIGKILL)
+        while engine.worker_pids() in ([], [pid]):
+            time.sleep(0.01)
+        _WALKS.now = ""
+    sys.setprofile(None)
+    threading.setprofile(None)
 
 
 def main() -> None:
-    """Print them."""
-    batch, death = batch_and_death()
-    walks = {"a draw of one transform": {"": draw()}, "a batch": batch, "a worker's death": {"training": death}}
-    for name, processes in walks.items():
-        print(f"{name}: {len({file for files in processes.values() for file in files})} files")
-        for process, files in processes.items():
-            print(f"    {process}: {' '.join(files)}")
+    """Print them; fails where a walk has too many, or none."""
+    with tempfile.TemporaryDirectory() as folder:
+        walk(folder)
+    short = True
+    for parts, most in MOST.items():
+        found = {part: _WALKS.files[part] for part in parts}
+        count = len({file for files in found.values() for file in files})
+        short = short and all(found.values()) and count <= most
+        print(f"{' and '.join(parts)}: {count} files, {most} at most", *map(" ".join, found.values()), sep="\n    ")
+    sys.exit(not short)
+
+
+def test_walks_are_short() -> None:
+    root, command = Path(__file__).parents[1], [sys.executable, "-m", "tests.walks"]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 if __name__ == "__main__":
