@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,69 +17,102 @@ from tests.support.transforms.generators import noise
 monai = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
 torchio = pytest.importorskip("torchio", reason="TorchIO is not installed (the extra `peers`)")
 
-SHAPES = ((24, 20, 28), (17, 9, 33))
+SHAPES = ((24, 20, 28), (17, 9, 33), (31, 30), (9, 70), (7, 1, 12))
 
 
-def by_torchio(image: np.ndarray, name: str, **arguments: Any) -> np.ndarray:
+def by_torchio(volume: np.ndarray, name: str, **arguments: Any) -> np.ndarray:
     """By one of its deterministic classes; the middle of the image is where its physical space has its origin."""
     affine = np.eye(4)
-    affine[:3, 3] = [-(n - 1) / 2 for n in image.shape[1:]]
-    subject = torchio.Subject(image=torchio.ScalarImage(tensor=torch.from_numpy(image.copy()), affine=affine))
-    made: np.ndarray = getattr(torchio, name)(**arguments)(subject).image.data.numpy()
+    affine[:3, 3] = [-(n - 1) / 2 for n in volume.shape]
+    subject = torchio.Subject(image=torchio.ScalarImage(tensor=torch.from_numpy(volume[None].copy()), affine=affine))
+    made: np.ndarray = getattr(torchio, name)(**arguments)(subject).image.data.numpy()[0]
     return made
+
+
+def ghosts(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
+    return by_torchio(volume, "Ghosting", **{**drawn, "axis": drawn["axis"] + flat})
+
+
+def spikes(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
+    """One at a time: theirs measures each by the image with those before it."""
+    result = volume.astype(np.float64)
+    for position in drawn["positions"]:
+        at = np.array([[0.0] * flat + position])
+        result += by_torchio(volume, "Spike", spikes_positions=at, intensity=drawn["intensity"]) - volume
+    return result
 
 
 #: TorchIO's images are in RAS, SimpleITK's space is LPS.
 _TO_LPS = (-1.0, -1.0, 1.0)
 
 
-def euler_degrees(angles: list[float]) -> list[float]:
-    """The angles of SimpleITK's Euler3DTransform, Rz Rx Ry, for a rotation of ours."""
-    matrix = np.array(rotation_and_scaling(angles, [1.0] * 3)) * np.outer(_TO_LPS, _TO_LPS)
+def euler_degrees(matrix: np.ndarray) -> list[float]:
+    """The angles of SimpleITK's Euler3DTransform, Rz Rx Ry."""
+    matrix = matrix * np.outer(_TO_LPS, _TO_LPS)
     about_x = math.asin(matrix[2, 1])
     about_y = math.atan2(-matrix[2, 0], matrix[2, 2])
     about_z = math.atan2(-matrix[0, 1], matrix[1, 1])
     return [math.degrees(angle) for angle in (about_x, about_y, about_z)]
 
 
-def as_spike(params: dict[str, Any]) -> dict[str, Any]:
-    return {"spikes_positions": np.array(params["positions"]), "intensity": params["intensity"]}
-
-
-def as_motion(params: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "degrees": np.array([euler_degrees(angles) for angles in params["rotations"]]),
-        "translation": np.array(params["translations"]) * _TO_LPS,
-        "times": np.array(params["times"]),
-        "image_interpolation": "linear",
-    }
+def motion(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
+    """Theirs fills k-space along the last axis."""
+    order = [axis for axis in range(3) if axis != drawn["axis"] + flat] + [drawn["axis"] + flat]
+    degrees = []
+    for angles in drawn["rotations"]:
+        matrix = np.eye(3)
+        matrix[flat:, flat:] = rotation_and_scaling(angles, [1.0] * (3 - flat))
+        degrees.append(euler_degrees(matrix[np.ix_(order, order)]))
+    found = by_torchio(
+        volume.transpose(order),
+        "Motion",
+        degrees=np.array(degrees),
+        translation=np.array([([0.0] * flat + each) for each in drawn["translations"]])[:, order] * _TO_LPS,
+        times=np.array(drawn["times"]),
+        image_interpolation="linear",
+    )
+    return found.transpose(np.argsort(order))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("transform", "name", "arguments", "absolute", "relative"),
+    ("transform", "theirs", "absolute", "relative"),
     [
-        (Ghosting((1, 10), restore=(0, 1)), "Ghosting", dict, 1e-5, 0),
-        (Spikes(), "Spike", as_spike, 0, 1e-5),
-        (Motion(translation=(-5, 5)), "Motion", as_motion, 5e-6, 0),
+        (Ghosting((2, 10), synchronize_channels=False), ghosts, 1e-5, 0),
+        (Ghosting((1, 10), intensity=(0, 2), restore=(0, 1), synchronize_channels=False), ghosts, 1e-5, 0),
+        (Spikes((1, 4), (-3, 3), synchronize_channels=False), spikes, 0, 1e-5),
+        (Motion((-1, 1), translation=(-5, 5), synchronize_channels=False), motion, 5e-6, 0),
+        (Motion(num_transforms=5, axes=(0, 1), synchronize_channels=False), motion, 5e-6, 0),
     ],
 )
 def test_artefacts_are_those_of_torchio(
-    shape: tuple[int, ...], transform: Any, name: str, arguments: Any, absolute: float, relative: float
+    shape: tuple[int, ...], transform: Any, theirs: Callable[..., np.ndarray], absolute: float, relative: float
 ) -> None:
-    image = noise((1, *shape))
+    flat = 3 - len(shape)
     for seed in range(5):
+        image = noise((2, *shape), seed)
         params = transform.sample(np.random.default_rng(seed), {"image": image.shape})
-        _, (drawn,) = params.values()
-        theirs = by_torchio(image, name, **arguments(drawn))
         found = transform.apply({"image": image}, params)["image"]
-        assert np.abs(found - theirs).max() < absolute + relative * np.abs(theirs).max()
+        for c, drawn in zip(*params.values(), strict=True):
+            expected = theirs(image[c].reshape((1,) * flat + shape), drawn, flat).reshape(shape)
+            assert np.abs(found[c] - expected).max() < absolute + relative * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("alpha", [0.1, 0.35, 0.6, 0.95])
-@pytest.mark.parametrize("shape", [*SHAPES, (31, 40)])
-def test_gibbs_ringing_is_that_of_monai(shape: tuple[int, ...], alpha: float) -> None:
-    image = noise((1, *shape))
-    found = GibbsNoise(alpha)(image=image, rng=np.random.default_rng())["image"]
-    theirs = np.asarray(monai.GibbsNoise(alpha)(torch.from_numpy(image)))
-    assert np.abs(found - theirs).max() < 1e-5
+def test_the_largest_coefficient_is_found_wherever_it_is() -> None:
+    """A wave of a single frequency, and a constant: TorchIO's default of a spike is 1 to 3 times the largest one."""
+    i, j, k = np.indices((12, 10, 16))
+    for wave in (np.ones((12, 10, 16)), np.cos(2 * np.pi * (3 * i / 12 + j / 10 - 7 * k / 16)), (-1.0) ** (i + j + k)):
+        image, spike = wave.astype(np.float32), {"positions": [[0.1, 0.2, 0.3]], "intensity": 2.0}
+        found = Spikes().apply({"image": image[None]}, {"apply_to_channel": [0], "spikes": [spike]})["image"][0]
+        np.testing.assert_allclose(found, spikes(image, spike, 0), atol=3e-6)
+
+
+@pytest.mark.parametrize("alphas", [(0.1, 0.35), (0.6, 0.95), (0.0, 1.0)])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gibbs_ringing_is_that_of_monai(shape: tuple[int, ...], alphas: tuple[float, float]) -> None:
+    image = noise((2, *shape))
+    params = {"apply_to_channel": [0, 1], "alphas": list(alphas)}
+    found = GibbsNoise(synchronize_channels=False).apply({"image": image}, params)["image"]
+    for c, alpha in enumerate(alphas):
+        theirs = np.asarray(monai.GibbsNoise(alpha)(torch.from_numpy(image[c : c + 1])))
+        assert np.abs(found[c] - theirs[0]).max() < 1e-5

@@ -66,17 +66,20 @@ def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ..
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
-def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...]) -> None:
-    given = noise(shape)
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("synchronized", [True, False])
+def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...], offset: float, synchronized: bool) -> None:
+    given = noise(shape) + np.float32(offset)
     for seed in range(4):
-        params, ours = made(HistogramShift((3, 12)), given, seed)
-        original = monai.RandHistogramShift(3)
-        points = np.array(params["control_points"][0])
-        original._do_transform = True
-        original.reference_control_points = np.linspace(0, 1, len(points))
-        original.floating_control_points = points
-        theirs = original(given.copy(), randomize=False).numpy()
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-6)
+        params, ours = made(HistogramShift((3, 12), synchronized), given, seed)
+        for c, points in zip(params["apply_to_channel"], params["control_points"], strict=True):
+            original = monai.RandHistogramShift(3)
+            original._do_transform = True
+            original.reference_control_points = np.linspace(0, 1, len(points))
+            original.floating_control_points = np.array(points)
+            over = given.astype(np.float64) if synchronized else given[[c]].astype(np.float64)
+            theirs = original(over, randomize=False).numpy()[c if synchronized else 0]
+            np.testing.assert_allclose(ours[c], theirs, rtol=1.5e-7, atol=2e-6)
 
 
 def dropped_by_monai(params: dict[str, Any], given: np.ndarray, **options: Any) -> np.ndarray:
