@@ -12,7 +12,7 @@ import torch
 
 import detaug
 from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
-from tests.processes.engine.misbehaving import ENDINGS
+from tests.processes.engine.misbehaving import ENDINGS, REPORTS
 from tests.support.faults import once
 
 SEED = 20
@@ -78,7 +78,7 @@ class EndsItsProcess(Endless):
         batch = super().__next__()
         step = detaug.current().step
         if step % self._every == self._every - 1 and once(f"{self._folder}/{step}"):
-            list(ENDINGS.values())[step // self._every % len(ENDINGS)]()
+            ENDINGS[[*REPORTS][step // self._every % len(REPORTS)]]()
         return batch
 
 
