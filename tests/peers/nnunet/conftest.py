@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,3 +69,12 @@ def nnunet_environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("DETAUG_CPU_THREADS", "1")
     with deterministic_mode(), isolate_rng():
         yield nnunet_root
+
+
+@pytest.fixture
+def copied(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the preprocessed data set to do harm to; its configuration's folder of cases."""
+    copy = tmp_path / "copy" / "preprocessed"
+    shutil.copytree(nnunet_environment / "preprocessed", copy)
+    monkeypatch.setenv("nnUNet_preprocessed", str(copy))
+    return copy / KINDS["plain"].name / "nnUNetPlans_3d_fullres"

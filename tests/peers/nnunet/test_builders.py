@@ -161,7 +161,7 @@ def test_trainers_that_are_looked_up_are_in_the_table() -> None:
     assert TRAINING_TRANSFORMS.get("nnUNetTrainerOfMine", "none") == "none"
 
 
-def test_short_names_and_nnunets_make_one_pipeline() -> None:
+def test_short_names_and_nnunets_make_one_pipeline_and_are_not_mixed() -> None:
     short = training_transforms(
         patch_size=(16, 16, 16), rotation=ANGLE, ds_scales=SCALES, mirror_axes=(0,), do_dummy_2d=False
     )
@@ -173,9 +173,6 @@ def test_short_names_and_nnunets_make_one_pipeline() -> None:
         do_dummy_2d_data_aug=False,
     )
     assert repr(short) == repr(long)
-
-
-def test_one_argument_under_two_names_is_refused() -> None:
     with pytest.raises(TypeError, match="rotation and rotation_for_DA are one argument"):
         training_transforms((16, 16), rotation=0.1, rotation_for_DA=0.1, ds_scales=None, mirror_axes=(), do_dummy_2d=0)
 

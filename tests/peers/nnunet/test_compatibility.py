@@ -11,6 +11,7 @@ from detaug.nnunet import compatibility
 from detaug.nnunet.compatibility import trainer_class
 from detaug.nnunet.trainers import DetAugLoading
 from detaug.nnunet.verification.recording import Recording
+from tests.support.public_names import assert_found_under_their_own_names
 
 ROOT = Path(compatibility.__file__).parents[1]
 
@@ -60,3 +61,7 @@ def test_no_other_file_imports_nnunet() -> None:
         if any(line.lstrip().startswith(("from nnunetv2", "import nnunetv2")) for line in file.read_text().splitlines())
     }
     assert importing == {"nnunet/compatibility.py"}
+
+
+def test_public_classes_are_found_under_their_own_names() -> None:
+    assert_found_under_their_own_names("detaug.nnunet")

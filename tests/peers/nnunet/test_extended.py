@@ -9,8 +9,7 @@ import pytest
 
 pytest.importorskip("nnunetv2")
 
-from detaug import nnunet
-from detaug.nnunet import extended_transforms, trainers, training_transforms
+from detaug.nnunet import extended_transforms, training_transforms
 from detaug.transforms import Compose, OneOf, RandomApply
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
@@ -59,12 +58,3 @@ def test_what_is_added_opens_as_often_as_is_documented() -> None:
     documented = {"BiasField": 0.2, "Anisotropy": 0.1, "OneOf": 0.2, "HistogramShift": 0.1, "CoarseDropout": 0.1}
     assert {name: round(float(rates[name]), 3) for name in documented} == pytest.approx(documented, abs=0.04)
     assert chosen == {0, 1, 2, 3}
-
-
-def test_trainers_have_it_by_name() -> None:
-    assert nnunet.nnUNetTrainerDetAugExt.get_training_transforms is extended_transforms
-    for name in ("nnUNetTrainerDetAugExt_5epochs", "nnUNetTrainerDetAugExtDA5"):
-        made = trainers.trainer_named(name)
-        assert made.__mro__[1] is trainers.ExtendedAugmentation
-        assert made.get_training_transforms is extended_transforms
-    assert trainers.trainer_named("nnUNetTrainerDetAugDA5").get_training_transforms is not extended_transforms

@@ -50,16 +50,12 @@ def stock_dataset(folder: Path, previous: bool = False) -> Any:
     return nnUNetDatasetBlosc2(str(folder), None, str(folder / "previous") if previous else None)
 
 
-def boxes() -> list[tuple[int, int, int]]:
-    return [(0, 0, 0), (-4, -3, -5), (3, 5, 6), (-8, 14, 12), (20, 11, -2)]
-
-
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("previous", [False, True])
 def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previous: bool) -> None:
     source = PatchSource(stock_dataset(folder, previous), 2, PATCH, FINAL, LABELS)
     image, labels, before, _ = stock_dataset(folder, previous).load_case(name)
-    for start in boxes():
+    for start in [(0, 0, 0), (-4, -3, -5), (3, 5, 6), (-8, 14, 12), (20, 11, -2)]:
         box = [[a, a + n] for a, n in zip(start, PATCH, strict=True)]
         if any(stop <= 0 or a >= n for (a, stop), n in zip(box, image.shape[1:], strict=True)):
             continue  # nnU-Net never cuts beside a case
@@ -81,13 +77,11 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
             assert np.array_equal(volume.lend(low, high), ours[key][(slice(None), *part)])
 
 
-def pipeline() -> Any:
-    return training_transforms(FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
-
-
 def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
+    pipeline = training_transforms(FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
+
     def batches(processes: int) -> list[str]:
-        source = PatchSource(folder, 2, PATCH, FINAL, LABELS, 0.33, transforms=pipeline())
+        source = PatchSource(folder, 2, PATCH, FINAL, LABELS, 0.33, transforms=pipeline)
         with DeterministicAugmenter(source, None, processes, seed=4) as augmenter:
             made = [next(augmenter) for _ in range(6)]
         assert made[0]["data"].shape == (2, 2, *FINAL)

@@ -103,14 +103,15 @@ def assert_alike(ours: np.ndarray, theirs: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("labels", [REGIONS, PLAIN], ids=["ignore label", "no ignore label"])
-@pytest.mark.parametrize("probabilistic", [False, True])
-def test_places_are_nnunets_for_both_kinds_of_oversampling(
-    preprocessed: Path, labels: LabelManager, probabilistic: bool
+@pytest.mark.parametrize(
+    ("configuration", "probabilistic"), [("3d_fullres", False), ("3d_fullres", True), ("2d", False)]
+)
+def test_places_are_nnunets_for_both_kinds_of_oversampling_and_in_planes(
+    preprocessed: Path, labels: LabelManager, configuration: str, probabilistic: bool
 ) -> None:
-    share = 0.5 if probabilistic else 0.33
-    ours, theirs, *_ = places(
-        preprocessed, 600, labels=labels, oversample_foreground_percent=share, probabilistic_oversampling=probabilistic
-    )
+    options = {"oversample_foreground_percent": 0.5 if probabilistic else 0.33}
+    options["probabilistic_oversampling"] = probabilistic
+    ours, theirs, *_ = places(preprocessed, 600, configuration, labels, **options)
     groups = [slice(None)] if probabilistic else [slice(0, 7), slice(7, None)]
     for group in groups:
         assert_alike(ours[:, group], theirs[:, group])
@@ -126,12 +127,6 @@ def test_further_padding_lets_patches_reach_as_far_as_nnunets(preprocessed: Path
     assert reach.tolist() == [-2, -5, -4]
 
 
-def test_planes_are_cut_where_nnunet_cuts_them(preprocessed: Path) -> None:
-    ours, theirs, *_ = places(preprocessed, 600, "2d", oversample_foreground_percent=0.33)
-    assert_alike(ours[:, :7], theirs[:, :7])
-    assert_alike(ours[:, 7:], theirs[:, 7:])
-
-
 def test_cases_are_drawn_with_the_given_probabilities(preprocessed: Path) -> None:
     shares = (0.5, 0.2, 0.1, 0.1, 0.1)
     *_, ours, theirs = places(preprocessed, 600, sampling_probabilities=shares)
@@ -142,31 +137,6 @@ def test_cases_are_drawn_with_the_given_probabilities(preprocessed: Path) -> Non
     assert chisquare([int((ours == name).sum()) for name in NAMES]).pvalue > 1e-4
 
 
-def case_number_two(preprocessed: Path, configuration: str, start: Sequence[int], transforms: Any) -> dict[str, Any]:
-    """nnU-Net's own batch of one patch at a given place."""
-    patch, final = CONFIGURATIONS[configuration]
-    stock = RecordingStock(
-        dataset(preprocessed, configuration),
-        1,
-        patch,
-        final,
-        REGIONS,
-        0.33,
-        (0, 0, 1, 0, 0),
-        transforms=transforms,
-        at=start,
-    )
-    batch: dict[str, Any] = stock.generate_train_batch()
-    assert list(batch["keys"]) == ["brain_002"]
-    return batch
-
-
-def our_volumes(preprocessed: Path, configuration: str, start: Sequence[int]) -> dict[str, Any]:
-    patch, final = CONFIGURATIONS[configuration]
-    source = PatchSource(dataset(preprocessed, configuration), 1, patch, final, REGIONS)
-    return source.patch(source.cases.open("brain_002"), start)
-
-
 STARTS = [(2, 8, 5), (-1, -4, 13), (5, 20, -6), (4, -2, -3)]
 
 
@@ -175,14 +145,19 @@ STARTS = [(2, 8, 5), (-1, -4, 13), (5, 20, -6), (4, -2, -3)]
 def test_regions_and_the_ignore_label_come_out_as_nnunets(
     preprocessed: Path, configuration: str, start: tuple[int, ...]
 ) -> None:
-    scales = [scale[: len(CONFIGURATIONS[configuration][0])] for scale in SCALES_3D]
+    """A patch of the third case at a given place."""
+    patch, final = CONFIGURATIONS[configuration]
+    scales = [scale[: len(patch)] for scale in SCALES_3D]
     arguments = {"regions": REGIONS.foreground_regions, "ignore_label": REGIONS.ignore_label}
     theirs = nnUNetTrainer.get_validation_transforms(scales, **arguments)
     start = (abs(start[0]), *start[1:]) if configuration == "2d" else start
-    expected = case_number_two(preprocessed, configuration, start, theirs)
-    result = validation_transforms(scales, **arguments)(
-        rng=SeedTree(0).generator(0), **our_volumes(preprocessed, configuration, start)
-    )
+    cases, third = dataset(preprocessed, configuration), (0, 0, 1, 0, 0)
+    stock = RecordingStock(cases, 1, patch, final, REGIONS, 0.33, third, transforms=theirs, at=start)
+    expected = stock.generate_train_batch()
+    assert list(expected["keys"]) == ["brain_002"]
+    source = PatchSource(cases, 1, patch, final, REGIONS)
+    volumes = source.patch(source.cases.open("brain_002"), start)
+    result = validation_transforms(scales, **arguments)(rng=SeedTree(0).generator(0), **volumes)
     assert np.array_equal(result["image"], expected["data"][0].numpy())
     assert len(result["segmentation"]) == len(expected["target"]) == 2
     for ours, level in zip(result["segmentation"], expected["target"], strict=True):

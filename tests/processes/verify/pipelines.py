@@ -275,8 +275,6 @@ class RaisesWhereTheClockIsWrong:
 
 
 CHANCE = ("DefaultRng", "UnseededRandom", "UrandomByName", "Secrets", "SeedsGlobalStateAnew", "SeedsTorchAnew")
-CLOCK = ("TimeAsSeed", "ChoosesByTiming")
-FOLDERS = ("DirectoryOrder", "ListedWithOs")
 
 
 def faulty(*names: str) -> Any:

@@ -49,11 +49,6 @@ def test_workers_that_are_spawned_are_watched_as_well(caplog: pytest.LogCaptureF
     assert [text.split()[0] for text in found] == [f"{pipelines.__file__}:{pipelines.line_of('DefaultRng')}"]
 
 
-@pytest.mark.parametrize("name", ["sound", "stateful", "finite"])
-def test_pipeline_that_draws_from_seeded_state_is_not_reported(caplog: pytest.LogCaptureFixture, name: str) -> None:
-    assert reports(caplog, getattr(pipelines, name), 0) == []
-
-
 def test_batches_are_the_same_with_the_guard_and_without() -> None:
     runs = []
     for guard in (False, True):
@@ -76,16 +71,22 @@ def test_nothing_is_watched_between_batches(caplog: pytest.LogCaptureFixture) ->
     assert random.Random.seed is original
 
 
-def test_temporary_files_of_the_standard_library_are_no_fault(caplog: pytest.LogCaptureFixture) -> None:
-    assert reports(caplog, lambda: (pipelines.Loader(), _uses_a_temporary_file), 0) == []
-
-
 def _uses_a_temporary_file(**batch: Any) -> Any:
     import tempfile
 
     with tempfile.NamedTemporaryFile() as file:
         file.write(batch["data"].tobytes())
     return batch
+
+
+@pytest.mark.parametrize(
+    "factory",
+    [pipelines.sound, pipelines.stateful, pipelines.finite, lambda: (pipelines.Loader(), _uses_a_temporary_file)],
+)
+def test_draws_from_seeded_state_and_names_of_temporary_files_are_no_fault(
+    caplog: pytest.LogCaptureFixture, factory: Any
+) -> None:
+    assert reports(caplog, factory, 0) == []
 
 
 @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])

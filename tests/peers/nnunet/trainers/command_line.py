@@ -91,8 +91,10 @@ class Run:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def train_until_killed(self, epoch: int, *flags: str, seed: int | None = 1, processes: int = 2) -> list[int]:
-        """Run the command, and SIGKILL it in the middle of an epoch; the process ids of what it had started."""
+    def train_until_killed(
+        self, epoch: int, *flags: str, seed: int | None = 1, processes: int = 2
+    ) -> list[psutil.Process]:
+        """Run the command, and SIGKILL it in the middle of an epoch; what it had started."""
         variables = self.variables(seed, processes, SHORT_STOP_AT=str(epoch))
         with subprocess.Popen(
             self.command(*flags), env=variables, cwd=self.root, text=True, stdout=subprocess.PIPE,
@@ -106,7 +108,7 @@ class Run:
                     break
             else:
                 raise AssertionError("".join(seen)[-6000:])
-            children = [child.pid for child in psutil.Process(training.pid).children(recursive=True)]
+            children = psutil.Process(training.pid).children(recursive=True)
             training.send_signal(signal.SIGKILL)
         return children
 

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from detaug.errors import UnusableError
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, initialized, new_trainer
-
-
-@pytest.fixture
-def copied(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the preprocessed data set to do harm to; the configuration's folder."""
-    root = tmp_path / "copy"
-    shutil.copytree(nnunet_environment / "preprocessed", root / "preprocessed")
-    monkeypatch.setenv("nnUNet_preprocessed", str(root / "preprocessed"))
-    return root / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
 
 
 @pytest.mark.parametrize(

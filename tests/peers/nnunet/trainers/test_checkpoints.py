@@ -17,7 +17,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
 from detaug.nnunet.trainers import trainer_named
-from detaug.nnunet.trainers.output_folder import canonical, write_checkpoint
+from detaug.nnunet.trainers.output_folder import write_checkpoint
 from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, initialized, new_trainer
 
 LOGGED = {
@@ -94,52 +94,28 @@ def test_the_best_average_is_never_stale_and_one_of_the_trainers_own_is_left_alo
         assert again._best_ema == after[epochs - 1]
 
 
-def test_equal_values_have_equal_bytes(tmp_path: Path) -> None:
-    name = "name"
-    number = np.float64(0.5)
-    shared = OrderedDict({name: number, "again": number, "other": [name, name]})
-    shared._metadata = {"version": 1}  # type: ignore[attr-defined]
-    write_checkpoint(shared, tmp_path / "shared")
+def test_equal_values_have_equal_bytes_and_are_read_as_they_were(tmp_path: Path) -> None:
+    name, number, tied = "name", np.float64(0.5), torch.arange(3.0)
+    others = {"numbers": (1, 2.5, True, None, np.float32(3), np.int64(4)), "list": [[], {}, ()]}
+    shared = OrderedDict({name: number, "again": number, "other": [name, name]}, **others, a=tied, b=tied)
     apart = OrderedDict({"".join(["na", "me"]): np.float64(0.5), "again": np.float64(0.5)})
     apart["other"] = ["".join(["na", "me"]), "".join(["n", "ame"])]
-    apart._metadata = {"version": 1}  # type: ignore[attr-defined]
-    write_checkpoint(apart, tmp_path / "apart")
-    assert (tmp_path / "shared").read_bytes() == (tmp_path / "apart").read_bytes()
-    plain = []
+    apart.update(others, a=tied, b=tied)
+    ours, plain = [], []
     for value in (shared, apart):
-        torch.save(value, tmp_path / "file")
-        plain.append((tmp_path / "file").read_bytes())
+        value._metadata = {"version": 1}  # type: ignore[attr-defined]
+        for save, found in ((write_checkpoint, ours), (torch.save, plain)):
+            save(value, tmp_path / "file")
+            found.append((tmp_path / "file").read_bytes())
+    assert ours[0] == ours[1]
     assert plain[0] != plain[1], "torch.save's differ"
-
-
-def test_canonical_values_are_the_same_values() -> None:
-    tied = torch.arange(3.0)
-    value = {
-        "tensors": OrderedDict(a=tied, b=tied),
-        "numbers": (1, 2.5, True, None, np.float32(3), np.int64(4), np.array([1, 2], ">i2")),
-        "list": [[], {}, ()],
-    }
-    made = canonical(value)
-    assert made["tensors"]["a"] is made["tensors"]["b"] is tied
-    assert type(made["tensors"]) is OrderedDict
-    assert [type(each) for each in made["numbers"]] == [type(each) for each in value["numbers"]]
-    assert made["numbers"][:6] == value["numbers"][:6]
-    assert made["numbers"][6].dtype == np.dtype(">i2")
-    assert made["list"] == value["list"]
-
-
-def test_what_a_subclass_adds_and_saves_is_kept(nnunet_environment: Path) -> None:
-    class Adds(ShortDetAug):
-        def save_checkpoint(self, filename: str) -> None:
-            super().save_checkpoint(filename)
-            checkpoint = torch.load(filename, weights_only=False)
-            torch.save({**checkpoint, "more": 1}, filename)
-
-    made = trained(nnunet_environment, Adds)
-    written(made)
-    stored = torch.load(Path(made.output_folder) / "checkpoint_latest.pth", weights_only=False)
-    assert stored["more"] == 1
-    assert stored["detaug"]["seed"] == 1
+    write_checkpoint({**shared, "array": np.array([1, 2], ">i2")}, tmp_path / "file")
+    read = torch.load(tmp_path / "file", weights_only=False)
+    assert read["a"] is read["b"]
+    assert torch.equal(read["a"], tied)
+    assert [type(each) for each in read["numbers"]] == [type(each) for each in others["numbers"]]
+    assert {name: read[name] for name in others} == others
+    assert read["array"].tolist() == [1, 2]
 
 
 # --- continuing ---------------------------------------------------------------------------------------------------------
@@ -259,18 +235,14 @@ def test_another_training_is_not_continued(nnunet_environment: Path, monkeypatch
         continued(nnunet_environment, file)
 
 
-def test_a_changed_data_set_is_not_continued(
-    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(nnunet_environment / "preprocessed", tmp_path / "copy" / "preprocessed")
-    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "copy" / "preprocessed"))
-    file = interrupted(tmp_path / "copy")
-    folder = tmp_path / "copy" / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
-    shutil.copy(folder / "brain_001.b2nd", folder / "brain_002.b2nd")
+def test_a_changed_data_set_is_not_continued(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = copied.parents[2]
+    file = interrupted(root)
+    shutil.copy(copied / "brain_001.b2nd", copied / "brain_002.b2nd")
     with pytest.raises(StateMismatch, match="preprocessed cases of this fold"):
-        continued(tmp_path / "copy", file)
+        continued(root, file)
     monkeypatch.setenv("DETAUG_ALLOW", "data")
-    continued(tmp_path / "copy", file)
+    continued(root, file)
 
 
 def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(nnunet_environment: Path) -> None:

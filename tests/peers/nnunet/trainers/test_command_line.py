@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,16 +20,6 @@ pytestmark = pytest.mark.timeout(7200)
 TRAINERS = ["ShortDetAug", "ShortDeterministic"]
 
 
-def gone(pids: list[int], seconds: float = 20) -> bool:
-    """Whether none of these processes lives; they get some time for it."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE for pid in pids):
-            return True
-        time.sleep(0.2)
-    return False
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
 def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, tmp_path: Path, trainer: str) -> None:
@@ -40,7 +29,7 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
     killed = Run(nnunet_root, tmp_path / "killed", trainer=trainer)
     children = killed.train_until_killed(2, processes=3)
     assert children, "there were workers to leave behind"
-    assert gone(children)
+    assert psutil.wait_procs(children, timeout=20)[1] == []
     printed = killed.train("--c", "--npz", seed=None, processes=0)
     assert "seed 1, the checkpoint's" in printed
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
@@ -165,10 +154,10 @@ def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -
     cluster = {"DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25", "RAY_AUTH_MODE": "disabled"}
     moved.environment |= cluster
     children = moved.train_until_killed(2, processes=1)
-    living = [each.name() for each in psutil.process_iter(["name"]) if each.pid in children]
+    living = [each.name() for each in children if each.is_running()]
     assert any("ray" in name for name in living), "a cluster of the training's own"
     for name in cluster:
         del moved.environment[name]
     moved.train("--c", seed=None, processes=1, SHORT_VALIDATION="0")
     assert checkpoints(straight.folder) == checkpoints(moved.folder)
-    assert gone(children, 240)
+    assert psutil.wait_procs(children, timeout=240)[1] == []

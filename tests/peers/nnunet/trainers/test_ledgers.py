@@ -18,6 +18,7 @@ from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
 from tests.support.ledgers.runs import kinds, lines, steps
 
 EXTERNAL = Path(__file__).parent / "ledgers"
+TRAINING = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
 
 
 def detaug(*arguments: Any) -> Result:
@@ -38,26 +39,11 @@ def trained(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, kept: Pat
     made = new_trainer(nnunet_environment, ShortDetAug)
     folder = Path(made.output_folder)
     if not list(kept.iterdir()):
-        train(made)
+        made.run_training()
         shutil.copytree(folder, kept, dirs_exist_ok=True)
     else:
         shutil.copytree(kept, folder, dirs_exist_ok=True)
     return folder
-
-
-def train(made: Any, epochs: int = 2) -> list[dict[str, Any]]:
-    """What `run_training` does with the loaders, and a checkpoint; the batches."""
-    taken = []
-    made.on_train_start()
-    for _ in range(made.current_epoch, epochs):
-        made.on_train_epoch_start()
-        taken += [next(made.dataloader_train) for _ in range(made.num_iterations_per_epoch)]
-        taken += [next(made.dataloader_val) for _ in range(made.num_val_iterations_per_epoch)]
-        made.current_epoch += 1
-    made.current_epoch -= 1
-    made._close_loaders()
-    made.save_checkpoint(str(Path(made.output_folder) / "checkpoint_final.pth"))
-    return taken
 
 
 def test_every_loader_keeps_a_ledger_beside_the_checkpoints(trained: Path) -> None:
@@ -72,7 +58,7 @@ def test_every_loader_keeps_a_ledger_beside_the_checkpoints(trained: Path) -> No
 
 def test_no_ledger_is_kept_unless_asked_for(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = new_trainer(nnunet_environment, ShortDetAug)
-    train(made, 1)
+    made.run_training()
     assert not list(Path(made.output_folder).glob("ledger*"))
     monkeypatch.setenv("DETAUG_LEDGER", "yes")
     with pytest.raises(ValueError, match="DETAUG_LEDGER='yes' in the environment must be 1 or 0"):
@@ -84,7 +70,7 @@ def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_enviro
     made = new_trainer(nnunet_environment, ShortDetAug)
     made.load_checkpoint(str(trained / "checkpoint_final.pth"))
     made.current_epoch = 1  # a checkpoint of the first epoch's end
-    train(made)
+    made.run_training()
     found = lines(trained / "ledger_train.jsonl")
     assert (found[:4], found[-1]) == (before[:4], before[-1])
     assert kinds(trained / "ledger_train.jsonl") == ["header", *["batch", "batch", "epoch"] * 2]
@@ -95,11 +81,10 @@ def test_a_receipt_is_checked_by_data_set_configuration_and_fold(trained: Path, 
         ledger, receipt = trained / f"ledger_{name}.jsonl", tmp_path / f"{name}.json"
         checkpoint = ("--checkpoint", trained / "checkpoint_final.pth")
         assert detaug("receipt", ledger, "-o", receipt, *checkpoint).exit_code == 0
-        training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
-        done = detaug("check", receipt, "--ledger", ledger, *training, "--samples", "3", *checkpoint)
+        done = detaug("check", receipt, "--ledger", ledger, *TRAINING, "--samples", "3", *checkpoint)
         assert done.exit_code == 0, done.output
         assert "as the receipt says" in done.output
-    other = detaug("check", receipt, "--ledger", ledger, *training[:-1], "nnUNetTrainerDetAug")
+    other = detaug("check", receipt, "--ledger", ledger, *TRAINING[:-1], "nnUNetTrainerDetAug")
     assert other.exit_code == 2
     assert "this is another pipeline than the ledger's: batches_per_epoch: here 50, in the ledger 1" in other.output
 
@@ -133,8 +118,7 @@ def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(traine
     receipt = json.loads(detaug("receipt", ledger, "--checkpoint", checkpoint).output)
     receipt["checkpoints"] = {"forged.pth": sha256_of(forged)}
     (tmp_path / "forged.json").write_text(json.dumps(receipt))
-    training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
-    done = detaug("check", tmp_path / "forged.json", "--ledger", ledger, *training, "--checkpoint", forged)
+    done = detaug("check", tmp_path / "forged.json", "--ledger", ledger, *TRAINING, "--checkpoint", forged)
     assert (done.exit_code, "wrong: seed: 6 in forged.pth" in done.output) == (1, True), done.output
 
 
@@ -151,40 +135,21 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
+def test_other_and_changed_cases_are_named_and_exit_with_2(trained: Path, copied: Path, tmp_path: Path) -> None:
+    ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
+    receipt.write_text(json.dumps(make_receipt(ledger)))
+    for place, why in (
         (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
         (("1", "3d_fullres", "7"), "data_loader.data.identifiers: here ['brain_003'], in the ledger ['brain_000']"),
-        (("1", "3d_fullres", "0", "-tr", "NoTrainer"), "there is no trainer 'NoTrainer'"),
-        (("1", "3d_fullres", "0", "-tr", "nnUNetTrainer"), "nnUNetTrainer is none of detaug's trainers"),
-    ],
-)
-def test_a_training_that_is_not_there_exits_with_2(
-    trained: Path, tmp_path: Path, arguments: tuple[str, ...], why: str
-) -> None:
-    ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
-    receipt.write_text(json.dumps(make_receipt(ledger)))
-    done = detaug("check", receipt, "--ledger", ledger, "--nnunet", *arguments)
-    assert done.exit_code == 2, done.output
-    assert why in done.output
-
-
-def test_changed_cases_are_named_and_exit_with_2(
-    trained: Path, tmp_path: Path, nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(nnunet_environment / "preprocessed", tmp_path / "preprocessed")
-    monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
-    ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
-    receipt.write_text(json.dumps(make_receipt(ledger)))
-    training = ("--nnunet", "1", "3d_fullres", "0", "-tr", "ShortDetAug")
-    moved = detaug("check", receipt, "--ledger", ledger, *training)
+    ):
+        other = detaug("check", receipt, "--ledger", ledger, "--nnunet", *place)
+        assert (other.exit_code, why in other.output) == (2, True), other.output
+    moved = detaug("check", receipt, "--ledger", ledger, *TRAINING)
     assert moved.exit_code == 0, f"another folder is no other pipeline: {moved.output}"
-    folder = tmp_path / "preprocessed" / "Dataset001_MNI152" / "nnUNetPlans_3d_fullres"
-    cases = sorted(folder.glob("*.b2nd"))
+    cases = sorted(copied.glob("*.b2nd"))
     shutil.copy(cases[0], cases[2])
     for done in (
-        detaug("check", receipt, "--ledger", ledger, *training),
+        detaug("check", receipt, "--ledger", ledger, *TRAINING),
         detaug("replay", trained, "--epoch", "1", "--step", "0"),
     ):
         assert done.exit_code == 2, done.output
@@ -207,16 +172,12 @@ def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: p
     assert "there is no ledger to compare it with" in done.output
 
 
-def test_a_folder_without_a_training_exits_with_2(trained: Path, tmp_path: Path) -> None:
-    def replayed(folder: Path) -> str:
-        done = detaug("replay", folder, "--epoch", "0", "--step", "0")
-        assert done.exit_code == 2, done.output
-        return done.output
-
-    assert f"give the folder of a fold: {trained}" in replayed(trained.parent)
-    (tmp_path / "checkpoint_final.pth").write_bytes(b"no checkpoint")
-    assert "is no checkpoint of nnU-Net's, or not a whole one" in replayed(tmp_path)
+def test_folders_that_cannot_be_replayed_exit_with_2(trained: Path, tmp_path: Path) -> None:
     stored = torch.load(trained / "checkpoint_final.pth", weights_only=False)
-    del stored["detaug"]
-    torch.save(stored, tmp_path / "checkpoint_final.pth")
-    assert "has no seed: it is not of one of detaug's trainers" in replayed(tmp_path)
+    torch.save({**stored, "detaug": None}, tmp_path / "checkpoint_final.pth")
+    for folder, why in (
+        (trained.parent, f"give the folder of a fold: {trained}"),
+        (tmp_path, "has no seed: it is not of one of detaug's trainers"),
+    ):
+        done = detaug("replay", folder, "--epoch", "0", "--step", "0")
+        assert (done.exit_code, why in done.output) == (2, True), done.output

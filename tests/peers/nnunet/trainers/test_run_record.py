@@ -14,29 +14,19 @@ from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 
 from detaug import StateMismatch
 from detaug.nnunet.run_record import RunRecord, schedule_settings
-from tests.peers.nnunet.trainers.in_process import CPU, ShortDetAug
-from tests.peers.nnunet.trainers.small_datasets import KINDS
+from tests.peers.nnunet.trainers.in_process import CPU, ShortDetAug, new_trainer
 
 
 def record_of(
     root: Path,
     change: Callable[[Any], None] = lambda trainer: None,
-    plans: Callable[[dict[str, Any]], None] = lambda plans: None,
     trainer: type = ShortDetAug,
 ) -> RunRecord:
     """The record of a trainer at its start."""
-    folder = root / "preprocessed" / KINDS["plain"].name
-    stored = json.loads((folder / "nnUNetPlans.json").read_text())
-    plans(stored)
-    described = json.loads((folder / "dataset.json").read_text())
-    made = trainer({**stored, "continue_training": False}, "3d_fullres", 0, described, CPU)
+    made = new_trainer(root, trainer)
     change(made)
     made.on_train_start()
     return made._record()
-
-
-def in_plans(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda plans: plans["configurations"]["3d_fullres"].update(changes)
 
 
 def setting(**changes: Any) -> Callable[[Any], None]:
@@ -51,6 +41,10 @@ class FewerTransforms(ShortDetAug):
 
 
 class Changed(ShortDetAug):
+    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+        plans["configurations"]["3d_fullres"]["batch_size"] = 4
+        super().__init__(plans, configuration, fold, dataset_json, device)
+
     def _build_loss(self) -> Any:
         loss = super()._build_loss()
         loss.loss.weight_dice = 3
@@ -76,7 +70,7 @@ def told(root: Path, baseline: RunRecord, *changes: Any, **options: Any) -> str:
 def test_a_change_is_told_by_its_name_and_both_values(nnunet_environment: Path, baseline: RunRecord) -> None:
     settings = {"initial_lr": 0.5, "num_epochs": 3, "oversample_foreground_percent": 0.5}
     change = setting(**settings, num_val_iterations_per_epoch=7)
-    said = told(nnunet_environment, baseline, change, in_plans(batch_size=4), trainer=Changed)
+    said = told(nnunet_environment, baseline, change, trainer=Changed)
     for line in (
         "plans: configurations.3d_fullres.batch_size: 2 in the checkpoint, 4 now",
         "schedule: initial_lr: 0.01 in the checkpoint, 0.5 now",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,23 +9,6 @@ from click.testing import CliRunner
 
 from detaug.cli import main
 from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT, Run
-
-
-def command(*flags: str, trainer: str = "ShortDetAug") -> list[str]:
-    return ["nnunet", "train", "1", "3d_fullres", "0", "-tr", trainer, "-device", "cpu", *flags]
-
-
-@pytest.fixture
-def refused(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What the command says in this process and ends with exit status 2."""
-    monkeypatch.setenv("nnUNet_extTrainer", str(SHORT))
-
-    def run(*flags: str, trainer: str = "ShortDetAug") -> str:
-        done = CliRunner().invoke(main, command(*flags, trainer=trainer))
-        assert done.exit_code == 2, done.output
-        return done.stderr
-
-    return run
 
 
 def test_help_names_the_trainers_to_ask_for() -> None:
@@ -37,23 +19,33 @@ def test_help_names_the_trainers_to_ask_for() -> None:
     assert "usage: nnUNetv2_train" in done.stdout
 
 
-@pytest.mark.parametrize("folders", [None, str(SHORT)])
-def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names(
-    refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch, folders: str | None
+@pytest.mark.parametrize(
+    ("folders", "variable", "said"),
+    [
+        (None, "DETAUG_CPU_THREADS", "DETAUG_CPU_THREADS='version' in the environment must be a positive integer"),
+        (
+            str(SHORT),
+            "DETAUG_CPU_THREADS",
+            "DETAUG_CPU_THREADS='version' in the environment must be a positive integer",
+        ),
+        (str(SHORT), "DETAUG_ALLOW", "DETAUG_ALLOW in the environment names 'version'; it may name seed, "),
+    ],
+)
+def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names_and_refuse_a_wrong_environment_first(
+    nnunet_environment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    folders: str | None,
+    variable: str,
+    said: str,
 ) -> None:
-    if folders is None:
-        monkeypatch.delenv("nnUNet_extTrainer")
-    # the next thing that a trainer looks at, which is found by detaug's trainers alone
-    monkeypatch.setenv("DETAUG_CPU_THREADS", "none")
-    said = refused(trainer="nnUNetTrainerDetAug")
-    assert "Error: DETAUG_CPU_THREADS='none' in the environment must be a positive integer" in said
-
-
-def test_a_wrong_name_in_detaug_allow_is_told_before_anything_is_trained(
-    refused: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("DETAUG_ALLOW", "plans,version")
-    assert "Error: DETAUG_ALLOW in the environment names 'version'; it may name seed, " in refused()
+    monkeypatch.delenv("nnUNet_extTrainer", raising=False)
+    if folders:
+        monkeypatch.setenv("nnUNet_extTrainer", folders)
+    monkeypatch.setenv(variable, "version")
+    command = ["nnunet", "train", "1", "3d_fullres", "0", "-tr", "nnUNetTrainerDetAug", "-device", "cpu"]
+    done = CliRunner().invoke(main, command)
+    assert (done.exit_code, f"Error: {said}" in done.stderr) == (2, True), done.output
     assert not list(tmp_path.glob("*/*/fold_0/checkpoint_*"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from detaug.nnunet.verification import recording, verifying
 from detaug.nnunet.verification.recording import Part
 from detaug.nnunet.verification.settings import Settings, checked
 from detaug.reports.progress import Progress
+from tests.peers.nnunet.trainers.command_line import Run
 from tests.support.processes import heed_interrupts
 
 #: Trainings take as long as the machine lets them: two hours is a hang on any.
@@ -89,19 +89,12 @@ def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
     assert (row.verdict, row.origin) == ("equal", None)
 
 
-def environment(root: Path) -> dict[str, str]:
-    known = {key: value for key, value in os.environ.items() if not key.startswith(("nnUNet", "DETAUG"))}
-    folders = {"nnUNet_raw": root / "raw", "nnUNet_preprocessed": root / "preprocessed", "nnUNet_extTrainer": FAULTY}
-    return {**known, "DETAUG_CPU_THREADS": "1", **{key: str(value) for key, value in folders.items()}}
-
-
 def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
     code = "from detaug.cli import main; main(prog_name='detaug')"
     command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
+    environment = Run(root, root, environment={"nnUNet_extTrainer": str(FAULTY)}).variables(None, 0)
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        command, env=environment(root), stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
-    )
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts)
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:

@@ -48,6 +48,7 @@ def refused(*arguments: str) -> str:
         (("7", "3d_fullres", "-p", "NoPlans"), "no preprocessed data set '7' with NoPlans"),
         (("7", "3d_fullres", "--fold", "first"), "neither a number nor 'all'"),
         (("7", "3d_fullres", "--seed", "-1"), "seed"),
+        (("7", "3d_fullres", "-tr", "nnUNetTrainerMine"), "there is no trainer 'nnUNetTrainerMine'"),
     ],
 )
 def test_a_training_that_is_not_there_is_refused(preprocessed: Path, arguments: tuple[str, ...], told: str) -> None:
@@ -76,12 +77,6 @@ def test_folders_that_are_wrong_are_named(preprocessed: Path, monkeypatch: pytes
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_refused(preprocessed: Path) -> None:
     assert "PyTorch sees no GPU" in refused("7", "3d_fullres", "--device", "cuda")
-
-
-def test_an_unknown_trainer_is_named(preprocessed: Path) -> None:
-    assert "there is no trainer 'nnUNetTrainerMine'" in refused(
-        "7", "3d_fullres", "--device", "cpu", "-tr", "nnUNetTrainerMine"
-    )
 
 
 def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Path, tmp_path: Path) -> None:
