@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
 
 from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
 from tests.support.transforms.generators import noise
@@ -15,19 +16,13 @@ def always(dims, channels=(0,)):
 
 
 def resampled(channel, affine, shift):
-    """In float64, voxel by voxel: linear interpolation, 0 outside, then the shift."""
-    space = np.array(channel.shape)
-    grid = np.stack(np.meshgrid(*map(np.arange, space), indexing="ij"), axis=-1).reshape(-1, len(space)) + shift
-    inside = ((grid >= 0) & (grid < space)).all(axis=1)
-    where = (grid - (space - 1) / 2) @ np.array(affine).T + (space - 1) / 2
-    low = np.floor(where).astype(int)
-    total = np.zeros(len(where))
-    for corner in np.ndindex(*(2,) * len(space)):
-        index = low + corner
-        weight = np.where(np.array(corner), where - low, 1 - (where - low)).prod(axis=1)
-        valid = ((index >= 0) & (index < space)).all(axis=1)
-        total[valid] += weight[valid] * channel[tuple(index[valid].T)]
-    return np.where(inside, total, 0).reshape(channel.shape)
+    """In float64: linear interpolation, 0 outside, then the shift."""
+    per_axis = (-1,) + (1,) * channel.ndim
+    space = np.reshape(channel.shape, per_axis)
+    grid = np.indices(channel.shape) + np.reshape(shift, per_axis)
+    where = np.tensordot(affine, grid - (space - 1) / 2, 1) + (space - 1) / 2
+    found = ndimage.map_coordinates(channel, where, order=1, mode="grid-constant")
+    return np.where(((grid >= 0) & (grid < space)).all(axis=0), found, 0)
 
 
 @pytest.mark.parametrize("shape", [(3, 14, 11, 16), (2, 17, 12), (1, 1, 9, 8), (1, 9, 1)])
