@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import permutations
 from typing import Any
 
@@ -16,6 +15,7 @@ from tests.support.transforms.spatial_reference import image_in_float64
 
 monai = pytest.importorskip("monai.transforms")
 torchio = pytest.importorskip("torchio")
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 SHAPES = ((2, 19, 14, 17), (1, 16, 20, 18))
 FLAT = ((1, 33, 20), (2, 16, 24))
@@ -105,13 +105,6 @@ def test_coarse_dropout_is_monais(shape: tuple[int, ...], dropout_holes: bool) -
         np.testing.assert_array_equal(ours != given, theirs != given)
         low, high = fill or (given.min(), given.max())
         assert low <= ours[ours != given].min() <= ours[ours != given].max() <= high
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 SOURCES = {2: (31, 27), 3: (23, 20, 17)}

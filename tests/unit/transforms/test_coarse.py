@@ -27,18 +27,6 @@ def words(key, stream, count):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("dropout_holes", [True, False])
-def test_regions_or_all_but_them_get_the_number(shape, dropout_holes):
-    image = noise(shape)
-    transform = CoarseDropout(2, 1, dropout_holes, -7.5, 5, 6)
-    params = transform.sample(generator(1), {"image": shape})
-    result = transform.apply({"image": image}, params)["image"]
-    lost = inside(shape, params["holes"]) == dropout_holes
-    np.testing.assert_array_equal(result, np.where(lost, np.float32(-7.5), image))
-    assert lost.any()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("fill", [(-3.0, 2.0), None])
 @pytest.mark.parametrize("dropout_holes", [True, False])
 def test_voxels_are_the_formula_of_their_words(shape, fill, dropout_holes):
