@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 import traceback
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import cloudpickle
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detaug.engine.augmenter import DeterministicAugmenter
@@ -72,7 +74,7 @@ def load_factory(target: str) -> Factory:
     if not colon or not place or not name:
         raise UnusableError(f"{target!r} is not of the form module:factory or path/to/file.py:factory")
     with users_code(f"{place}, when it is imported,"):
-        module = _imported(place)
+        module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     try:
         found: object = attrgetter(name)(module)
     except AttributeError:
@@ -83,25 +85,40 @@ def load_factory(target: str) -> Factory:
     return found
 
 
-def _imported(place: str) -> ModuleType:
-    file = Path(place).resolve() if place.endswith(".py") else None
-    if file is not None and not file.is_file():
-        raise UnusableError(f"there is no file {place!r}")
-    folder, name = (os.getcwd(), place) if file is None else (str(file.parent), file.stem)
+def _import_from(folder: str) -> None:
     if folder not in map(os.path.abspath, sys.path):
         sys.path.insert(0, folder)
-    known = name in sys.modules
+
+
+def _from_name(name: str) -> ModuleType:
+    _import_from(os.getcwd())
     try:
-        module = importlib.import_module(name)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise
         raise UnusableError(f"there is no module {name!r} here or on the import path") from error
-    if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != file:
-        raise UnusableError(
-            f"a file named {file.name} cannot be imported, as there is another module {name!r}: rename it"
-        )
-    return importlib.reload(module) if file is not None and known else module  # it may have been edited
+
+
+def _from_file(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise UnusableError(f"there is no file {str(file)!r}")
+    file = file.resolve()
+    _import_from(str(file.parent))
+    taken = file.stem in sys.modules or file.stem in sys.stdlib_module_names
+    name = f"detaug_verified_{file.stem}" if taken else file.stem
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None  # for it ends with .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    if taken:  # other interpreters cannot import it under that name
+        cloudpickle.register_pickle_by_value(module)
+    return module
 
 
 def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:

@@ -36,7 +36,7 @@ BUDGETS = {
     "training": 1_540,
     "transforms": 6_230,
     "transport": 860,
-    "verification": 1_220,
+    "verification": 1_235,
     "watching": 300,
 }
 
