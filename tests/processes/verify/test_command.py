@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
+from detaug.verification.handed_in import load_factory
 from tests.processes.verify import pipelines
 from tests.support.preloaded import run_code
 
@@ -104,9 +106,9 @@ def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], me
 
 def test_files_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", sys.path.copy())
-    for folder, factory, status in (("one", "sound", 0), ("other", "make", 1)):
-        (tmp_path / folder).mkdir()
-        file = tmp_path / folder / "named_twice.py"
+    files = [tmp_path / folder / "named_twice.py" for folder in ("one", "other")]
+    for file in files:
+        file.parent.mkdir()
         file.write_text(FILE)
-        done = CliRunner().invoke(main, ["verify", f"{file}:{factory}", *QUICK])
-        assert done.exit_code == status, done.output
+    factories: list[Any] = [load_factory(f"{file}:make") for file in files]
+    assert [each.__globals__["__file__"] for each in factories] == [*map(str, files)]
