@@ -74,7 +74,7 @@ ROWS: dict[str, tuple[Measure, SpeedRow]] = {
 EPOCHS = {f"epoch-{name}": SPEED[name] for name in ("3d", "2d")}
 
 
-def measure(name: str, root: Path, device: str | None, rounds: int, quick: bool) -> Row:
+def measure(name: str, root: Path, device: str | None, quick: bool, rounds: int = 3) -> Row:
     """A row, on data that nnU-Net preprocesses below `root` where they are not there yet."""
     row = EPOCHS[name] if name in EPOCHS else ROWS[name][1]
     data = preprocessed(root, row.task.kind, row.task.configuration)
@@ -115,7 +115,7 @@ def main(
         )
     with dataset_folder(data) as root:
         chosen = names or (ROWS if device is None else EPOCHS)
-        measures = ((name, partial(measure, name, root, device, rounds, quick)) for name in chosen)
+        measures = ((name, partial(measure, name, root, device, quick, rounds)) for name in chosen)
         measure_rows(TITLE, measures, quick, **output)
 
 
