@@ -1,10 +1,18 @@
-"""Modules that are imported while batches are made."""
+"""Modules that are imported while workers start."""
 
 from __future__ import annotations
 
+import _imp
 import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
+
+#: Seconds that the start of workers waits for other threads' imports.
+_PATIENCE = 20.0
+_INSTEAD = "Put what makes the batches into a function that the program calls, or below \"if __name__ == '__main__':\""
 
 
 def refuse_while_importing() -> None:
@@ -12,28 +20,46 @@ def refuse_while_importing() -> None:
     that import to end, or import the module as well, and each start workers of its own, without end."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and _is_initializing(frame.f_globals.get("__spec__")):
+        if frame.f_code.co_name == "<module>" and getattr(frame.f_globals.get("__spec__"), "_initializing", False):
             raise RuntimeError(
                 f"the module {frame.f_globals.get('__name__')!r} makes batches while it is imported, and its loader or transform "
-                "cannot be found by others before that has ended. Put what makes the batches into a function that the program "
-                "calls, or below \"if __name__ == '__main__':\""
+                f"cannot be found by others before that has ended. {_INSTEAD}"
             )
         frame = frame.f_back
 
 
-def forget_imports_of_other_threads() -> None:
-    """Have a forked process import again the modules that other threads of its parent were importing at the fork: their locks
-    would never be released, and the modules never be complete."""
-    # None where this Python keeps them elsewhere.
-    locks = getattr(sys.modules["_frozen_importlib"], "_module_locks", None)
-    if locks is not None and not locks:
-        return  # Nobody was importing. To look at every module would write to all of them, and so copy their memory.
-    for name, module in sys.modules.copy().items():
-        if _is_initializing(getattr(module, "__spec__", None)):
-            del sys.modules[name]
-    if locks is not None:
-        locks.clear()
+@contextmanager
+def no_imports_elsewhere() -> Iterator[None]:
+    """Inside, no other thread imports a module: in a process forked meanwhile that import would never end. The fork itself calls
+    `continue_importing`.
+
+    Raises:
+        RuntimeError: an import has not ended in time; it may be waiting for these very batches.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    _imp.acquire_lock()  # which every thread needs for a moment to begin an import
+    try:
+        while names := _imported_elsewhere():
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"workers cannot start: another thread has been importing the module {names[0]!r} for {_PATIENCE:.0f} s. "
+                    f"{_INSTEAD}"
+                )
+            _imp.release_lock()
+            time.sleep(0.01)
+            _imp.acquire_lock()
+        yield
+    finally:
+        _imp.release_lock()
 
 
-def _is_initializing(spec: Any) -> bool:
-    return bool(getattr(spec, "_initializing", False))
+def continue_importing() -> None:
+    """Of a process forked in `no_imports_elsewhere`: modules can be imported."""
+    _imp.release_lock()
+
+
+def _imported_elsewhere() -> list[str]:
+    # Only read; {} where a Python keeps the locks of its imports elsewhere.
+    locks = dict(getattr(sys.modules["_frozen_importlib"], "_module_locks", {}))
+    owners = {name: getattr(reference(), "owner", None) for name, reference in locks.items()}
+    return [name for name, owner in owners.items() if owner not in (None, threading.get_ident())]

@@ -26,6 +26,7 @@ from detaug.processes.control import kill, run_and_exit, signals_held_back, wait
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import write_payload
+from detaug.transport.importing import no_imports_elsewhere
 from detaug.transport.slots import ParentSlots
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
         # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads' code and takes none of
         # its locks; batchgenerators' augmenters fork at the same place.
         warnings.simplefilter("ignore", DeprecationWarning)
-        with signals_held_back():
+        with no_imports_elsewhere(), signals_held_back():
             pid = os.fork()
             if pid == 0:
 
@@ -209,7 +210,7 @@ def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surro
     payload = write_payload(pipeline.freeze(), job)
     code = code_of("detaug.engine.local.helper", theirs.fileno(), payload, os.getpid(), method)
     try:
-        with signals_held_back():
+        with no_imports_elsewhere(), signals_held_back():
             process = surrounding.start(code, (theirs.fileno(), payload))
     finally:
         theirs.close()

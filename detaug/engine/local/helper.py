@@ -35,7 +35,7 @@ from detaug.processes.control import (
 )
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.importing import forget_imports_of_other_threads
+from detaug.transport.importing import continue_importing
 
 #: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
 Launcher = Callable[[Channel, int], int]
@@ -192,7 +192,7 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
 def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) -> None:
     """A fork of the parent as helper, for "fork"."""
     leave_signals_to_the_parent()
-    forget_imports_of_other_threads()
+    continue_importing()
     renew_standard_streams()
     import gc
 

@@ -7,14 +7,15 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, LocalProcesses
+from detaug.transport import importing
 from tests.support.augmenters import Maker
 from tests.support.preloaded import run_code
 from tests.support.processes import PRELUDE, Script, environment_of_a_script, wait_until
@@ -141,17 +142,13 @@ def test_workers_have_the_programs_arguments(script: Callable[..., Script], star
 
 
 HALTED = """
-import os, time
-from collections.abc import Callable
+import time
 from pathlib import Path
 folder = Path(__file__).parent
-if folder.joinpath("importing").exists():
-    answer = "imported anew"
-else:
-    folder.joinpath("importing").touch()
-    while not folder.joinpath("go on").exists():
-        time.sleep(0.01)
-    answer = "imported once"
+folder.joinpath("importing").touch()
+while not folder.joinpath("go on").exists():
+    time.sleep(0.01)
+answer = "imported"
 """
 
 
@@ -163,18 +160,34 @@ class ImportsHalted:
         return str(importlib.import_module("halted_import").answer)
 
 
-def test_module_that_another_thread_was_importing_is_imported_anew_by_forked_workers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def halted_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A thread imports `halted_import` until this file is there."""
     (tmp_path / "halted_import.py").write_text(HALTED)
     monkeypatch.syspath_prepend(tmp_path)
-    importing = threading.Thread(target=importlib.import_module, args=("halted_import",))
-    importing.start()
-    try:
-        wait_until((tmp_path / "importing").exists, "the import has begun")
-        with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False) as augmenter:
-            assert next(augmenter) == "imported anew"
-    finally:
-        (tmp_path / "go on").touch()
-        importing.join()
-    assert sys.modules.pop("halted_import").answer == "imported once"
+    thread = threading.Thread(target=importlib.import_module, args=("halted_import",))
+    thread.start()
+    wait_until((tmp_path / "importing").exists, "the import has begun")
+    yield tmp_path / "go on"
+    (tmp_path / "go on").touch()
+    thread.join()
+    del sys.modules["halted_import"]
+
+
+def test_workers_start_when_another_threads_import_has_ended(halted_import: Path) -> None:
+    threading.Timer(0.5, halted_import.touch).start()
+    with DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False) as augmenter:
+        assert next(augmenter) == "imported"
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_an_import_of_another_thread_that_does_not_end_is_an_error(
+    halted_import: Path, start_method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing, "_PATIENCE", 0.2)
+    executor = LocalProcesses(start_method=start_method)
+    with (
+        DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False, executor=executor) as augmenter,
+        pytest.raises(RuntimeError, match="another thread has been importing the module 'halted_import'"),
+    ):
+        next(augmenter)
