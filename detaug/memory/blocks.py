@@ -13,7 +13,8 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -23,22 +24,20 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Arrays start at multiples of this many bytes: a cache line, and enough for every vector width.
 ALIGNMENT = 64
-_PAGE = 4096
+_SMALLEST = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-_libc.munmap.restype = ctypes.c_int
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.madvise.restype = ctypes.c_int
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _munmap = _libc.munmap
 
 
-def create(size: int, reserved: int | None = None) -> int:
-    """A descriptor of `size` bytes of new shared memory that no name leads to. The first `reserved` of them, or all, are
-    allocated now, so that a lack of memory is an error here and no SIGBUS later.
+def create(size: int, reserved: int | None = None, inherited: bool = True) -> tuple[int, Mapping]:
+    """`size` bytes of new shared memory that no name leads to: a descriptor, and a mapping. The first `reserved` of them, or
+    all, are allocated now, so that a lack of memory is an error here and no SIGBUS later.
 
     Raises:
         LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
@@ -53,11 +52,11 @@ def create(size: int, reserved: int | None = None) -> int:
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
+        return descriptor, Mapping(descriptor, size, inherited=inherited)
     except OSError as error:
         if descriptor is not None:
             os.close(descriptor)
         raise explained(error, f"cannot get {size} bytes of shared memory for a batch") from error
-    return descriptor
 
 
 def _anonymous_file() -> int:
@@ -83,10 +82,8 @@ class Mapping:
         self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
         address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
-        if address == _MAP_FAILED or address is None:
-            number = ctypes.get_errno()
-            error = OSError(number, os.strerror(number))
-            raise explained(error, f"cannot map {size} bytes of shared memory for a batch")
+        if address == _MAP_FAILED:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.address = address
         if not inherited and hasattr(mmap, "MADV_DONTFORK"):
             self.inherited = False  # first: another thread may fork before the call, and a child so does no harm
@@ -102,7 +99,8 @@ class Mapping:
         return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.address, False)}
 
     def bytes(self) -> Bytes:
-        """The block as uint8; it and all its views keep the mapping alive."""
+        """The block as uint8. It lives as long as any view of it, and keeps the mapping alive: NumPy has every view hold the
+        array at the end of its chain of bases."""
         return np.asarray(self)
 
     def __del__(self, munmap: Callable[[int, int], int] = _munmap, current_pid: Callable[[], int] = os.getpid) -> None:
@@ -112,60 +110,35 @@ class Mapping:
             self.address = 0
 
 
-class BlockView:
-    """A view of a block, or of `size` bytes of it from `offset` on: it lives as long as any array that views it."""
-
-    def __init__(self, mapping: Mapping, offset: int = 0, size: int | None = None) -> None:
-        self._mapping = mapping
-        self.__array_interface__ = {
-            **mapping.__array_interface__,
-            "shape": (mapping.size - offset if size is None else size,),
-            "data": (mapping.address + offset, False),
-        }
-
-    def bytes(self) -> Bytes:
-        """It as uint8; its views keep this one."""
-        return np.asarray(self)
-
-
-class Layout(NamedTuple):
-    """Where buffers lie in one block (bytes), in the order given, and the bytes needed in all."""
-
-    offsets: tuple[int, ...]
-    size: int
-
-
-def lay_out(sizes: Sequence[int]) -> Layout:
-    """Put buffers of these sizes (bytes) one after the other, each aligned, none overlapping another."""
+def lay_out(
+    sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
+) -> tuple[tuple[int, ...], int]:
+    """Where buffers of these sizes (bytes) lie in one block, and the bytes needed in all. Those that are not `there` already come
+    behind the first `end` bytes, one after the other, each aligned."""
     offsets = []
-    end = 0
-    for size in sizes:
-        start = round_up(end, ALIGNMENT)
+    for size, offset in zip(sizes, repeat(None) if there is None else there, strict=False):
+        start = aligned(end) if offset is None else offset
         offsets.append(start)
-        end = start + size
-    return Layout(tuple(offsets), end)
+        end = max(end, start + size)
+    return tuple(offsets), end
 
 
-def written(parts: Sequence[Bytes]) -> tuple[int, Layout]:
-    """The descriptor of a new block with copies of these, and where they lie."""
-    layout = lay_out([part.nbytes for part in parts])
-    descriptor = create(layout.size)
-    try:
-        block = Mapping(descriptor, layout.size).bytes()
-    except BaseException:
-        os.close(descriptor)
-        raise
-    for part, offset in zip(parts, layout.offsets, strict=True):
+def written(parts: Sequence[Bytes]) -> tuple[int, int, tuple[int, ...]]:
+    """The descriptor of a new block with copies of these, its size (bytes), and where they lie."""
+    offsets, size = lay_out([part.nbytes for part in parts])
+    descriptor, mapping = create(size)
+    block = mapping.bytes()
+    for part, offset in zip(parts, offsets, strict=True):
         np.copyto(block[offset : offset + part.nbytes], part)
-    return descriptor, layout
+    return descriptor, size, offsets
 
 
-def round_up(number: int, multiple: int) -> int:
-    """The smallest multiple that is not below `number`."""
-    return -(-number // multiple) * multiple
+def aligned(offset: int) -> int:
+    """The first place for an array from there on."""
+    return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def capacity_for(size: int) -> int:
-    """How large a block to make for a batch of `size` bytes: an eighth more, in whole pages, so that batches whose size
-    varies a little can use each other's blocks. The surplus costs address space and no memory until it is touched."""
-    return round_up(max(size + size // 8, 1), _PAGE)
+    """How large a block to make for a batch of `size` bytes: an eighth more, so that batches whose size varies a little can use
+    each other's blocks. The surplus costs address space and no memory until it is touched."""
+    return max(size + size // 8, _SMALLEST)

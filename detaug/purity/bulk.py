@@ -57,10 +57,9 @@ class BulkStore:
         sizes = [array.nbytes for array in arrays]
         if not arrays or sum(sizes) > MOST_BYTES:
             return
-        descriptor, layout = written([array.ravel("A").view(np.uint8) for array in arrays])
+        descriptor, size, self._offsets = written([array.ravel("A").view(np.uint8) for array in arrays])
         weakref.finalize(self, _close, os.getpid(), descriptor)
-        self._offsets = layout.offsets
-        self._block = descriptor, layout.size
+        self._block = descriptor, size
 
     def views(self, only_one: bool = False) -> list[Array]:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays

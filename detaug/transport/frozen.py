@@ -21,7 +21,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from detaug.memory.blocks import Bytes, lay_out, written
+from detaug.memory.blocks import Bytes, aligned, lay_out, written
 from detaug.purity.bulk import PrivateBlock
 from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
@@ -96,9 +96,9 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     map the block again."""
     block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
     (length,) = _HEAD.unpack(block[: _HEAD.size].tobytes())
-    start = lay_out([_HEAD.size, length]).offsets[1]
+    start = aligned(_HEAD.size)
     structure, sizes, job = pickle.loads(block[start : start + length].data)
-    offsets = lay_out([_HEAD.size, length, *sizes]).offsets[2:]
+    offsets = lay_out([_HEAD.size, length, *sizes])[0][2:]
     return Frozen(structure, [block[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
 
 

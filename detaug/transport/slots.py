@@ -18,32 +18,20 @@ import errno
 import os
 import threading
 import weakref
-from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.memory.blocks import (
-    ALIGNMENT,
-    BlockView,
-    Bytes,
-    Mapping,
-    capacity_for,
-    create,
-    lay_out,
-    round_up,
-)
-from detaug.memory.limits import LimitReached, explained
+from detaug.memory.blocks import Bytes, Mapping, aligned, capacity_for, create, lay_out
+from detaug.memory.limits import explained
 from detaug.transport.transfer import Packed, unpack
 
 #: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
 #: keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
 _SMALL_PART = 16
-#: So are all of a batch up to this size (bytes).
-_SMALL_BATCH = 16_384
 
 
 class SlotContents(NamedTuple):
@@ -67,24 +55,22 @@ class WorkerSlots:
 
     def __init__(self) -> None:
         self._owner = os.getpid()
-        self._slots: dict[int, Mapping] = {}
-        self._free: list[tuple[int, int]] = []  # sorted (bytes, number)
+        self._slots: dict[int, _Slot] = {}
+        self._free: list[_Slot] = []
         self._made = 0
-        self._unsent: dict[int, int] = {}  # descriptors of slots that the parent has not heard of
         self._given_up: list[int] = []  # which the parent has yet to hear
-        self._filling: _Filling | None = None
+        self._filling: _Slot | None = None
         self._size = 0  # of the batch that was written last
+        _workers.add(self)
 
     def give_back(self, numbers: Sequence[int]) -> None:
         """The parent holds no array of these any more."""
-        for number in numbers:
-            if number in self._slots:
-                self._set_free(number)
+        self._free += [self._slots[number] for number in numbers]
 
     def drop(self, numbers: Sequence[int]) -> None:
         """The parent has unmapped these; they are not needed."""
         for number in numbers:
-            self._slots.pop(number, None)
+            del self._slots[number]
 
     def take(self, size: int) -> Bytes | None:
         """So many bytes of the slot in which the batch that is being made will travel, if that has room."""
@@ -92,118 +78,112 @@ class WorkerSlots:
             return None  # a fork, which does not inherit slots
         if self._filling is None:
             try:
-                self._filling = self._new_filling(max(size, self._size))
+                self._filling = self._slot_for(max(size, self._size))
             except OSError:  # `write` tries again, and tells
                 return None
+            self._filling.begin()
         return self._filling.take(size)
 
     def abandon(self) -> None:
         """The batch that was being made is not written: nobody wants it, or it failed."""
         filling, self._filling = self._filling, None
-        if filling is not None:
-            self._end(filling)
+        if filling is None:
+            return
+        filling.memory = None
+        if filling.is_held:  # it is its holder's
+            self._give_up(filling)
+        else:
+            self._free.append(filling)
 
-    def write(self, packed: Packed, whole: list[Any] | None = None) -> tuple[SlotContents, int | None]:
+    def write(self, packed: Packed, whole: list[Any]) -> tuple[SlotContents, int | None]:
         """Write a batch into a slot: what of it lies there already stays where it is. Returns what the parent is told, and the
         descriptor to be sent (and closed) if the slot is a new one. `whole`: a list with the batch itself, emptied here; nothing
         else may hold the batch, or it looks as if the loader had kept its arrays."""
-        filling, self._filling = self._filling, None
+        slot = self._filling
         contents: list[Bytes] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         packed.buffers.clear()
         there: list[int | None] = [None] * len(contents)
-        taken = 0
-        if filling is not None:
-            there = [filling.offset_of(content) for content in contents]
-            taken = filling.used if any(offset is not None for offset in there) else 0
+        used = 0
+        if slot is not None:
+            slot.memory = None
+            there = [slot.offset_of(content) for content in contents]
+            used = slot.used if any(offset is not None for offset in there) else 0
             # The loader's own arrays are known by what still holds them once the batch is gone, and its memory with it.
-            block = filling.mapping.bytes()
             contents = [
-                content.copy() if offset is None else block[offset : offset + content.nbytes]
+                content.copy() if offset is None else slot.bytes(offset, content.nbytes)
                 for content, offset in zip(contents, there, strict=True)
             ]
-            if whole is not None:
-                whole.clear()
+            whole.clear()
         sizes = [content.nbytes for content in contents]
-        layout = lay_out([taken, *(size for size, offset in zip(sizes, there, strict=True) if offset is None)])
-        self._size = layout.size
-        left = None
-        if filling is not None and (filling.is_held or layout.size > filling.mapping.size):
-            left, filling = filling, None
-            there = [None] * len(contents)
-            layout = lay_out([0, *sizes])
-        if filling is None:
-            filling = self._new_filling(layout.size)
-        block, free = filling.mapping.bytes(), iter(layout.offsets[1:])
-        parts = []
-        for content, offset, size in zip(contents, there, sizes, strict=True):
-            start = next(free) if offset is None else offset
-            parts.append((start, size))
-            if offset is None:
-                np.copyto(block[start : start + size], content)
-        if left is not None:  # not before its contents are copied: it might have been the slot they go to
-            self._end(left)
-        replaced, self._given_up = tuple(self._given_up), []
-        written = SlotContents(filling.slot, filling.mapping.size, tuple(parts), replaced)
-        return written, self._unsent.pop(filling.slot, None)
+        offsets, self._size = lay_out(sizes, there, used)
+        if slot is not None and (slot.is_held or self._size > slot.mapping.size):
+            slot, there = None, [None] * len(contents)
+        if slot is None:
+            offsets, size = lay_out(sizes)
+            slot = self._slot_for(size)
+        for content, offset, place in zip(contents, offsets, there, strict=True):
+            if place is None:
+                np.copyto(slot.bytes(offset, content.nbytes), content)
+        if slot is self._filling:
+            self._filling = None
+        else:  # not before its contents are copied: it might have been the slot they go to
+            self.abandon()
+        parts, replaced = tuple(zip(offsets, sizes, strict=True)), tuple(self._given_up)
+        self._given_up.clear()
+        descriptor, slot.descriptor = slot.descriptor, None
+        return SlotContents(slot.number, slot.mapping.size, parts, replaced), descriptor
 
-    def _end(self, filling: _Filling) -> None:
-        """Its slot is free, or its holder's."""
-        (self._give_up if filling.is_held else self._set_free)(filling.slot)
-
-    def _set_free(self, slot: int) -> None:
-        insort(self._free, (self._slots[slot].size, slot))
-
-    def _give_up(self, slot: int) -> None:
-        del self._slots[slot]
-        if (descriptor := self._unsent.pop(slot, None)) is not None:
-            os.close(descriptor)
+    def _give_up(self, slot: _Slot) -> None:
+        del self._slots[slot.number]
+        if slot.descriptor is None:
+            self._given_up.append(slot.number)
         else:
-            self._given_up.append(slot)
+            os.close(slot.descriptor)
 
-    def _new_filling(self, size: int) -> _Filling:
-        number = self._slot_for(size)
-        return _Filling(number, self._slots[number])
-
-    def _slot_for(self, size: int) -> int:
+    def _slot_for(self, size: int) -> _Slot:
         if self._free:  # the smallest that fits; else the smallest of all makes room for a larger one
-            place = bisect_left(self._free, (size,))
-            if place < len(self._free):
-                return self._free.pop(place)[1]
-            self._give_up(self._free.pop(0)[1])
-        capacity = capacity_for(size)
-        descriptor = create(capacity, reserved=size)
-        try:
-            mapping = Mapping(descriptor, capacity, inherited=False)
-        except BaseException:
-            os.close(descriptor)
-            raise
+            found = min(self._free, key=lambda slot: (slot.mapping.size < size, slot.mapping.size, slot.number))
+            self._free.remove(found)
+            if found.mapping.size >= size:
+                return found
+            self._give_up(found)
         self._made += 1
-        self._slots[self._made] = mapping
-        self._unsent[self._made] = descriptor
-        return self._made
+        slot = self._slots[self._made] = _Slot(self._made, size)
+        return slot
 
 
-class _Filling:
-    """A slot that a batch is being made in; `used` bytes from its beginning were given out."""
+class _Slot:
+    """A worker's slot. While a batch is made in it, `used` bytes from its beginning are given out."""
 
-    def __init__(self, slot: int, mapping: Mapping) -> None:
-        self.slot = slot
-        self.mapping = mapping
-        self.used = 0
-        self.forked = False  # meanwhile: a process that the loader or a transform forked may see it
-        self._spans: list[weakref.ref[BlockView]] = []  # one for each array
-        self._placed: list[tuple[int, int]] = []
-        _fillings.add(self)
+    memory: Bytes | None  # which `take` gives out: whatever was given out keeps it
+    _given_out: weakref.ref[Bytes]
+    _placed: list[tuple[int, int]]
+    used: int
+    forked: bool  # meanwhile: a process that the loader or the transform forked may see it
+
+    def __init__(self, number: int, size: int) -> None:
+        self.number = number
+        #: Until the parent has heard of the slot.
+        self.descriptor: int | None
+        self.descriptor, self.mapping = create(capacity_for(size), reserved=size, inherited=False)
+
+    def begin(self) -> None:
+        """A batch is made in it."""
+        self.memory = self.mapping.bytes()
+        self._given_out = weakref.ref(self.memory)
+        self.used, self.forked, self._placed = 0, False, []
 
     def take(self, size: int) -> Bytes | None:
         """The next bytes, where there are so many."""
-        offset = round_up(self.used, ALIGNMENT)
-        if offset + size > self.mapping.size:
+        offset = aligned(self.used)
+        if self.memory is None or offset + size > self.mapping.size:
             return None
         self.used = offset + size
-        span = BlockView(self.mapping, offset, size)
-        self._spans.append(weakref.ref(span))
-        return span.bytes()
+        return self.memory[offset : offset + size]
+
+    def bytes(self, offset: int, size: int) -> Bytes:
+        """A part of it, which holds nothing that was given out."""
+        return self.mapping.bytes()[offset : offset + size]
 
     def offset_of(self, buffer: Bytes) -> int | None:
         """Where a buffer lies, if it lies here and shares no byte with those that were asked for before: in the batch that is
@@ -218,7 +198,7 @@ class _Filling:
     @property
     def is_held(self) -> bool:
         """Whether anything still views what was given out."""
-        return self.forked or any(span() is not None for span in self._spans)
+        return self.forked or self._given_out() is not None
 
 
 class ParentSlots:
@@ -234,25 +214,19 @@ class ParentSlots:
         self._out: dict[int, _HandedOut] = {}
         self._at_worker: set[int] = set()
         self._lost: list[int] = []
-        number = id(self)
-        _every[number] = weakref.ref(self, lambda _: _every.pop(number, None))
+        _parents[id(self)] = self
 
     def open(self, contents: SlotContents) -> Any:
         """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it."""
         self._at_worker.discard(contents.slot)
         mapping = self._mappings[contents.slot]
-        view = BlockView(mapping)
-        handed = self._out[contents.slot] = _HandedOut(view, self._returned.append)
+        block = mapping.bytes()
+        handed = self._out[contents.slot] = _HandedOut(block, self._returned.append)
         handed.slot, handed.mapping = contents.slot, mapping
-        block = view.bytes()
-        del view
         (start, length), *rest = contents.parts
-        total = sum(size for _, size in contents.parts)
-        small = total if total <= _SMALL_BATCH else min(_COPIED_OUT, total // _SMALL_PART)
-        buffers = (
-            block[offset : offset + size] if size > small else _copy(block[offset : offset + size])
-            for offset, size in rest
-        )
+        small = min(_COPIED_OUT, sum(size for _, size in contents.parts) // _SMALL_PART)
+        parts = (block[offset : offset + size] for offset, size in rest)
+        buffers = (part if part.nbytes > small else part.copy() for part in parts)
         return unpack(block[start : start + length], buffers)
 
     def hand_over(self, contents: SlotContents) -> Callable[[], None] | None:
@@ -269,12 +243,11 @@ class ParentSlots:
             return
         try:
             if descriptor is None:  # the kernel drops what it finds no number for
-                lost = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-                raise explained(lost, "a batch's memory cannot be taken over from its worker")
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             self._mappings[contents.slot] = Mapping(descriptor, contents.capacity, inherited=False)
-        except LimitReached:
+        except OSError as error:
             self._lost.append(contents.slot)
-            raise
+            raise explained(error, "a batch's memory cannot be taken over from its worker") from error
         finally:
             if descriptor is not None:
                 os.close(descriptor)
@@ -312,8 +285,8 @@ class ParentSlots:
                 handed.mark_forked()
 
 
-class _HandedOut(weakref.ref[BlockView]):
-    """The view of a slot that a batch keeps, seen from here without keeping it."""
+class _HandedOut(weakref.ref[Bytes]):
+    """The slot's memory that a batch keeps, seen from here without keeping it."""
 
     slot: int
     mapping: Mapping
@@ -332,31 +305,20 @@ class _HandedOut(weakref.ref[BlockView]):
         self.mapping.inherit()
 
 
-def _copy(source: Bytes) -> Bytes:
-    """As aligned as in a slot."""
-    room = np.empty(source.nbytes + ALIGNMENT, dtype=np.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    copy = room[start : start + source.nbytes]
-    copy[:] = source
-    return copy
-
-
-_every: dict[int, weakref.ref[ParentSlots]] = {}
-_fillings: weakref.WeakSet[_Filling] = weakref.WeakSet()
+_parents: weakref.WeakValueDictionary[int, ParentSlots] = weakref.WeakValueDictionary()
+_workers: weakref.WeakSet[WorkerSlots] = weakref.WeakSet()
 _forking: set[int] = set()  # threads between the hook and the end of their fork
-
-
-def _all_slots() -> list[ParentSlots]:
-    return [slots for reference in list(_every.values()) if (slots := reference()) is not None]
 
 
 def _before_fork() -> None:
     _forking.add(threading.get_ident())
-    for slots in _all_slots():
-        slots.mark_forked()
-    for filling in list(_fillings):
-        filling.forked = True
-        filling.mapping.inherit()
+    for reference in _parents.valuerefs():  # a copy, as engines may start meanwhile
+        if (slots := reference()) is not None:
+            slots.mark_forked()
+    for worker in _workers:
+        if (filling := worker._filling) is not None:
+            filling.forked = True
+            filling.mapping.inherit()
 
 
 def _after_fork() -> None:

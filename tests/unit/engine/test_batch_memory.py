@@ -44,7 +44,7 @@ class Pair:
 
     def carry(self, batch: Any) -> tuple[SlotContents, Any]:
         """In a new slot."""
-        contents, descriptor = self.worker.write(pack(batch))
+        contents, descriptor = self.worker.write(pack(batch), [batch])
         self.parent.map(contents, descriptor)
         return contents, self.parent.open(contents)
 
@@ -245,7 +245,7 @@ def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritte
 
 def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
     worker, parent = WorkerSlots(), ParentSlots(keep=2)
-    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None
     with pytest.raises(LimitReached, match="open files"):
         parent.map(contents, None)
@@ -253,7 +253,7 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
     assert (again, dropped) == ([], [contents.slot])
     worker.give_back(again)
     worker.drop(dropped)
-    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}))
+    contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None, "it is a new slot"
     parent.map(contents, descriptor)
     assert (parent.open(contents)["data"] == np.arange(10_000)).all()
