@@ -13,7 +13,6 @@ import mmap
 import os
 import pickle
 import random
-import struct
 import sys
 from typing import Any, NamedTuple
 
@@ -21,15 +20,13 @@ import cloudpickle
 import numpy as np
 import torch
 
-from detaug.memory.blocks import Bytes, aligned, lay_out, written
+from detaug.memory.blocks import Bytes, lay_out, written
 from detaug.purity.bulk import PrivateBlock
 from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
 
 #: Smaller arrays (bytes) travel in the pickle.
 _BULK_BYTES = 64 * 1024
-#: Ahead of a block: how long its pickle is.
-_HEAD = struct.Struct("<Q")
 
 
 class Frozen(NamedTuple):
@@ -87,19 +84,17 @@ def freeze(value: Any) -> Frozen:
 def write_payload(frozen: Frozen, job: Any) -> int:
     """A descriptor of a block that holds it all, and what is to be done with it."""
     head = pickle.dumps((frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5)
-    parts = [np.frombuffer(_HEAD.pack(len(head)), np.uint8), np.frombuffer(head, np.uint8), *frozen.buffers]
-    return written(parts)[0]
+    return written([np.frombuffer(head, np.uint8), *frozen.buffers])[0]
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
     map the block again."""
     block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
-    (length,) = _HEAD.unpack(block[: _HEAD.size].tobytes())
-    start = aligned(_HEAD.size)
-    structure, sizes, job = pickle.loads(block[start : start + length].data)
-    offsets = lay_out([_HEAD.size, length, *sizes])[0][2:]
-    return Frozen(structure, [block[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
+    structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
+    offsets, size_of_all = lay_out(sizes)
+    arrays = block[block.nbytes - size_of_all :]
+    return Frozen(structure, [arrays[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
 
 
 def _send_the_script_by_value() -> None:
