@@ -20,8 +20,8 @@ from detaug.demo.loader import demo_pipeline
 from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
+from detaug.memory.limits import usable_cores
 from detaug.pictures.charts import COLOURS, figure_of
-from detaug.processes import cores
 from detaug.reports.progress import Progress
 from detaug.reports.rows import collected_notices
 from detaug.verification.handed_in import HandedIn, call_factory, load_factory
@@ -123,7 +123,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, shown: P
         from detaug.demo.mri import load_template
 
         load_template()  # once for all
-    counts = sorted({*(processes or (1, cores.usable()))})
+    counts = sorted({*(processes or (1, usable_cores()))})
     shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     rates: list[Rate] = []
     for number in counts:

@@ -13,8 +13,7 @@ import torch
 from torch.utils import collect_env
 
 from detaug.kernels.cache import cache_folder, count_kernels
-from detaug.memory.limits import lines
-from detaug.processes import cores
+from detaug.memory.limits import lines, usable_cores
 from detaug.training.switches import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -55,7 +54,7 @@ def environment() -> dict[str, Any]:
             "model": cpu_model(),
             "architecture": platform.machine(),
             "logical_cores": os.cpu_count(),
-            "usable_cores": cores.usable(),
+            "usable_cores": usable_cores(),
             "torch_capability": torch.backends.cpu.get_cpu_capability(),
         },
         "numpy": {"cpu_features": numpy_features()},

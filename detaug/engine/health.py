@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from detaug.processes import cores
+from detaug.memory.limits import usable_cores
 
 logger = logging.getLogger("detaug")
 
@@ -71,7 +71,7 @@ class Health:
 
 def what_helps(num_processes: int, busy: float) -> str:
     """Advice for a loop that waits for so many processes. `busy`: the share of the time in which they worked."""
-    available = cores.usable()
+    available = usable_cores()
     if num_processes == 0:
         return (
             f"all batches are made in the calling process; num_processes={max(1, available - 1)} makes them beside it"

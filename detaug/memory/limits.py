@@ -1,8 +1,9 @@
-"""Which limit of the system a process has reached: its value, and what to do; and what control groups grant."""
+"""Which limit of the system a process has reached: its value, and what to do; and how many cores it may use."""
 
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import sys
 from collections.abc import Iterator
@@ -73,6 +74,16 @@ def private_memory() -> int:
     except OSError:  # no descriptor is left to read it with: the peak has to do
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return int(info.rss - getattr(info, "shared", 0))
+
+
+def usable_cores() -> int:
+    """Whole cores, at least one: those this process is bound to, as far as its control group grants them."""
+    granted = [line.split() for line in of_control_groups("cpu.max")]
+    quotas, periods = (of_control_groups(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period"))
+    granted += map(list, zip(quotas, periods, strict=False))
+    limits = [int(quota) // int(period) for quota, period in granted if quota.isdigit()]  # else "max", or -1
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min([bound, *limits]))
 
 
 def _memory() -> str:

@@ -18,7 +18,7 @@ import torch
 from detaug.doctor import machine
 from detaug.doctor.machine import environment
 from detaug.kernels import cache
-from detaug.processes import cores
+from detaug.memory import limits
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 
@@ -46,7 +46,7 @@ def test_record_is_json_and_says_what_is_installed_and_set() -> None:
 
 def test_affinity_and_the_control_groups_quota_limit_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     granted = {"cpu.max": ["250000 100000", "max 100000"]}
-    monkeypatch.setattr(cores, "of_control_groups", lambda file, controller="": granted.get(file, []))
+    monkeypatch.setattr(limits, "of_control_groups", lambda file, controller="": granted.get(file, []))
     for bound_to, usable in ((8, 2), (1, 1)):
         monkeypatch.setattr(os, "sched_getaffinity", lambda _, number=bound_to: set(range(number)), raising=False)
         assert environment()["cpu"]["usable_cores"] == usable
