@@ -89,14 +89,13 @@ def compare(a: Path, b: Path) -> Comparison:
     found = Comparison(header_differences(read_header(a), read_header(b)))
     both = heapq.merge(_batches(a, "a"), _batches(b, "b"), key=itemgetter(0))
     for key, group in groupby(both, key=itemgetter(0)):
-        prints = {where: print_ for _, where, print_ in group}
+        (_, where, ours), *other = group
         keys: tuple[str, ...] = ()
-        if len(prints) == 1:
-            (what,) = (ONLY[where] for where in prints)
+        if other:
+            _, _, theirs = other[0]
+            what, keys = EQUAL if ours == theirs else DIFFERENT, differing(theirs[1], ours[1])
         else:
-            ours, theirs = prints["a"], prints["b"]
-            what = EQUAL if ours == theirs else DIFFERENT
-            keys = () if ours == theirs else differing(theirs[1], ours[1])
+            what = ONLY[where]
         found.counts[what] += 1
         if found.first is None and what != EQUAL:
             found.first, found.first_is, found.keys = key, what, keys

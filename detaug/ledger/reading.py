@@ -121,7 +121,7 @@ class Sum:
             # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
             self._due, self._wrapped = (key.place if self.first is None else self.header["rank"]), False
         self._check_place(line)
-        self._check_digest(course.add(record), line)
+        _check(line, {"digest": course.add(record)})
         self.first, self.last = self.first or key, key
 
     def _check_place(self, line: Line) -> None:
@@ -142,17 +142,15 @@ class Sum:
         self.missing += len(range(int(self._due), place, stride))
         self._due, self._wrapped = place + stride, padded
 
-    def _check_digest(self, right: str, line: Line) -> None:
-        if line.record.get("digest") != right:
-            raise Damaged(
-                f"{line.text} does not follow from the lines before: it was changed, or one is missing or elsewhere"
-            )
-
     def _end_epoch(self, line: Line) -> None:
-        epoch, batches = line.record["epoch"], line.record.get("batches")
-        if self.course.epoch != epoch:
+        if self.course.epoch != line.record["epoch"]:
             raise Damaged(f"{line.text}: there are no batches of it before it")
-        right = self.course.end_epoch()
-        if batches != right["batches"]:
-            raise Damaged(f"epoch {epoch} has {right['batches']} batches, and its last line says {batches}")
-        self._check_digest(right["digest"], line)
+        _check(line, self.course.end_epoch())
+
+
+def _check(line: Line, right: Record) -> None:
+    """That a line has what follows from those before it."""
+    if any(line.record.get(name) != value for name, value in right.items()):
+        raise Damaged(
+            f"{line.text} does not follow from the lines before: it was changed, or one is missing or elsewhere"
+        )

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
+from itertools import count
 from pathlib import Path
 
 from detaug.ledger.header import IDENTITY, Record
@@ -60,10 +61,12 @@ def _append(file: FileIO, record: Record) -> None:
 
 def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
     """Every rank has its own file: ``run.jsonl`` is ``run.rank1of4.jsonl`` for rank 1 of 4, and itself for a single one."""
-    if world_size == 1:
-        return path
+    return path if world_size == 1 else _beside(path, f"rank{rank}of{world_size}")
+
+
+def _beside(path: Path, text: str) -> Path:
     name, dot, endings = path.name.partition(".")
-    return path.with_name(f"{name}.rank{rank}of{world_size}{dot}{endings}")
+    return path.with_name(f"{name}.{text}{dot}{endings}")
 
 
 def check_place(path: Path) -> None:
@@ -170,10 +173,7 @@ class LedgerWriter:
         different = [text for name, text in IDENTITY.items() if header.get(name) != theirs.get(name)]
         if not different:
             return False
-        name, dot, endings = self.path.name.partition(".")
-        number = 1
-        while (aside := self.path.with_name(f"{name}.{number}{dot}{endings}")).exists():
-            number += 1
+        aside = next(path for number in count(1) if not (path := _beside(self.path, str(number))).exists())
         os.rename(self.path, aside)
         text = "%s was the ledger of another run (other %s), and is %s from now on"
         logger.warning(text, self.path, ", ".join(different), aside)

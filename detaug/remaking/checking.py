@@ -97,14 +97,18 @@ def check(
     found = Checked(receipt, salt)
     shown.update(f"reading {ledger.name}")
     header = read_header(ledger)
-    _compare_with_receipt(found, {name: header.get(name) for name in receipts.COPIED})
+    summed, ours = None, {name: header.get(name) for name in receipts.COPIED}
     try:
         summed = Sum(ledger, receipts.drawn(receipt["digest"], receipt["batches"], samples, salt))
+        ours = receipts.summary(summed)
     except Damaged as error:
         found.faults.append(str(error))
+    for name, value in ours.items():
+        if receipt.get(name) != value:
+            text = IDENTITY.get(name, name)
+            found.faults.append(f"{text}: {receipt.get(name)!r} in the receipt, {value!r} in the ledger")
+    if summed is None:
         return found
-    ours = receipts.summary(summed)
-    _compare_with_receipt(found, {name: value for name, value in ours.items() if name not in receipts.COPIED})
     if summed.first is not None and summed.first.epoch + summed.first.place > receipt["rank"]:
         found.notes.append(f"the ledger begins at {summed.first.text}")
     for file in checkpoints:
@@ -130,13 +134,6 @@ def check(
         found.notes.append(f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}")
     found.elsewhere = environment_differences(summed.header["environment"], environment())
     return found
-
-
-def _compare_with_receipt(found: Checked, ledgers: Mapping[str, Any]) -> None:
-    for name, value in ledgers.items():
-        if found.receipt.get(name) != value:
-            text = IDENTITY.get(name, name)
-            found.faults.append(f"{text}: {found.receipt.get(name)!r} in the receipt, {value!r} in the ledger")
 
 
 def _against_receipt(file: Path, known: Mapping[str, str]) -> Iterator[str]:
