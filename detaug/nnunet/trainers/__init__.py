@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from detaug.nnunet.compatibility import find_trainer, is_nnunets_own, require_nnunet, trainer_class
+from detaug.nnunet.compatibility import find_trainer, is_nnunets_own, require_nnunet
 from detaug.nnunet.proof import not_own, patch_source_of, why_loader_stays
 from detaug.nnunet.trainers.mixin import DeterministicTraining
 from detaug.nnunet.transforms import validation_transforms
 from detaug.nnunet.variants import TRAINING_TRANSFORMS, extended_transforms
 
 require_nnunet()
-nnUNetTrainer = trainer_class()  # noqa: N816
 
 
 class _Pipeline:
@@ -84,22 +83,6 @@ class FastTraining(DetAugLoading):
         return 0  # any number of them will do
 
 
-class nnUNetTrainerDeterministic(DeterministicTraining, nnUNetTrainer):  # type: ignore[misc, valid-type]  # nnU-Net has no types
-    """nnU-Net's default trainer with its own loader and transforms, seeded for every batch."""
-
-
-class nnUNetTrainerDetAug(DetAugLoading, nnUNetTrainer):  # type: ignore[misc, valid-type]
-    """nnU-Net's default trainer with detaug's loader and transforms."""
-
-
-class nnUNetTrainerDetAugExt(ExtendedAugmentation, nnUNetTrainer):  # type: ignore[misc, valid-type]
-    """nnU-Net's default trainer with detaug's loader and a stronger pipeline for MRI."""
-
-
-class nnUNetTrainerDetAugFast(FastTraining, nnUNetTrainer):  # type: ignore[misc, valid-type]
-    """nnU-Net's default trainer with detaug's loader and transforms, and nnU-Net's own settings for speed."""
-
-
 #: The word in a trainer's name -> its mixin; the longest words first.
 _MIXINS: dict[str, type] = {
     "DetAugExt": ExtendedAugmentation,
@@ -115,7 +98,7 @@ def name_with(base: str, word: str) -> str:
     return f"{before}{trainer}{word}{after}"
 
 
-def trainer_named(name: str) -> Any:
+def __getattr__(name: str) -> Any:
     """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for every trainer that
     nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for each word of `_MIXINS`; any other name is an AttributeError.
     """
@@ -123,27 +106,11 @@ def trainer_named(name: str) -> Any:
         stock = name.replace(word, "", 1)
         base = find_trainer(stock) if word in name and name_with(stock, word) == name else None
         if base is not None:
-            made = type(
-                name,
-                (mixin, base),
-                {"__module__": __name__, "__doc__": f"`{base.__name__}` with `{mixin.__name__}`."},
-            )
+            described = f"`{base.__name__}` with `{mixin.__name__}`."
             # found here again when it is unpickled
-            globals()[name] = made
+            made = globals()[name] = type(name, (mixin, base), {"__module__": __name__, "__doc__": described})
             return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__getattr__ = trainer_named
-
-__all__ = [
-    "DetAugLoading",
-    "DeterministicTraining",
-    "ExtendedAugmentation",
-    "FastTraining",
-    "nnUNetTrainerDetAug",
-    "nnUNetTrainerDetAugExt",
-    "nnUNetTrainerDetAugFast",
-    "nnUNetTrainerDeterministic",
-    "trainer_named",
-]
+__all__ = ["DetAugLoading", "DeterministicTraining", "ExtendedAugmentation", "FastTraining"]

@@ -16,7 +16,7 @@ from nnunetv2.run.run_training import maybe_load_checkpoint
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug import StateMismatch
-from detaug.nnunet.trainers import trainer_named
+from detaug.nnunet import trainers
 from detaug.nnunet.trainers.output_folder import write_checkpoint
 from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, initialized, new_trainer
 
@@ -180,7 +180,7 @@ def test_two_epochs_are_one_and_one_continued(
 def shortened(name: str, **settings: Any) -> type:
     """One of nnU-Net's trainers under detaug's name for it, with two epochs of two batches."""
 
-    class Shortened(trainer_named(name)):  # type: ignore[misc]
+    class Shortened(getattr(trainers, name)):  # type: ignore[misc]
         def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
             plans["configurations"][configuration]["patch_size"] = [32, 32, 32]  # transformers want multiples of 8
             super().__init__(plans, configuration, fold, dataset_json, device)

@@ -109,7 +109,7 @@ def test_the_fast_trainer_changes_batches_and_nothing_else(
             loader.close()
     assert batches[:2] == batches[2:]
     assert made._record().cpu_threads == 0
-    assert trainers.trainer_named("nnUNetTrainerDetAugFast_250epochs").__mro__[1] is trainers.FastTraining
+    assert trainers.nnUNetTrainerDetAugFast_250epochs.__mro__[1] is trainers.FastTraining
 
 
 # --- random numbers and switches -----------------------------------------------------------------------------------------
@@ -229,9 +229,9 @@ def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: p
                 assert made.get_training_transforms.__module__.startswith("detaug."), name
             if word == "DetAugExt":
                 assert made.get_training_transforms is detaug.nnunet.extended_transforms, name
-    assert trainers.trainer_named("nnUNetTrainerDeterministic_5epochs").__mro__[1] is DeterministicTraining
+    assert trainers.nnUNetTrainerDeterministic_5epochs.__mro__[1] is DeterministicTraining
     with pytest.raises(AttributeError, match="nnUNetTrainerDetAug_3epochs"):
-        trainers.trainer_named("nnUNetTrainerDetAug_3epochs")
+        trainers.nnUNetTrainerDetAug_3epochs  # noqa: B018
     for name in ("nnUNet_TrainerDetAug_BS8", "nnUNet_Primus_M_TrainerDeterministic_BS8_2e4"):
         assert recursive_find_trainer_class_by_name(name).__name__ == name, "as nnU-Net finds it"
 
