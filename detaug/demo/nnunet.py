@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from detaug.nnunet.compatibility import planning, variables
+from detaug.nnunet.compatibility import planning
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.verifying import Result, compare_trainings, trainings
 from detaug.reports.atomic_files import write_text
@@ -38,7 +40,7 @@ def nnunet_folders(root: Path) -> Iterator[Path]:
     environment is as it was."""
     for folder in _FOLDERS.values():
         (root / folder).mkdir(exist_ok=True)
-    with variables(**{name: str(root / folder) for name, folder in _FOLDERS.items()}):
+    with mock.patch.dict(os.environ, {name: str(root / folder) for name, folder in _FOLDERS.items()}):
         yield root
 
 

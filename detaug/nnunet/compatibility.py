@@ -10,9 +10,12 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any, TypeGuard
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, redirect_stdout
+from functools import partial
+from pkgutil import resolve_name
+from typing import Any, TypeGuard
+from unittest import mock
 
 from detaug.errors import NotInstalled, UnusableError
 from detaug.versions import SUPPORTED_NNUNET
@@ -27,29 +30,6 @@ def switched_on(variable: str) -> bool:
     if value not in ("", "0", "1"):
         raise ValueError(f"{variable}={value!r} in the environment must be 1 or 0")
     return value == "1"
-
-
-@contextmanager
-def variables(**values: str) -> Iterator[None]:
-    """Inside, these environment variables are set; afterwards the environment is as it was."""
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Inside, an attribute of a module or class is another."""
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)
 
 
 def require_nnunet() -> None:
@@ -88,11 +68,13 @@ def trainer_folders() -> str:
 # --- modules ----------------------------------------------------------------------------------------------------------
 
 
-def trainer_class() -> Any:
-    """``nnUNetTrainer``."""
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
-
-    return nnUNetTrainer
+#: ``nnUNetTrainer``, ``nnUNetDataLoader``, and the data set of preprocessed cases.
+trainer_class = partial(resolve_name, "nnunetv2.training.nnUNetTrainer.nnUNetTrainer:nnUNetTrainer")
+loader_class = partial(resolve_name, "nnunetv2.training.dataloading.data_loader:nnUNetDataLoader")
+dataset_class = partial(resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:nnUNetDatasetBlosc2")
+#: What ``nnUNetv2_plan_and_preprocess`` and ``nnUNetv2_train`` are made of.
+planning = partial(resolve_name, "nnunetv2.experiment_planning.plan_and_preprocess_api")
+training = partial(resolve_name, "nnunetv2.run.run_training")
 
 
 def find_trainer(name: str) -> Any:
@@ -124,31 +106,19 @@ def is_nnunets_own(kind: type) -> bool:
     return kind.__module__.startswith("nnunetv2.")
 
 
-def run_training(*arguments: Any, **options: Any) -> None:
-    """What ``nnUNetv2_train`` calls."""
-    from nnunetv2.run import run_training as nnunet
-
-    nnunet.run_training(*arguments, **options)
-
-
 def train_command(arguments: Sequence[str]) -> None:
     """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``."""
-    from nnunetv2.run import run_training as nnunet
-
-    called = replaced(sys, "argv", ["nnUNetv2_train", *arguments])
+    called = mock.patch.object(sys, "argv", ["nnUNetv2_train", *arguments])
     # the processes of other ranks inherit the variable
-    with called, variables(**{EXTERNAL_VARIABLE: trainer_folders()}), trainers_found_through(lambda trainer: trainer):
-        nnunet.run_training_entry()
+    found = mock.patch.dict(os.environ, {EXTERNAL_VARIABLE: trainer_folders()})
+    with called, found, trainers_found_through(lambda trainer: trainer):
+        training().run_training_entry()
 
 
-@contextmanager
-def trainers_found_through(chosen: Callable[[type], type]) -> Iterator[None]:
-    """Inside, `run_training` trains ``chosen(trainer)`` in place of the trainer whose name it is given."""
-    from nnunetv2.run import run_training as nnunet
-
+def trainers_found_through(chosen: Callable[[type], type]) -> AbstractContextManager[Any]:
+    """Inside, nnU-Net's `run_training` trains ``chosen(trainer)`` in place of the trainer whose name it is given."""
     find = "recursive_find_trainer_class_by_name"
-    with replaced(nnunet, find, lambda name: chosen(external_trainer(name))):
-        yield
+    return mock.patch.object(training(), find, lambda name: chosen(external_trainer(name)))
 
 
 def dataset_name(name_or_number: str) -> str:
@@ -158,43 +128,13 @@ def dataset_name(name_or_number: str) -> str:
     return str(maybe_convert_to_dataset_name(name_or_number))
 
 
-def planning() -> Any:
-    """What ``nnUNetv2_plan_and_preprocess`` is made of."""
-    from nnunetv2.experiment_planning import plan_and_preprocess_api
-
-    return plan_and_preprocess_api
-
-
 # --- trainers ---------------------------------------------------------------------------------------------------------
 
-
-if TYPE_CHECKING:
-    #: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
-    Trainer = Any
-else:
-    Trainer = object
-
-
-# --- loaders ----------------------------------------------------------------------------------------------------------
-
+#: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
+Trainer: Any = object
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
 MAKES_LOADERS = "get_dataloaders"
 AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
-
-
-def loader_class() -> Any:
-    """``nnUNetDataLoader``."""
-    from nnunetv2.training.dataloading.data_loader import nnUNetDataLoader
-
-    return nnUNetDataLoader
-
-
-def dataset_class() -> Any:
-    """nnU-Net's data set of preprocessed cases."""
-    from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
-
-    return nnUNetDatasetBlosc2
-
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 

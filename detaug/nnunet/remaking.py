@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -24,7 +25,6 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     external_trainer,
     trainer_folders,
-    variables,
 )
 from detaug.nnunet.run_record import RunRecord
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
@@ -136,5 +136,5 @@ def _results_elsewhere() -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
         link_predictions(Path(results))
         here = {"nnUNet_results": results, EXTERNAL_VARIABLE: trainer_folders(), "DETAUG_LEDGER": "0"}
-        with variables(**here, nnUNet_wandb_enabled="0", nnUNet_n_proc_DA="0"):
+        with mock.patch.dict(os.environ, here, nnUNet_wandb_enabled="0", nnUNet_n_proc_DA="0"):
             yield

@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unittest import mock
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -33,7 +34,6 @@ from detaug.nnunet.compatibility import (
     check_nnunet_version,
     is_checkpoint,
     is_nnunets_own,
-    replaced,
     switched_on,
 )
 from detaug.nnunet.loading import PatchSource
@@ -157,7 +157,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         # else DDP rebuilds its buckets after a process's first step; from three ranks on a gradient's place in its bucket decides
         # in which order ranks are summed, so that the first step of a resumed training would round in another way
         keeps_buckets = partialmethod(DistributedDataParallel.__init__, find_unused_parameters=True)
-        with replaced(DistributedDataParallel, "__init__", keeps_buckets):
+        with mock.patch.object(DistributedDataParallel, "__init__", keeps_buckets):
             super().initialize()
         self._swap_layers("network", self.network)
         # before a checkpoint is loaded, and with it the optimiser's settings
@@ -330,7 +330,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     def save_checkpoint(self, filename: str) -> None:
         # what is in a checkpoint is decided by this method and what a subclass adds to it; the writing alone is ours
-        with replaced(torch, "save", self._write):
+        with mock.patch.object(torch, "save", self._write):
             super().save_checkpoint(filename)
 
     def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
@@ -347,7 +347,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
-        with replaced(torch, "load", partial(torch.load, weights_only=False)):
+        with mock.patch.object(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
         setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
 

@@ -18,7 +18,7 @@ import torch
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.errors import UnusableError
 from detaug.ledger.header import flat
-from detaug.nnunet.compatibility import Trainer, plot_nothing, run_training, trainers_found_through
+from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
 from detaug.nnunet.proof import difference_in_reading
 from detaug.nnunet.run_record import print_of
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
@@ -91,7 +91,7 @@ def train(part: Part, trace: Path) -> None:
         return type(trainer.__name__, (Recording, trainer), attributes)
 
     with trace.open("a") as file, trainers_found_through(recording):
-        run_training(
+        training().run_training(
             settings.dataset,
             settings.configuration,
             settings.fold,

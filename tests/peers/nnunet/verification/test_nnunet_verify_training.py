@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import pytest
 
-from detaug.nnunet.compatibility import variables
 from detaug.nnunet.verification import recording, verifying
 from detaug.nnunet.verification.recording import Part
 from detaug.nnunet.verification.settings import Settings, checked
@@ -52,7 +53,7 @@ def killed() -> None:
 
 def run_here(part: Part, folder: Path) -> None:
     """In this process, as importing nnU-Net takes longest."""
-    with variables(**verifying.environment_of(part)), contextlib.suppress(Killed):
+    with mock.patch.dict(os.environ, verifying.environment_of(part)), contextlib.suppress(Killed):
         recording.train(part, folder / recording.TRACE)
 
 
