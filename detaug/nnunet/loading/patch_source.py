@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ from batchgenerators.dataloading.data_loader import DataLoader
 from detaug.memory.batch_memory import shared_empty
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
-from detaug.nnunet.loading.patch_sampling import draw_patch_start
 from detaug.seeding.current import current
 from detaug.seeding.tree import positive_int
 from detaug.transforms.building import draws
@@ -142,10 +142,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
-        start = draw_patch_start(
-            rng, case.image.shape[1:], self.patch_size, self.need_to_pad, foreground=foreground,
-            class_locations=case.class_locations, annotated_key=self.annotated_classes_key, has_ignore=self.has_ignore,
-        )  # fmt: skip
+        start = self._draw_start(rng, case, foreground)
         return identifier, start, self.patch(case, start)
 
     def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
@@ -168,6 +165,41 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         if self.probabilistic_oversampling:
             return draws.happens(rng, self.oversample_foreground_percent)
         return bool(number >= round(self.batch_size * (1 - self.oversample_foreground_percent)))
+
+    def _draw_start(self, rng: np.random.Generator, case: Case, foreground: bool) -> list[int]:
+        """The first voxel of a patch, by the rules of nnU-Net v2.8's ``nnUNetDataLoader.get_bbox``.
+
+        Anywhere in the padded case, each place as likely as the others; with `foreground`, about a random voxel of a random
+        class of those that the case has; with an ignore label and without `foreground`, about a random annotated voxel.
+        """
+        # for both sides together; a case that is smaller than the patch is padded to its size
+        space, sizes = case.image.shape[1:], self.patch_size
+        pads = [max(wanted, size - n) for wanted, size, n in zip(self.need_to_pad, sizes, space, strict=True)]
+        lowest = [-pad // 2 for pad in pads]
+        places = self._places(rng, case, foreground) if foreground or self.has_ignore else None
+        if places is None:
+            highest = [n + pad // 2 + pad % 2 - size for n, pad, size in zip(space, pads, sizes, strict=True)]
+            return [low + draws.integer(rng, high - low + 1) for low, high in zip(lowest, highest, strict=True)]
+        voxel = places[draws.integer(rng, len(places))]
+        # the first number is the channel
+        return [max(low, int(at) - size // 2) for low, at, size in zip(lowest, voxel[1:], sizes, strict=True)]
+
+    def _places(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
+        """The voxels of the class that the patch is to show; None where the case has none."""
+        annotated, of_classes = self.annotated_classes_key, case.class_locations
+        if of_classes is None:
+            raise ValueError(
+                "patches with foreground are wanted, but the case's properties have no class_locations: preprocess it again"
+            )
+        if not foreground:
+            places = of_classes.get(annotated, ())
+            if len(places) == 0:
+                warnings.warn("a case has no annotated voxels: its patch is cut anywhere", stacklevel=2)
+            return places if len(places) else None
+        present = [key for key, places in of_classes.items() if len(places) > 0]
+        if annotated in present and len(present) > 1:
+            present.remove(annotated)
+        return of_classes[draws.choice(rng, present)] if present else None
 
 
 def _case_folder(data: Any) -> CaseFolder:
