@@ -43,7 +43,7 @@ def remaker_of_training(
         settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
     except ValueError as error:
         raise CannotRemake(str(error)) from error
-    made = _training(trainer, _arguments_of(settings), header["seed"], str(header.get("data")))
+    made = _training(trainer, _arguments_of(settings), header["seed"])
     return _remaker(made, header["name"], header)
 
 
@@ -51,7 +51,7 @@ def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequen
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
     millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or an `UnusableError`."""
     settings = checked(settings)
-    made = _training(settings.trainer, _arguments_of(settings), settings.seed, "")
+    made = _training(settings.trainer, _arguments_of(settings), settings.seed)
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
     return made.dataloader_train, tuple(made.configuration_manager.spacing), title
 
@@ -72,7 +72,7 @@ def remaker_in(folder: Path) -> tuple[Remaker, Path | None]:
     if record is None:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
     arguments = tuple(stored[ARGUMENTS][each] for each in ("plans", "configuration", "fold", "dataset_json"))
-    made = _training(str(stored[TRAINER_NAME]), arguments, record.seed, record.data)
+    made = _training(str(stored[TRAINER_NAME]), arguments, record.seed)
     ledger = ledger_in(folder, "train")
     kept = ledger.is_file()
     header = read_header(ledger) if kept else {"declared": portable(inspected(made.dataloader_train).declared)}
@@ -98,9 +98,8 @@ def _arguments_of(settings: Settings) -> tuple[Any, ...]:
     return plans, settings.configuration, settings.fold, described
 
 
-def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str) -> Any:
-    """A trainer, whose loaders are made and not started, and whose cases have a fingerprint of the kind of `data`. Nothing is
-    written to its results."""
+def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> Any:
+    """A trainer whose loaders are made and not started. Nothing is written to its results."""
     from detaug.nnunet.trainers.mixin import DeterministicTraining
 
     plans, *others = arguments
@@ -115,7 +114,7 @@ def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed, data: str) -
             previous = made.folder_with_segs_from_previous_stage
             made.folder_with_segs_from_previous_stage = None if previous is None else os.path.realpath(previous)
             made._set_batch_size_and_oversample()
-            made._prepare_cases(data)
+            made._prepare_cases()
             made.dataloader_train, made.dataloader_val = loaders = made.get_dataloaders()
             for each in loaders:
                 if not isinstance(each, DeterministicAugmenter):

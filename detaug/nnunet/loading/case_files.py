@@ -11,20 +11,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
 
-from detaug.ledger.receipt import sha256_of
-from detaug.nnunet.compatibility import switched_on
-
-#: Set to 1, a training's data are known by all bytes of their files.
-HASH_VARIABLE = "DETAUG_HASH_DATA"
-#: With what a fingerprint of such data begins.
-HASHED = "sha256:"
 #: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
 #: Of how many cases a process knows the places of classes: some 100 kB each.
@@ -133,21 +125,14 @@ class CaseFolder:
             # the last voxel: a file that was cut short has none
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
 
-    def contents(self, like: str | None = None) -> str:
+    def contents(self) -> str:
         """A short fingerprint of the cases: their names, and sizes and edges (64 kB each) of their files.
 
-        It is the same wherever the folder lies and whenever it was copied, and takes milliseconds per case. Where
-        ``DETAUG_HASH_DATA`` is 1 it is over all bytes of the files, and begins with ``sha256:``.
-
-        Args:
-            like: an earlier fingerprint, to be of the same kind; None: as the environment says.
+        It is the same wherever the folder lies and whenever it was copied, and takes milliseconds per case.
 
         Raises:
-            OSError: a file cannot be read. ValueError: ``DETAUG_HASH_DATA`` is neither 0 nor 1.
+            OSError: a file cannot be read.
         """
-        if switched_on(HASH_VARIABLE) if like is None else like.startswith(HASHED):
-            lines = [f"{file.name} {sha256_of(file)}" for each in self.identifiers for file in self.files(each)]
-            return HASHED + sha256("\n".join(lines).encode()).hexdigest()
         state = xxhash.xxh3_128()
         for identifier in self.identifiers:
             state.update(f"{len(identifier)}:{identifier}".encode())

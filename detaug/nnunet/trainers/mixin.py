@@ -226,15 +226,15 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 
-    def _prepare_cases(self, like: str | None = None) -> None:
-        """Check and fingerprint the cases of this fold; in the way of an earlier fingerprint, where there is one."""
+    def _prepare_cases(self) -> None:
+        """Check and fingerprint the cases of this fold."""
         CaseFolder(self.preprocessed_dataset_folder).check_images()
         train, val = self.do_split()
         folder = CaseFolder(
             self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
         )
         folder.check()
-        self._cases = folder.contents(like)
+        self._cases = folder.contents()
         self._split = {"training": sorted(map(str, train)), "validation": sorted(map(str, val))}
 
     # --- the training's course --------------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             self.initialize()
         self._set_switches()
         allowed_parts()  # a wrong name is told at once
-        self._prepare_cases(self._continued.data if self._continued is not None else None)
+        self._prepare_cases()
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()
