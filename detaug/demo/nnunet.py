@@ -106,7 +106,7 @@ def train_and_compare(root: Path, shown: Progress) -> Result:
     To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an empty folder for its three.
 
     Raises:
-        TrainingFailed: the first training ended with an error.
+        UnusableError: the first training ended with an error.
     """
     with nnunet_folders(root):
         shown.update(f"making {CASES} cases of {EDGE}³ voxels")

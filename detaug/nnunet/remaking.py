@@ -40,18 +40,17 @@ def remaker_of_training(
     """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``; or `CannotRemake`."""
     try:
         number = fold if fold == "all" else int(fold)
-        settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu"))
+        settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu", seed=header["seed"]))
     except ValueError as error:
         raise CannotRemake(str(error)) from error
-    made = _training(trainer, _arguments_of(settings), header["seed"])
-    return _remaker(made, header["name"], header)
+    return _remaker(_planned(settings), header["name"], header)
 
 
 def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequence[float], str]:
     """What a training gets, to be looked at: the trainer's augmenter, without processes; lengths of a voxel's edges in
     millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or an `UnusableError`."""
     settings = checked(settings)
-    made = _training(settings.trainer, _arguments_of(settings), settings.seed)
+    made = _planned(settings)
     title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
     return made.dataloader_train, tuple(made.configuration_manager.spacing), title
 
@@ -93,9 +92,10 @@ def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:
     return made
 
 
-def _arguments_of(settings: Settings) -> tuple[Any, ...]:
+def _planned(settings: Settings) -> Any:
     plans, described = load_plans(settings.dataset, settings.plans)
-    return plans, settings.configuration, settings.fold, described
+    arguments = (plans, settings.configuration, settings.fold, described)
+    return _training(settings.trainer, arguments, settings.seed)
 
 
 def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> Any:

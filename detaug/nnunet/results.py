@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from itertools import islice, zip_longest
 from numbers import Real
@@ -56,10 +56,10 @@ def export(model: Path, into: Path | None) -> Path:
     if target.exists():
         raise UnusableError(f"{str(target)!r} is there already; remove it, or name another folder (-o)")
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its final place, so that it can be renamed there when it is whole.
-    made = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    made.mkdir()
-    try:
+    # beside its final place, so that it can be renamed there when it is whole
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".partial", dir=target.parent) as beside:
+        made = Path(beside, "model")
+        made.mkdir()
         for name in DESCRIPTIONS:
             if (model / name).is_file():
                 shutil.copyfile(model / name, made / name)
@@ -68,8 +68,6 @@ def export(model: Path, into: Path | None) -> Path:
             copied.parent.mkdir(exist_ok=True)
             write_checkpoint({**read_checkpoint(file), TRAINER_NAME: stock}, copied)
         made.rename(target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     return target
 
 

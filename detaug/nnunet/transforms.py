@@ -162,7 +162,7 @@ def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
     return [
         *([MaskImage(apply_to_channels=masked, channel_idx_in_seg=0, set_outside_to=0)] if masked else []),
         RemoveLabel(-1, 0),
-        *cascade(given.is_cascaded, given.foreground_labels, p_per_label),
+        *previous_stage(given.is_cascaded, given.foreground_labels, p_per_label),
         *targets(given.regions, given.ignore_label, given.ds_scales),
     ]
 
@@ -218,25 +218,23 @@ def mirroring(axes: Sequence[int] | None) -> list[Transform]:
     return [Mirror(allowed_axes=tuple(axes))] if axes is not None and len(axes) > 0 else []
 
 
-def previous_stage(is_cascaded: bool, foreground_labels: Labels | None) -> list[Transform]:
-    """A previous stage's segmentation moves into the image."""
+def previous_stage(
+    is_cascaded: bool, foreground_labels: Labels | None, p_per_label: float | None = None
+) -> list[Transform]:
+    """A previous stage's segmentation moves into the image, and is made to err as a previous stage does: each label with this
+    probability; None: it stays as it is."""
     if not is_cascaded:
         return []
     if foreground_labels is None:
         raise ValueError("a cascade needs foreground_labels: those that the previous stage's segmentation may have")
-    return [
-        MoveSegAsOneHotToData(source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True)
-    ]
-
-
-def cascade(is_cascaded: bool, foreground_labels: Labels | None, p_per_label: float) -> list[Transform]:
-    """The same, and then it is made to err as a previous stage does."""
-    moved = previous_stage(is_cascaded, foreground_labels)
-    if not moved or foreground_labels is None:
-        return []
+    moved = MoveSegAsOneHotToData(
+        source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True
+    )
+    if p_per_label is None:
+        return [moved]
     channels = list(range(-len(foreground_labels), 0))
     return [
-        *moved,
+        moved,
         RandomApply(ApplyRandomBinaryOperator(channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label), 0.4),
         RandomApply(
             RemoveRandomConnectedComponentFromOneHotEncoding(

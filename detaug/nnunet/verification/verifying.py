@@ -27,7 +27,7 @@ from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.verification import traces
 from detaug.nnunet.verification.recording import FAILURE, READING, TRACE, Part
-from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings, checked, link_predictions
+from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings, link_predictions
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
@@ -138,29 +138,23 @@ def trainings(settings: Settings) -> tuple[Training, ...]:
     )
 
 
-class TrainingFailed(UnusableError):
-    """A training ended with an error."""
-
-
-def verify_training(settings: Settings, keep: Path | None = None, shown: Progress | None = None) -> Result:
+def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> Result:
     """Train three times, for a few steps, and compare the checkpoints byte for byte.
 
     nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is none yet.
 
     Args:
-        settings: what to train.
+        settings: what to train; `checked`.
         keep: traces, logs and checkpoints are left in this folder; None: nothing is.
         shown: shows the trainings.
 
     Raises:
-        UnusableError: there is no such data set, configuration, plans or device.
-        TrainingFailed: the first training, as of an unknown trainer. One of the others that fails is a row with the verdict
-            "failed".
+        UnusableError: the first training failed, as of an unknown trainer. One of the others that fails is a row with the
+            verdict "failed".
     """
-    settings = checked(settings)
     temporary = tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True)
     with temporary if keep is None else nullcontext(keep) as folder:
-        return compare_trainings(settings, trainings(settings), Path(folder).resolve(), shown or Progress())
+        return compare_trainings(settings, trainings(settings), Path(folder).resolve(), shown)
 
 
 def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
@@ -172,7 +166,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         row = Row(training.what)
         try:
             checkpoint, events = train(training, folder)
-        except TrainingFailed as error:
+        except UnusableError as error:
             if reference is None:
                 raise
             return replace(row, verdict=reports.FAILED, failure=str(error))
@@ -199,7 +193,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
 
 
 def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
-    """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace. Or `TrainingFailed`."""
+    """Run all parts of a training, each in a separate process; its checkpoint_final.pth and its trace. Or `UnusableError`."""
     own = folder / training.folder
     results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -208,7 +202,7 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
         _run(replace(part, results=str(results)), own)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
-        raise TrainingFailed("the training ended without a checkpoint_final.pth: does the trainer save one?")
+        raise UnusableError("the training ended without a checkpoint_final.pth: does the trainer save one?")
     return found[0], traces.read(own / TRACE)
 
 
@@ -247,7 +241,7 @@ def _run(part: Part, folder: Path) -> None:
     if code == (-signal.SIGKILL if part.killed else 0):
         return
     if (folder / FAILURE).exists():
-        raise TrainingFailed(f"the training failed: {(folder / FAILURE).read_text()}")
+        raise UnusableError(f"the training failed: {(folder / FAILURE).read_text()}")
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
-    raise TrainingFailed(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
+    raise UnusableError(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
