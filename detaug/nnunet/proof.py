@@ -34,8 +34,6 @@ _CODE = (type, FunctionType, BuiltinFunctionType, MethodType)
 _SPECIAL = {"__call__", "__getattr__", "__getattribute__", "__getitem__", "__iter__", "__len__", "__new__", "__next__"}
 #: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
 _HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
-#: Attributes of a loader that hold one of its own methods.
-_CHOSEN = ("get_do_oversample",)
 
 
 def not_own(function: Any, seen: set[int] | None = None) -> str | None:
@@ -134,10 +132,9 @@ def unlike(value: Any, stock: type) -> str | None:
             callable(method) and type(method).__module__ != "builtins"
         ):
             return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
-    for name in _CHOSEN:
-        chosen = attributes.get(name)
-        if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
-            return f"{name} of its {kind.__qualname__} is set on the object"
+    chosen = attributes.get("get_do_oversample")  # holds one of the loader's own methods
+    if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
+        return f"get_do_oversample of its {kind.__qualname__} is set on the object"
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.optim.lr_scheduler import LRScheduler
 
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
@@ -185,7 +186,7 @@ _ADVICE = {
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it, whatever process or machine it is in; of an object its class."""
+    """A value as JSON can hold it, whatever process or machine it is in; of an object its class, of a schedule its settings."""
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -203,6 +204,8 @@ def plain(value: Any) -> Any:
         )
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
+    if isinstance(value, LRScheduler):
+        return schedule_settings(value)
     named = value if hasattr(value, "__qualname__") else type(value)
     return f"{named.__module__}.{named.__qualname__}"
 
@@ -215,15 +218,8 @@ def optimiser_settings(optimiser: Any) -> dict[str, Any]:
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
     """Class and attributes, also of the schedules that one is made of."""
-    from torch.optim.lr_scheduler import LRScheduler
-
-    def told(value: Any) -> Any:
-        if isinstance(value, LRScheduler):
-            return schedule_settings(value)
-        return [told(each) for each in value] if isinstance(value, (list, tuple)) else plain(value)
-
-    settings = vars(schedule).items()
-    return {"class": plain(type(schedule)), **{name: told(each) for name, each in settings if _is_setting(name)}}
+    settings = {name: plain(each) for name, each in vars(schedule).items() if _is_setting(name)}
+    return {"class": plain(type(schedule)), **settings}
 
 
 def _is_setting(name: str) -> bool:

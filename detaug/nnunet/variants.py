@@ -198,12 +198,7 @@ def _da5_intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
         OneOf([RandomApply(median, 0.2), RandomApply(blur, 0.2)]),
         RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
         RandomApply(brightness, 0.1),
-        OneOf(
-            [
-                RandomApply(Contrast(preserve_range=True, **contrast), 0.2),
-                RandomApply(Contrast(preserve_range=False, **contrast), 0.2),
-            ]
-        ),
+        OneOf([RandomApply(Contrast(preserve_range=kept, **contrast), 0.2) for kept in (True, False)]),
         RandomApply(low_resolution((0.25, 1), do_dummy_2d), 0.15),
         # twice the same one: nnU-Net's second has p_invert_image=1 as well
         RandomApply(gamma, 0.1),
@@ -265,9 +260,11 @@ def extended_transforms(given: Arguments) -> Compose:
     Probabilities and ranges are ours; they are weaker than the originals' defaults where these make images that no scanner
     would pass. Arguments as for `training_transforms`.
     """
+    size = [int(n) for n in given.patch_size]
+    smallest, largest = [max(1, n // 16) for n in size], [max(2, n // 5) for n in size]
     later = [
         RandomApply(HistogramShift((5, 10), synchronize_channels=False), 0.1),
-        RandomApply(_dropout(given.patch_size), 0.1),
+        RandomApply(CoarseDropout(1, smallest, max_holes=6, max_spatial_size=largest), 0.1),
     ]
     return default_pipeline(given, 0.5, earlier=_scanner_artefacts(given.do_dummy_2d), later=later)
 
@@ -288,13 +285,3 @@ def _scanner_artefacts(do_dummy_2d: bool) -> list[Transform]:
         RandomApply(Anisotropy(axes, downsampling=(1.5, 4), profile="box"), 0.1),
         RandomApply(k_space, 0.2),
     ]
-
-
-def _dropout(patch_size: Sequence[int]) -> Transform:
-    size = [int(n) for n in patch_size]
-    return CoarseDropout(
-        1,
-        [max(1, n // 16) for n in size],
-        max_holes=6,
-        max_spatial_size=[max(2, n // 5) for n in size],
-    )

@@ -99,7 +99,6 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         """
         batch = current()
         made: list[torch.Tensor] = []
-        arrays: list[np.ndarray] = []
         keys = []
         for number in range(self.batch_size):
             sample = self.sample(batch.next_sample_generator(), number)
@@ -107,12 +106,10 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             parts = [
                 np.asarray(each) for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
             ]
-            if not made:
-                made = [_room_for(each, self.batch_size) for each in parts]
-                arrays = [each.numpy() for each in made]
+            made = made or [_room_for(each, self.batch_size) for each in parts]
             # each sample goes to its place while it is still in the CPU's cache
-            for part, array in zip(parts, arrays, strict=True):
-                _put(part, array, number)
+            for part, tensor in zip(parts, made, strict=True):
+                _put(part, tensor.numpy(), number)
             keys.append(sample["key"])
         data, *targets = made
         return {"data": data, "target": targets if isinstance(levels, list) else targets[0], "keys": keys}

@@ -41,15 +41,13 @@ class Part:
     Attributes:
         processes: in its ``nnUNet_n_proc_DA``.
         killed: whether its process and all that it started get SIGKILL after the first step of the second epoch.
-        resume: whether it continues what is in `results`, as ``nnUNetv2_train --c``.
-        results: the folder that is its ``nnUNet_results``, filled in when it begins.
+        resume: whether it continues what is in ``nnUNet_results``, as ``nnUNetv2_train --c``.
     """
 
     settings: Settings
     processes: int
     killed: bool = False
     resume: bool = False
-    results: str = ""
 
 
 def main(text: str, parent: str) -> None:
@@ -57,7 +55,7 @@ def main(text: str, parent: str) -> None:
     that started this one, which leads its own process group."""
     stored = json.loads(text)
     part = Part(**{**stored, "settings": Settings(**stored["settings"])})
-    folder = Path(part.results).parent
+    folder = Path(os.environ["nnUNet_results"]).parent
     threading.Thread(target=_end_with, args=(int(parent),), name="detaug-parent-watch", daemon=True).start()
     try:
         # as nnUNetv2_train
@@ -162,7 +160,7 @@ class Recording(Trainer):  # type: ignore[misc]
         if given is not None:
             rng = SeedTree(self.part.settings.seed).generator(0, 0)
             found = difference_in_reading(given, self.dataloader_train.generator, rng)
-            write_text(Path(self.part.results).parent / READING, found or "")
+            write_text(Path(self.trace.name).with_name(READING), found or "")
 
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
         place = in_step(phase, self._step, self.current_epoch)

@@ -199,18 +199,18 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
     results.mkdir(parents=True, exist_ok=True)
     link_predictions(results)
     for part in training.parts:
-        _run(replace(part, results=str(results)), own)
+        _run(part, own, environment_of(part, results))
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise UnusableError("the training ended without a checkpoint_final.pth: does the trainer save one?")
     return found[0], traces.read(own / TRACE)
 
 
-def environment_of(part: Part) -> dict[str, str]:
+def environment_of(part: Part, results: Path) -> dict[str, str]:
     """The environment of a part's process: the caller's, with nnU-Net's folders and the seed."""
     return {
         **os.environ,
-        "nnUNet_results": part.results,
+        "nnUNet_results": str(results),
         "nnUNet_n_proc_DA": str(part.processes),
         EXTERNAL_VARIABLE: trainer_folders(),
         # a trial does not belong on a dashboard
@@ -220,7 +220,7 @@ def environment_of(part: Part) -> dict[str, str]:
     }
 
 
-def _run(part: Part, folder: Path) -> None:
+def _run(part: Part, folder: Path, variables: dict[str, str]) -> None:
     """Run a part of a training in a separate process, with trace and log in `folder`; otherwise as `train`."""
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
@@ -228,7 +228,7 @@ def _run(part: Part, folder: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment_of(part),
+            env=variables,
             start_new_session=True,
         )
         try:

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from detaug import SeedTree
-from detaug.nnunet import TRAINING_TRANSFORMS, training_transforms, validation_transforms, variants
+from detaug.nnunet import TRAINING_TRANSFORMS, extended_transforms, training_transforms, validation_transforms, variants
 from detaug.nnunet.compatibility import find_trainer, trainer_class
 from detaug.transforms import bgv2 as ours
 
@@ -184,17 +184,40 @@ def test_cascade_without_labels_is_refused() -> None:
         validation_transforms(None, is_cascaded=True)
 
 
-@pytest.mark.parametrize("name", TRAINING_TRANSFORMS)
-@pytest.mark.parametrize("dummy", [False, True])
-def test_pipelines_can_be_pickled_and_give_the_patch_and_the_levels(name: str, dummy: bool) -> None:
-    pipeline = pickle.loads(pickle.dumps(TRAINING_TRANSFORMS[name]((8, 16, 16), ANGLE, SCALES, (0, 1, 2), dummy)))
-    size = (8, 16, 16) if name == "nnUNetTrainerNoDA" else (8 if dummy else 14, 25, 25)
+@pytest.mark.parametrize("name", [*TRAINING_TRANSFORMS, "extended"])
+@pytest.mark.parametrize(("patch", "dummy"), [((8, 16, 16), False), ((8, 16, 16), True), ((16, 16), False)])
+def test_pipelines_can_be_pickled_and_give_the_patch_and_the_levels(
+    name: str, patch: tuple[int, ...], dummy: bool
+) -> None:
+    builder = extended_transforms if name == "extended" else TRAINING_TRANSFORMS[name]
+    scales = [scale[: len(patch)] for scale in SCALES]
+    pipeline = pickle.loads(pickle.dumps(builder(patch, ANGLE, scales, tuple(range(len(patch))), dummy)))
+    larger = (8 if dummy else 14, 25, 25)[-len(patch) :]
+    size = patch if name == "nnUNetTrainerNoDA" else larger
     image = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
     labels = np.zeros((1, *size), np.int16)
-    for step in range(4):
+    for step in range(12):
         made = pipeline(image=image, segmentation=labels, rng=SeedTree(1).generator(0, step))
-        assert made["image"].shape == (1, 8, 16, 16)
-        assert [level.shape for level in made["segmentation"]] == [(1, 8, 16, 16), (1, 4, 8, 8), (1, 2, 4, 4)]
+        assert made["image"].shape == (1, *patch)
+        assert np.isfinite(made["image"]).all()
+        levels = [(1, *(length // factor for length in patch)) for factor in (1, 2, 4)]
+        assert [level.shape for level in made["segmentation"]] == levels
+
+
+def test_what_is_added_for_mri_opens_as_often_as_is_documented() -> None:
+    pipeline = extended_transforms((20, 18, 16), ANGLE, SCALES, (0, 1, 2), False)
+    shapes = {"image": (1, 27, 25, 23), "segmentation": (1, 27, 25, 23)}
+    draws = [pipeline.sample(np.random.default_rng(seed), shapes)["transforms"] for seed in range(1500)]
+    rates, chosen = {}, set()
+    for number, transform in enumerate(pipeline.transforms):
+        if isinstance(transform, ours.RandomTransform):
+            inner = transform.transform
+            rates[type(inner).__name__] = np.mean([draw[number]["apply_transform"] for draw in draws])
+            if isinstance(inner, ours.OneOfTransform):
+                chosen = {draw[number]["params"]["chosen"] for draw in draws if draw[number]["apply_transform"]}
+    documented = {"BiasField": 0.2, "Anisotropy": 0.1, "OneOf": 0.2, "HistogramShift": 0.1, "CoarseDropout": 0.1}
+    assert {name: round(float(rates[name]), 3) for name in documented} == pytest.approx(documented, abs=0.04)
+    assert chosen == {0, 1, 2, 3}
 
 
 def test_da5_draws_follow_nnunets() -> None:

@@ -22,26 +22,14 @@ def test_help_names_the_trainers_to_ask_for() -> None:
 @pytest.mark.parametrize(
     ("folders", "variable", "said"),
     [
-        (None, "DETAUG_CPU_THREADS", "DETAUG_CPU_THREADS='version' in the environment must be a positive integer"),
-        (
-            str(SHORT),
-            "DETAUG_CPU_THREADS",
-            "DETAUG_CPU_THREADS='version' in the environment must be a positive integer",
-        ),
+        ("", "DETAUG_CPU_THREADS", "DETAUG_CPU_THREADS='version' in the environment must be a positive integer"),
         (str(SHORT), "DETAUG_ALLOW", "DETAUG_ALLOW in the environment names 'version'; it may name seed, "),
     ],
 )
 def test_detaugs_trainers_are_found_whatever_nnunet_exttrainer_names_and_refuse_a_wrong_environment_first(
-    nnunet_environment: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    folders: str | None,
-    variable: str,
-    said: str,
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folders: str, variable: str, said: str
 ) -> None:
-    monkeypatch.delenv("nnUNet_extTrainer", raising=False)
-    if folders:
-        monkeypatch.setenv("nnUNet_extTrainer", folders)
+    monkeypatch.setenv("nnUNet_extTrainer", folders)
     monkeypatch.setenv(variable, "version")
     command = ["nnunet", "train", "1", "3d_fullres", "0", "-tr", "nnUNetTrainerDetAug", "-device", "cpu"]
     done = CliRunner().invoke(main, command)

@@ -305,6 +305,7 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
     assert log.count("draws random numbers from the operating system, which no seed governs") == 1
     assert "the checkpoint lacks" not in log, "nnU-Net's own trainers keep nothing that is not saved"
     assert not leftover.exists()
+    assert not list(leftover.parent.glob("ledger*")), "none is kept unless asked for"
     before = len(log)
     logging.getLogger("detaug").warning("nobody listens")
     assert len(Path(made.log_file).read_text()) == before

@@ -51,9 +51,9 @@ def killed() -> None:
     raise Killed
 
 
-def run_here(part: Part, folder: Path) -> None:
+def run_here(part: Part, folder: Path, variables: dict[str, str]) -> None:
     """In this process, as importing nnU-Net takes longest."""
-    with mock.patch.dict(os.environ, verifying.environment_of(part)), contextlib.suppress(Killed):
+    with mock.patch.dict(os.environ, variables), contextlib.suppress(Killed):
         recording.train(part, folder / recording.TRACE)
 
 
