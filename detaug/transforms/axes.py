@@ -5,16 +5,15 @@ All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import AXES, VOXEL_KEYS, Given, Refused, distinct, for_each, integer, many, takes
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
@@ -61,7 +60,7 @@ class Mirror(_AxisTransform):
     def __init__(self, allowed_axes: Collection[int]) -> None:
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
@@ -101,7 +100,7 @@ class Rot90(_AxisTransform):
         if len(self.allowed_axes) < 2:
             raise ValueError(f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}")
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
         turns, planes = [], []
         for _ in range(round(draws.scalar(rng, self.num_axis_combinations, context))):
@@ -149,7 +148,7 @@ class TransposeAxes(_AxisTransform):
     def __init__(self, allowed_axes: Collection[int]) -> None:
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes)
         allowed = sorted(axes("allowed_axes", self.allowed_axes, len(space)))
         if len({space[axis] for axis in allowed}) > 1:

@@ -9,16 +9,15 @@ result wherever the footprint has such a row: one operation for 64 voxels and on
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
 from detaug.transforms.building.checks import one_of as one_of_texts
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -64,7 +63,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
         self.strel_size = random_scalar("strel_size", strel_size, minimum=0, maximum=LARGEST_RADIUS)
         self.p_per_label = probability("p_per_label", p_per_label)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         operators = [draws.choice(rng, self.any_of_these) for _ in applied]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,8 @@ from detaug.kernels.convolution import convolve, convolve_padded
 from detaug.kernels.scalars import exponential
 from detaug.kernels.voxels import pick
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
 from detaug.transforms.building.per_channel import per_axis
 from detaug.transforms.building.workspace import Workspace
@@ -63,14 +62,14 @@ class GaussianBlur(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.benchmark = benchmark
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         shape = shapes["image"]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
         if self.synchronize_channels:
             return {"apply_to_channel": applied, "sigmas": self._sigmas(rng, shape, context)}
         return {"apply_to_channel": applied, "sigmas": [self._sigmas(rng, shape, context) for _ in range(sum(applied))]}
 
-    def _sigmas(self, rng: np.random.Generator, shape: Sequence[int], context: Mapping[str, Any]) -> list[float]:
+    def _sigmas(self, rng: np.random.Generator, shape: Sequence[int], context: Context) -> list[float]:
         dims = len(shape) - 1
         if self.synchronize_axes:
             return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": None})] * dims

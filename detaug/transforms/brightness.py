@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, each_channel, for_each, none_without_channels, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
 from detaug.transforms.building.workspace import Workspace
@@ -31,7 +27,7 @@ class MultiplicativeBrightness(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return self.draw_channels(
             rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c})
         )
@@ -72,7 +68,7 @@ class BrightnessAdditive(ImageTransform):
         if not synchronize_channels and sigma < 0:
             raise ValueError(f"sigma must not be less than 0, got {sigma!r}")
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count = shapes["image"][0]
         channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
         if not channels:

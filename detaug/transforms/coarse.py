@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from detaug.kernels.statistics import least_and_largest
 from detaug.kernels.threefry import fill_evenly, key_words, shuffle
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
 from detaug.transforms.building.gate import KEY, many, needed_if, takes
 from detaug.transforms.building.per_channel import flat_planes
@@ -86,7 +86,7 @@ class CoarseDropout(_Regions):
             raise TypeError(f"fill_value must be a number, a range (low, high) or None, got {fill_value!r}")
         self.fill_value: Any = None if fill_value is None else random_scalar("fill_value", fill_value)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params: Params = {"holes": self.draw_holes(rng, shapes["image"][1:])}
         if not isinstance(self.fill_value, float):
             params["key"] = draws.key(rng)
@@ -136,7 +136,7 @@ class CoarseShuffle(_Regions):
         ValueError: see `CoarseDropout`.
     """
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {"holes": self.draw_holes(rng, shapes["image"][1:]), "key": draws.key(rng)}
 
     @takes(holes=many(CORNERS), key=KEY)

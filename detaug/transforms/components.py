@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import KEY, channel_from_either_end, many, takes
 from detaug.transforms.building.workspace import Workspace
@@ -48,7 +47,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         )
         self.p_per_label = probability("p_per_label", p_per_label)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         return {"apply_to_channels": applied, "key": draws.key(rng)}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
 from detaug.transforms.building.checks import probability
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
@@ -106,7 +106,7 @@ class Compose(_Composition):
         known = super().spatial_dims
         return known if self.dim is None else self.dim
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params = []
         for transform in self.parts():
             own = transform.sample(rng, shapes)
@@ -134,7 +134,7 @@ class RandomApply(_Composition):
         (self.transform,) = checked_transforms([transform])
         self.apply_probability = probability("apply_probability", apply_probability)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         if not draws.happens(rng, self.apply_probability):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
@@ -161,7 +161,7 @@ class OneOf(_Composition):
         if not self.list_of_transforms:
             raise ValueError("OneOf needs at least one transform to choose from")
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         chosen = draws.integer(rng, len(self.list_of_transforms))
         return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
 

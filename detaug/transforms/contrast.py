@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
 from detaug.kernels.intensity import clamp, scale_around
 from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
 from detaug.transforms.building.workspace import Workspace
@@ -77,7 +75,7 @@ class Contrast(ChannelTransform):
         self.contrast_range = random_scalar("contrast_range", contrast_range)
         self.preserve_range = preserve_range
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params = self.draw_channels(
             rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.contrast_range, {**context, "channel": c})
         )
@@ -110,7 +108,7 @@ class InvertImage(ImageTransform):
         self.p_synchronize_channels = probability("p_synchronize_channels", p_synchronize_channels)
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count = shapes["image"][0]
         if not draws.happens(rng, self.p_invert_image):
             return {"apply": False, "apply_to_channel": []}

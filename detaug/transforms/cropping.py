@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, representable, spatial_size
 from detaug.transforms.building.gate import VOXEL_KEYS, each_axis, takes, whole_number
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
@@ -115,7 +115,7 @@ class CenterCrop(_Crop):
             does not have.
     """
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {"center": [n // 2 for n in spatial_shape(shapes, crop_size=self.crop_size)]}
 
 
@@ -127,7 +127,7 @@ class RandomCrop(_Crop):
     Arguments, errors and params are those of `CenterCrop`.
     """
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {
             "center": [
                 n // 2 if size >= n else draws.integer(rng, n - size + 1) + size // 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from detaug.kernels.median import LARGEST, median_filter, run_program
 from detaug.kernels.statistics import least_and_largest
 from detaug.kernels.voxels import padded, pick
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
 from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
@@ -46,7 +44,7 @@ class MedianFilter(ImageTransform):
         self.p_same_for_each_channel = probability("p_same_for_each_channel", p_same_for_each_channel)
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
         same = draws.happens(rng, self.p_same_for_each_channel)
         if isinstance(self.filter_size, int):
@@ -103,7 +101,7 @@ class Sharpening(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_clamp_intensities = probability("p_clamp_intensities", p_clamp_intensities)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
         if draws.happens(rng, self.p_same_for_each_channel):
             strengths = [draws.scalar(rng, self.strength, context)] * channels

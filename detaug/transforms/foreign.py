@@ -10,7 +10,7 @@ import torch
 
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -45,7 +45,7 @@ class ForeignTransform(Transform):
         self.transform = transform
         self.shapes_after = shapes_after
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:

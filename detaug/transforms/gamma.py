@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,8 @@ from detaug.kernels.intensity import scale_around
 from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import exponents, probability
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
 from detaug.transforms.building.per_channel import ChannelTransform, flat_channels, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
@@ -53,7 +51,7 @@ class Gamma(ChannelTransform):
         self.p_invert_image = probability("p_invert_image", p_invert_image)
         self.p_retain_stats = probability("p_retain_stats", p_retain_stats)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
         if not channels:
             return {"apply_to_channel": channels, "retain_stats": None, "invert_image": None, "gamma": None}

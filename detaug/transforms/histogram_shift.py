@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from detaug.kernels.intensity import map_piecewise
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.base import Context, Params, Shapes
 from detaug.transforms.building.checks import integer_range
 from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, flat_planes
@@ -50,7 +50,7 @@ class HistogramShift(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.num_control_points = integer_range("num_control_points", num_control_points, minimum=3)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return self.draw_channels(rng, shapes, "control_points", lambda _: self._curve(rng))
 
     def _curve(self, rng: np.random.Generator) -> list[float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
 from typing import Any
@@ -16,9 +16,9 @@ from detaug.kernels.voxels import pick
 from detaug.kernels.windows import add_windowed, change_by_power, window_factors, windowed_sum
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import exponents, probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar, asked_by_name, asks_for
+from detaug.transforms.building.draws import asked_by_name, asks_for
 from detaug.transforms.building.gate import (
     EXPONENT,
     LARGEST_SIGMA,
@@ -132,7 +132,7 @@ class _LocalTransform(ImageTransform):
         applied: Sequence[bool],
         shapes: Shapes,
         wanted: RandomScalar,
-        context: Mapping[str, Any],
+        context: Context,
     ) -> tuple[list[Any], list[Any]]:
         """Each channel's window and number, or None and None: one for all of them, or each its own."""
         shape = tuple(shapes["image"][1:])
@@ -203,7 +203,7 @@ class BrightnessGradientAdditive(_LocalTransform):
         self.mean_centered = mean_centered
         self.clip_intensities = clip_intensities
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         windows, strengths = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.max_strength, context)
         pairs = zip(windows, strengths, strict=True)
         return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
@@ -250,7 +250,7 @@ class LocalContrast(_LocalTransform):
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.new_contrast = random_scalar("new_contrast", new_contrast)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         windows, contrasts = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
@@ -286,7 +286,7 @@ class LocalGamma(_LocalTransform):
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.gamma = exponents("gamma", gamma)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         windows, gammas = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
@@ -330,7 +330,7 @@ class LocalSmoothing(_LocalTransform):
         self.smoothing_strength = random_scalar("smoothing_strength", smoothing_strength)
         self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=LARGEST_SIGMA)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applied = self.draw_applied(rng, shapes)
         sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
         windows, strengths = self.draw_windows(rng, applied, shapes, self.smoothing_strength, context)

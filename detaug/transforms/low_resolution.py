@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from detaug.kernels.low_resolution import interpolate
 from detaug.kernels.voxels import pick, picked
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
 from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
@@ -64,7 +62,7 @@ class SimulateLowResolution(ImageTransform):
         self.allowed_channels = None if allowed_channels is None else tuple(allowed_channels)
         self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *shape = shapes["image"]
         allowed: Sequence[int] = range(count)
         if self.allowed_channels is not None:
@@ -79,7 +77,7 @@ class SimulateLowResolution(ImageTransform):
         kept = [[1.0 if d in ignored else scale for d, scale in enumerate(each)] for each in scales]
         return {"apply_to_channel": channels, "scales": kept}
 
-    def _scales(self, rng: np.random.Generator, dims: int, context: Mapping[str, Any]) -> list[float]:
+    def _scales(self, rng: np.random.Generator, dims: int, context: Context) -> list[float]:
         if self.synchronize_axes:
             return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": None}))] * dims
         return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": d})) for d in range(dims)]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -13,9 +11,8 @@ from detaug.kernels.normals import add_normals
 from detaug.kernels.statistics import deviations, moments
 from detaug.kernels.threefry import key_words
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
@@ -42,7 +39,7 @@ class GaussianNoise(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         sigmas = self.draw_channels(rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context))
         return {**sigmas, "key": draws.key(rng)}
 
@@ -73,7 +70,7 @@ class RicianNoise(ImageTransform):
     def __init__(self, noise_variance: RandomScalar = (0.0, 0.1)) -> None:
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {"variance": draws.scalar(rng, self.noise_variance, context), "key": draws.key(rng)}
 
     @takes(variance=number(0), key=KEY)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from detaug.kernels.intensity import clamp, scale_around
 from detaug.kernels.statistics import deviations, moments
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import each_channel, flag, many, number, optional, takes
 from detaug.transforms.building.per_channel import flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
@@ -52,7 +49,7 @@ class CutOffOutliers(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_retain_std = probability("p_retain_std", p_retain_std)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applies = [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
 
         def pair() -> tuple[float, float]:

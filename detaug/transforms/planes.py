@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.gate import integer, needed_if, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -63,7 +62,7 @@ class Convert2DTo3D(Transform):
 
     spatial_dims = 2
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return {count: shapes[count] for count in _COUNTS.values() if count in shapes}
 
     @takes(**{count: needed_if(lambda _: False, integer(1)) for count in _COUNTS.values()})

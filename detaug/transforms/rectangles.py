@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from operator import add, gt
 from typing import Any
 
 import numpy as np
 
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import asks_for
 from detaug.transforms.building.gate import (
@@ -77,7 +77,7 @@ class BlankRectangle(ImageTransform):
         self.force_square = force_square
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *space = shapes["image"]
         applies = [draws.happens(rng, self.p_per_channel) for _ in range(count)]
         numbers = [_drawn(rng, self.num_rectangles) for _ in range(count)]

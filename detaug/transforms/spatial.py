@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -12,9 +12,8 @@ import numpy as np
 from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
-from detaug.transforms.building.base import Params, Shapes, Transform
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
 from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import KEY, MATRIX, PLACE, VOXEL_KEYS, each_axis, fields, number, optional, takes
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
@@ -142,7 +141,7 @@ class SpatialTransform(Transform):
         self.p_translation = probability("p_translation", p_translation)
         self.translation = random_scalar("translation", translation)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes, patch_size=self.patch_size)
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
@@ -167,7 +166,7 @@ class SpatialTransform(Transform):
             "center_location_in_pixels": center,
         }
 
-    def _draw_shear(self, rng: np.random.Generator, context: Mapping[str, Any]) -> Matrix:
+    def _draw_shear(self, rng: np.random.Generator, context: Context) -> Matrix:
         dims = len(self.patch_size)
         sheared = identity(dims)
         for row, column in permutations(range(dims), 2):
@@ -176,7 +175,7 @@ class SpatialTransform(Transform):
             sheared = product(one, sheared)
         return sheared
 
-    def _draw_angles(self, rng: np.random.Generator, context: Mapping[str, Any]) -> list[float]:
+    def _draw_angles(self, rng: np.random.Generator, context: Context) -> list[float]:
         angles = self._for_axes(rng, self.rotation, context)
         for angle in angles if callable(self.rotation) else ():
             radians("rotation", angle)
@@ -188,7 +187,7 @@ class SpatialTransform(Transform):
         self,
         rng: np.random.Generator,
         wanted: RandomScalar,
-        context: Mapping[str, Any],
+        context: Context,
         p_synchronize: float | None = None,
     ) -> list[float]:
         """One number per axis; one for all of them with a probability, where there is one."""
@@ -197,7 +196,7 @@ class SpatialTransform(Transform):
             return [draws.scalar(rng, wanted, {**context, "dim": None})] * dims
         return [draws.scalar(rng, wanted, {**context, "dim": d}) for d in range(dims)]
 
-    def _draw_elastic(self, rng: np.random.Generator, context: Mapping[str, Any]) -> dict[str, Any]:
+    def _draw_elastic(self, rng: np.random.Generator, context: Context) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
         scales = self._for_axes(rng, self.elastic_deform_scale, known, self.p_synchronize_def_scale_across_axes)
         magnitudes = [

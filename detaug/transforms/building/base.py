@@ -24,6 +24,8 @@ from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
 Shapes = Mapping[str, Any]
+Context = Mapping[str, Any]
+RandomScalar = draws.RandomScalar
 
 
 class Transform:
@@ -44,7 +46,7 @@ class Transform:
     moves_voxels: bool = True
     spatial_dims: int | None = None
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         """Draw params; without this method there are none. ``context`` holds the image where a user's callable takes it;
         else it is empty."""
         return {}
@@ -94,7 +96,7 @@ class Transform:
             return {DEFERRED: draws.key(rng)}
         return self._drawn(rng, shapes, {})
 
-    def _drawn(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def _drawn(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         try:
             return self.draw(rng, shapes, context)
         except draws.NoNumber as error:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.low_resolution import interpolate
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import Params, Shapes
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform
 from detaug.transforms.building.workspace import Workspace
@@ -57,7 +56,7 @@ class Anisotropy(ChannelTransform):
         self.downsampling = checks.random_scalar("downsampling", downsampling, minimum=1)
         self.profile = checks.one_of("profile", profile, ("point", "box"))
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
         axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 

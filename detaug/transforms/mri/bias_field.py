@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
 from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
-from detaug.transforms.building.base import Params, Shapes
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer, one_of, random_scalar
-from detaug.transforms.building.draws import RandomScalar
 from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
@@ -60,7 +58,7 @@ class BiasField(ChannelTransform):
         self.order = integer("order", order, 0, 10)
         self.basis = one_of("basis", basis, ("powers", "legendre"))
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         degrees = _degrees(self.order, len(shapes["image"]) - 1)
 
         def drawn(channel: int | None) -> list[float]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from detaug.kernels.coordinates import CONSTANT
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation_and_scaling
-from detaug.transforms.building.base import ImageTransform, Params, Shapes
+from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, nothing, optional, takes
 from detaug.transforms.building.workspace import Workspace
@@ -72,7 +71,7 @@ class ChannelMisalignment(ImageTransform):
         self.shift_zyx = [int(shift) for shift in shifts]
         self.p_shift = probability("p_shift", p_shift)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *space = shapes["image"]
         self._channels(count)
         dims = len(space)

@@ -6,17 +6,15 @@ Frequency 0 is shifted to the middle, as in TorchIO and MONAI: of n, number s th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
 from detaug.kernels.spectrum import KSpace, filter_lines
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import Params, Shapes
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import (
     CHANNELS,
     axis,
@@ -95,7 +93,7 @@ class Ghosting(ChannelTransform):
         self.intensity = checks.random_scalar("intensity", intensity, minimum=0)
         self.restore = None if restore is None else checks.random_scalar("restore", restore, minimum=0, maximum=1)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
         axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
@@ -170,7 +168,7 @@ class Spikes(ChannelTransform):
         self.num_spikes = checks.integer_range("num_spikes", num_spikes, minimum=0)
         self.intensity = checks.random_scalar("intensity", intensity)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         axes = shapes["image"][1:]
 
         def spikes(_: int | None) -> Params:
@@ -253,7 +251,7 @@ class GibbsNoise(ChannelTransform):
         super().__init__(p_per_channel, synchronize_channels)
         self.alpha = checks.random_scalar("alpha", alpha, minimum=0, maximum=1)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return self.draw_channels(rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context))
 
     @takes(apply_to_channel=CHANNELS, alphas=for_each("apply_to_channel", number(0, 1)))

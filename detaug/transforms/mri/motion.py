@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,7 @@ from detaug.kernels.spectrum import filter_lines
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
-from detaug.transforms.building.base import Params, Shapes
-from detaug.transforms.building.draws import RandomScalar
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import (
     ANGLE,
     CHANNELS,
@@ -93,7 +92,7 @@ class Motion(ChannelTransform):
         self.num_transforms = checks.integer("num_transforms", num_transforms, 1)
         self.axes = None if axes is None else checks.axes("axes", axes)
 
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Mapping[str, Any]) -> Params:
+    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
         axes = (dims - 1,) if self.axes is None else checks.axes("axes", self.axes, dims)
         movements = range(self.num_transforms)
