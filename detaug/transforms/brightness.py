@@ -7,7 +7,7 @@ import numpy as np
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
-from detaug.transforms.building.gate import CHANNELS, each_channel, for_each, none_without_channels, number, takes
+from detaug.transforms.building.gate import CHANNELS, channels_with, each_channel, none_without_channels, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -32,7 +32,7 @@ class MultiplicativeBrightness(ChannelTransform):
             rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c})
         )
 
-    @takes(apply_to_channel=CHANNELS, multipliers=for_each("apply_to_channel", number()))
+    @takes(**channels_with(multipliers=number()))
     def change(self, workspace: Workspace, params: Params) -> None:
         multipliers = {c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1}
         for c, source, destination in flat_channels(workspace, multipliers):

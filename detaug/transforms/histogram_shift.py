@@ -14,7 +14,7 @@ from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, Shapes
 from detaug.transforms.building.checks import integer_range
-from detaug.transforms.building.gate import CHANNELS, for_each, many, number, takes
+from detaug.transforms.building.gate import channels_with, many, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, flat_planes
 from detaug.transforms.building.workspace import Workspace
 
@@ -60,7 +60,7 @@ class HistogramShift(ChannelTransform):
             points[n] = draws.uniform(rng, points[n - 1], points[n + 1])
         return points
 
-    @takes(apply_to_channel=CHANNELS, control_points=for_each("apply_to_channel", many(number(0, 1), least=3)))
+    @takes(**channels_with(control_points=many(number(0, 1), least=3)))
     def change(self, workspace: Workspace, params: Params) -> None:
         curves = dict(by_channel(params, "control_points"))
         if not curves:

@@ -15,36 +15,24 @@ from detaug.kernels.statistics import least_and_largest, moments
 from detaug.kernels.voxels import pick
 from detaug.kernels.windows import add_windowed, change_by_power, window_factors, windowed_sum
 from detaug.transforms.blur import gaussian_weights
-from detaug.transforms.building import draws
+from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import exponents, probability, random_scalar
 from detaug.transforms.building.draws import asked_by_name, asks_for
-from detaug.transforms.building.gate import (
-    EXPONENT,
-    LARGEST_SIGMA,
-    SIGMA,
-    Given,
-    each_axis,
-    each_channel,
-    fields,
-    number,
-    optional,
-    takes,
-    where_not_none,
-)
+from detaug.transforms.building.gate import Given, each_axis, each_channel, number, takes, where_not_none
 from detaug.transforms.building.per_channel import flat_planes, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
 _NOTHING = 2.0**-150  # rounds to 0 in float32
 #: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
 WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
-WINDOWS = each_channel(optional(fields(**WINDOW)))
+WINDOWS = each_channel(gate.optional(gate.fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
 
 
 def _check_sigma(given: Given, value: Any) -> None:
     if value is not None or any(window is not None for window in given.params["kernels"]):
-        SIGMA(given, value)
+        gate.SIGMA(given, value)
 
 
 class LocalWindow:
@@ -208,7 +196,7 @@ class BrightnessGradientAdditive(_LocalTransform):
         pairs = zip(windows, strengths, strict=True)
         return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
 
-    @takes(kernels=each_channel(optional(fields(**WINDOW, strength=number()))))
+    @takes(kernels=each_channel(gate.optional(gate.fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
         strengths = [each and each["strength"] for each in params["kernels"]]
         if self.clip_intensities:
@@ -290,7 +278,7 @@ class LocalGamma(_LocalTransform):
         windows, gammas = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
-    @takes(kernels=WINDOWS, gammas=where_not_none("kernels", EXPONENT))
+    @takes(kernels=WINDOWS, gammas=where_not_none("kernels", gate.EXPONENT))
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = _effective(workspace, params["kernels"], params["gammas"], without_effect=1.0)
         for before, after, window, gamma in chosen:
@@ -328,7 +316,7 @@ class LocalSmoothing(_LocalTransform):
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.smoothing_strength = random_scalar("smoothing_strength", smoothing_strength)
-        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=LARGEST_SIGMA)
+        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=gate.LARGEST_SIGMA)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applied = self.draw_applied(rng, shapes)

@@ -12,7 +12,7 @@ from detaug.kernels.low_resolution import interpolate
 from detaug.kernels.voxels import pick, picked
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import CHANNELS, each_axis, for_each, number, takes
+from detaug.transforms.building.gate import channels_with, each_axis, number, takes
 from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import nearest
@@ -82,9 +82,7 @@ class SimulateLowResolution(ImageTransform):
             return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": None}))] * dims
         return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": d})) for d in range(dims)]
 
-    @takes(
-        apply_to_channel=CHANNELS, scales=for_each("apply_to_channel", each_axis(number(above=0, most=LARGEST_SCALE)))
-    )
+    @takes(**channels_with(scales=each_axis(number(above=0, most=LARGEST_SCALE))))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}

@@ -13,7 +13,7 @@ from detaug.kernels.threefry import key_words
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import random_scalar
-from detaug.transforms.building.gate import CHANNELS, KEY, for_each, number, takes
+from detaug.transforms.building.gate import KEY, channels_with, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
@@ -43,7 +43,7 @@ class GaussianNoise(ChannelTransform):
         sigmas = self.draw_channels(rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context))
         return {**sigmas, "key": draws.key(rng)}
 
-    @takes(apply_to_channel=CHANNELS, sigmas=for_each("apply_to_channel", number(0)), key=KEY)
+    @takes(**channels_with(sigmas=number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         sigmas = {c: sigma for c, sigma in by_channel(params, "sigmas") if sigma != 0}
         low, high = key_words(params["key"])

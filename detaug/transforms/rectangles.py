@@ -8,34 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from detaug.transforms.building import draws
+from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import asks_for
-from detaug.transforms.building.gate import (
-    KEY,
-    Given,
-    Refused,
-    each_axis,
-    each_channel,
-    flag,
-    for_each,
-    integer,
-    many,
-    number,
-    takes,
-)
+from detaug.transforms.building.gate import Given, Refused, each_channel, many, takes
 from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
 
-CORNERS = many(each_axis(integer(-(2**31))), 2)
+CORNERS = many(gate.each_axis(gate.integer(-(2**31))), 2)
 
 
 def _check_values(given: Given, value: Any) -> None:
     """As many for each channel as it has rectangles."""
     rectangles, asked = given.params["rectangles"], callable(given.transform.rectangle_value)
-    for_each("rectangles", many(KEY if asked else number()))(given, value)
+    gate.for_each("rectangles", many(gate.KEY if asked else gate.number()))(given, value)
     for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
         if len(own) != len(values):
             raise Refused(ValueError, f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}")
@@ -101,7 +89,7 @@ class BlankRectangle(ImageTransform):
     def _value(self, rng: np.random.Generator) -> float:
         return draws.key(rng) if callable(self.rectangle_value) else draws.scalar(rng, self.rectangle_value, {})
 
-    @takes(apply_channel=each_channel(flag), rectangles=each_channel(many(CORNERS)), values=_check_values)
+    @takes(apply_channel=each_channel(gate.flag), rectangles=each_channel(many(CORNERS)), values=_check_values)
     def change(self, workspace: Workspace, params: Params) -> None:
         if not any(map(len, params["rectangles"])):
             return

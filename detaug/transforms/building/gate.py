@@ -13,7 +13,6 @@ outside of the array.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import reprlib
 from collections.abc import Callable, Mapping
@@ -185,20 +184,14 @@ def flag(_: Given, value: Any) -> None:
         raise _wrong(TypeError, "be True or False", value)
 
 
-def one_of(*allowed: Any) -> Check:
-    """One of some texts."""
+def one_of(*allowed: str | None) -> Check:
+    """One of some texts, or None."""
 
     def check(_: Given, value: Any) -> None:
-        if not isinstance(value, str) or value not in allowed:
+        if not isinstance(value, (str, type(None))) or value not in allowed:
             raise _wrong(ValueError, f"be one of {', '.join(map(repr, allowed))}", value)
 
     return check
-
-
-def nothing(_: Given, value: Any) -> None:
-    """None."""
-    if value is not None:
-        raise _wrong(ValueError, "be None", value)
 
 
 def optional(check: Check) -> Check:
@@ -256,6 +249,13 @@ def for_each(name: str, check: Check) -> Check:
     return many(check, lambda given: len(given.params[name]))
 
 
+def channels_with(**checks: Check) -> dict[str, Check]:
+    """Channels of the image in ``apply_to_channel``, and lists with one element for each of them."""
+    return {"apply_to_channel": CHANNELS} | {
+        name: for_each("apply_to_channel", check) for name, check in checks.items()
+    }
+
+
 def none_without_channels(check: Check) -> Check:
     """What a check takes; None where ``apply_to_channel``, which stands before it, is empty."""
     return lambda given, value: (
@@ -265,19 +265,11 @@ def none_without_channels(check: Check) -> Check:
 
 def distinct(check: Check) -> Check:
     """What a check takes, without repetition."""
-    return _where(check, lambda value: len(set(value)) == len(value), "not have an element twice")
 
-
-def rising(check: Check) -> Check:
-    """What a check takes, none less than the one before."""
-    return _where(check, lambda value: all(a <= b for a, b in itertools.pairwise(value)), "rise")
-
-
-def _where(check: Check, holds: Callable[[Any], bool], allowed: str) -> Check:
     def check_all(given: Given, value: Any) -> None:
         check(given, value)
-        if not holds(value):
-            raise _wrong(ValueError, allowed, value)
+        if len(set(value)) < len(value):
+            raise _wrong(ValueError, "not have an element twice", value)
 
     return check_all
 

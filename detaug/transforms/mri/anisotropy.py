@@ -11,7 +11,7 @@ import numpy as np
 from detaug.kernels.low_resolution import interpolate
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import CHANNELS, axis, for_each, number, takes
+from detaug.transforms.building.gate import axis, channels_with, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform
 from detaug.transforms.building.workspace import Workspace
 
@@ -67,11 +67,7 @@ class Anisotropy(ChannelTransform):
         slices = made.pop("slices")
         return {**made, "axes": [axis for axis, _ in slices], "downsampling": [distance for _, distance in slices]}
 
-    @takes(
-        apply_to_channel=CHANNELS,
-        axes=for_each("apply_to_channel", axis),
-        downsampling=for_each("apply_to_channel", number(1)),
-    )
+    @takes(**channels_with(axes=axis, downsampling=number(1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         chosen = zip(params["apply_to_channel"], params["axes"], params["downsampling"], strict=True)

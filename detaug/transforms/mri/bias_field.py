@@ -11,7 +11,7 @@ from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer, one_of, random_scalar
-from detaug.transforms.building.gate import CHANNELS, Given, for_each, many, number, takes
+from detaug.transforms.building.gate import Given, channels_with, many, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis, plane_channels
 from detaug.transforms.building.workspace import Workspace
 
@@ -66,7 +66,7 @@ class BiasField(ChannelTransform):
 
         return self.draw_channels(rng, shapes, "coefficients", drawn)
 
-    @takes(apply_to_channel=CHANNELS, coefficients=for_each("apply_to_channel", many(number(-1e3, 1e3), _terms)))
+    @takes(**channels_with(coefficients=many(number(-1e3, 1e3), _terms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         fields = {c: coefficients for c, coefficients in by_channel(params, "coefficients") if any(coefficients)}

@@ -14,7 +14,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
-from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, nothing, optional, takes
+from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, one_of, optional, takes
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -96,7 +96,7 @@ class ChannelMisalignment(ImageTransform):
             "center_location_in_pixels": center,
         }
 
-    @takes(affine=optional(MATRIX), elastic_offsets=nothing, center_location_in_pixels=each_axis(PLACE))
+    @takes(affine=optional(MATRIX), elastic_offsets=one_of(None), center_location_in_pixels=each_axis(PLACE))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         affine = params["affine"] if params["affine"] is None else [list(map(float, row)) for row in params["affine"]]

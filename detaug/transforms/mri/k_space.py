@@ -13,20 +13,9 @@ import numpy as np
 
 from detaug.kernels.fourier import plan_of, roots_of_unity
 from detaug.kernels.spectrum import KSpace, filter_lines
-from detaug.transforms.building import checks, draws
+from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import (
-    CHANNELS,
-    axis,
-    each_axis,
-    fields,
-    for_each,
-    integer,
-    many,
-    number,
-    optional,
-    takes,
-)
+from detaug.transforms.building.gate import channels_with, fields, number, takes
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis
 from detaug.transforms.building.workspace import Workspace
 
@@ -57,6 +46,10 @@ def filter_axis(volumes: np.ndarray, destination: np.ndarray, axis: int, gains: 
         volumes.reshape(len(volumes), -1), destination.reshape(-1), inner, plan.radices, plan.twiddles,
         np.ascontiguousarray(real, np.float32),
     )  # fmt: skip
+
+
+_GHOSTS = fields(num_ghosts=gate.integer(), axis=gate.axis, intensity=number(0), restore=gate.optional(number(0, 1)))
+_SPIKES = fields(positions=gate.many(gate.each_axis(number(0, 1))), intensity=number())
 
 
 class Ghosting(ChannelTransform):
@@ -107,13 +100,7 @@ class Ghosting(ChannelTransform):
 
         return self.draw_channels(rng, shapes, "ghosts", ghosts)
 
-    @takes(
-        apply_to_channel=CHANNELS,
-        ghosts=for_each(
-            "apply_to_channel",
-            fields(num_ghosts=integer(), axis=axis, intensity=number(0), restore=optional(number(0, 1))),
-        ),
-    )
+    @takes(**channels_with(ghosts=_GHOSTS))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         made = by_channel(params, "ghosts")
@@ -180,10 +167,7 @@ class Spikes(ChannelTransform):
 
         return self.draw_channels(rng, shapes, "spikes", spikes)
 
-    @takes(
-        apply_to_channel=CHANNELS,
-        spikes=for_each("apply_to_channel", fields(positions=many(each_axis(number(0, 1))), intensity=number())),
-    )
+    @takes(**channels_with(spikes=_SPIKES))
     def change(self, workspace: Workspace, params: Params) -> None:
         made = by_channel(params, "spikes")
         spikes = {c: each for c, each in made if each["intensity"] != 0 and each["positions"]}
@@ -254,7 +238,7 @@ class GibbsNoise(ChannelTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return self.draw_channels(rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context))
 
-    @takes(apply_to_channel=CHANNELS, alphas=for_each("apply_to_channel", number(0, 1)))
+    @takes(**channels_with(alphas=number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         farthest = sum((n - 1) ** 2 for n in space)

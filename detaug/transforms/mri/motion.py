@@ -12,24 +12,10 @@ from detaug.kernels.coordinates import HELD
 from detaug.kernels.resampling import resample_images
 from detaug.kernels.spectrum import filter_lines
 from detaug.kernels.statistics import least_and_largest
-from detaug.transforms.building import checks, draws
+from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import (
-    ANGLE,
-    CHANNELS,
-    PLACE,
-    Given,
-    Refused,
-    axis,
-    each_axis,
-    fields,
-    for_each,
-    many,
-    number,
-    rising,
-    takes,
-)
+from detaug.transforms.building.gate import Given, Refused, many
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.mri.k_space import filter_axis
@@ -43,13 +29,15 @@ def _check_motion(given: Given, value: Any) -> None:
     counts = {name: len(value[name]) for name in ("times", "rotations", "translations")}
     if len(set(counts.values())) > 1:
         raise Refused(ValueError, f"must have as many times as rotations and translations, got {counts}")
+    if sorted(value["times"]) != list(value["times"]):
+        raise Refused(ValueError, f"must have times that rise, got {value['times']}")
 
 
-_MOTION = fields(
-    axis=axis,
-    times=rising(many(number(0, 1))),
-    rotations=many(many(ANGLE, lambda given: 3 if given.dims() == 3 else 1)),
-    translations=many(each_axis(PLACE)),
+_MOTION = gate.fields(
+    axis=gate.axis,
+    times=many(gate.number(0, 1)),
+    rotations=many(many(gate.ANGLE, lambda given: 3 if given.dims() == 3 else 1)),
+    translations=many(gate.each_axis(gate.PLACE)),
 )
 
 
@@ -111,7 +99,7 @@ class Motion(ChannelTransform):
 
         return self.draw_channels(rng, shapes, "motions", motion)
 
-    @takes(apply_to_channel=CHANNELS, motions=for_each("apply_to_channel", _check_motion))
+    @gate.takes(**gate.channels_with(motions=_check_motion))
     def change(self, workspace: Workspace, params: Params) -> None:
         motions = {c: motion for c, motion in by_channel(params, "motions") if _moves(motion)}
         for c, source, destination in workspace.chosen_channels(motions):
