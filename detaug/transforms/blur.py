@@ -14,7 +14,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
-from detaug.transforms.building.per_channel import per_axis
+from detaug.transforms.building.per_channel import as_volume, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _JUST_THE_CENTRE = np.ones(1, np.float32)
@@ -82,9 +82,8 @@ class GaussianBlur(ImageTransform):
         shape = workspace["image"].shape[1:]
         weights = {c: blur_weights(shape, sigmas) for c, sigmas in zip(channels, each, strict=True)}
         weights = {c: found for c, found in weights.items() if any(len(axis) > 1 for axis in found)}
-        volume = per_axis(shape, shape, 1)
-        for c, before, after in workspace.chosen_channels(weights):
-            convolve(before.reshape(volume), weights[c], "reflect", after.reshape(volume))
+        for c, before, after in workspace.chosen_channels(weights, as_volume):
+            convolve(before, weights[c], "reflect", after)
 
     kernels = (pick, convolve_padded)
 

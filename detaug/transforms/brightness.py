@@ -8,7 +8,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
 from detaug.transforms.building.gate import CHANNELS, channels_with, each_channel, none_without_channels, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -35,7 +35,7 @@ class MultiplicativeBrightness(ChannelTransform):
     @takes(**channels_with(multipliers=number()))
     def change(self, workspace: Workspace, params: Params) -> None:
         multipliers = {c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1}
-        for c, source, destination in flat_channels(workspace, multipliers):
+        for c, source, destination in workspace.chosen_channels(multipliers, np.ravel):
             np.multiply(source, np.float32(multipliers[c]), out=destination)
 
 
@@ -85,5 +85,5 @@ class BrightnessAdditive(ImageTransform):
         if shift is None:
             return
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
-        for c, source, destination in flat_channels(workspace, shifts):
+        for c, source, destination in workspace.chosen_channels(shifts, np.ravel):
             np.add(source, np.float32(shifts[c]), out=destination)

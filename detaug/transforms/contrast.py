@@ -13,7 +13,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -86,7 +86,7 @@ class Contrast(ChannelTransform):
         if params["multipliers"] is None:
             return
         factors = {c: factor for c, factor in by_channel(params, "multipliers") if factor != 1}
-        for c, source, destination in flat_channels(workspace, factors):
+        for c, source, destination in workspace.chosen_channels(factors, np.ravel):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
 
     kernels = (moments, scale_around, clamp)
@@ -119,7 +119,7 @@ class InvertImage(ImageTransform):
     @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = list(params["apply_to_channel"]) if params["apply"] else []
-        for _, source, destination in flat_channels(workspace, chosen):
+        for _, source, destination in workspace.chosen_channels(chosen, np.ravel):
             stretch_around_mean(source, destination, -1.0, keep_range=False)
 
     kernels = (moments, scale_around)

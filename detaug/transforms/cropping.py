@@ -39,9 +39,7 @@ def crop_sample(
             if volume is not None and pad_mode != "reflect":
                 workspace.put(key, volume.read(lows, highs))
                 here = [start - low for start, low in zip(starts, lows, strict=True)]
-            whole = workspace[key]
-            crop = _cropped(whole, here, size, pad_mode, value)
-            workspace.put(key, crop, owned=workspace.owns(key) or not np.may_share_memory(crop, whole))
+            workspace.put_reshaped(key, _cropped(workspace[key], here, size, pad_mode, value))
 
 
 def _cropped(

@@ -15,7 +15,7 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.gate import each_channel, flag, integer, number, takes
-from detaug.transforms.building.per_channel import flat_planes, per_axis
+from detaug.transforms.building.per_channel import as_volume, flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -67,10 +67,8 @@ class MedianFilter(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
-        volume = per_axis(shape, shape, 1)
-        for c, before, after in workspace.chosen_channels(sizes if max(shape) > 1 else ()):
-            box = per_axis([sizes[c]] * len(shape), shape, 1)
-            median_filter(before.reshape(volume), box, after.reshape(volume))
+        for c, before, after in workspace.chosen_channels(sizes if max(shape) > 1 else (), as_volume):
+            median_filter(before, per_axis([sizes[c]] * len(shape), shape, 1), after)
 
     kernels = (pick, run_program)
 
@@ -114,16 +112,14 @@ class Sharpening(ImageTransform):
 
     @takes(strengths=each_channel(number()), clamp_intensities=each_channel(flag), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
-        shape = workspace["image"].shape[1:]
+        alone = max(workspace["image"].shape[1:]) == 1
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
         strengths = {c: float(s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
-        volume = per_axis(shape, shape, 1)
-        for c, before, after in workspace.chosen_channels(strengths if max(shape) > 1 else ()):
+        for c, before, after in workspace.chosen_channels(() if alone else strengths, as_volume):
             limits = least_and_largest(flat_planes(before)) if params["clamp_intensities"][c] else None
-            around = padded(before.reshape(volume), [(1, 1)] * 3, "edge")
-            sharpen_padded(around, after.reshape(volume), strengths[c])
+            sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strengths[c])
             if limits is not None:
-                clamp(after.reshape(-1), np.float32(limits[0]), np.float32(limits[1]))
+                clamp(after.reshape(-1), *map(np.float32, limits))
 
     kernels = (pick, sharpen_padded, least_and_largest, clamp)
 

@@ -15,7 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import exponents, probability
 from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
-from detaug.transforms.building.per_channel import ChannelTransform, flat_channels, for_channels, rescale
+from detaug.transforms.building.per_channel import ChannelTransform, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
@@ -77,7 +77,7 @@ class Gamma(ChannelTransform):
             params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True
         )
         curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in chosen if gamma != 1}
-        for c, source, destination in flat_channels(workspace, curves):
+        for c, source, destination in workspace.chosen_channels(curves, np.ravel):
             bend(source, destination, *curves[c])
 
     kernels = (moments, gamma_curve, scale_around)

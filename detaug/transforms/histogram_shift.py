@@ -15,7 +15,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, Shapes
 from detaug.transforms.building.checks import integer_range
 from detaug.transforms.building.gate import channels_with, many, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, flat_planes
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -72,7 +72,7 @@ class HistogramShift(ChannelTransform):
             shared = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
             limits = dict.fromkeys(curves, shared)
         maps = {c: (low, high - low) for c, (low, high) in limits.items() if c in curves and high > low}
-        for c, before, after in flat_channels(workspace, maps):
+        for c, before, after in workspace.chosen_channels(maps, np.ravel):
             if math.isfinite(maps[c][1]):
                 map_piecewise(before, after, *_pieces(curves[c], *maps[c]))
             else:

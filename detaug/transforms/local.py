@@ -20,7 +20,7 @@ from detaug.transforms.building.base import Context, ImageTransform, Params, Ran
 from detaug.transforms.building.checks import exponents, probability, random_scalar
 from detaug.transforms.building.draws import asked_by_name, asks_for
 from detaug.transforms.building.gate import Given, each_axis, each_channel, number, takes, where_not_none
-from detaug.transforms.building.per_channel import flat_planes, per_axis, plane_channels
+from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NOTHING = 2.0**-150  # rounds to 0 in float32
@@ -154,7 +154,7 @@ def _effective(
             window = LocalWindow(workspace["image"].shape[1:], wanted["loc"], wanted["scale"])
             if not window.is_flat:
                 found[c] = window, float(strength)
-    for c, before, after in plane_channels(workspace, found):
+    for c, before, after in workspace.chosen_channels(found, flat_planes):
         yield before, after, *found[c]
 
 

@@ -13,7 +13,7 @@ from detaug.kernels.voxels import pick, picked
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import channels_with, each_axis, number, takes
-from detaug.transforms.building.per_channel import by_channel, for_channels, per_axis
+from detaug.transforms.building.per_channel import as_volume, by_channel, for_channels, per_axis
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import nearest
 
@@ -87,10 +87,9 @@ class SimulateLowResolution(ImageTransform):
         shape = workspace["image"].shape[1:]
         coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}
         coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
-        volume = per_axis(shape, shape, 1)
-        for c, before, after in workspace.chosen_channels(coarse):
+        for c, before, after in workspace.chosen_channels(coarse, as_volume):
             tables = per_axis([sampling_table(n, m) for n, m in zip(shape, coarse[c], strict=True)], shape, _ONE_VOXEL)
-            _down_and_up(before.reshape(volume), after.reshape(volume), tables)
+            _down_and_up(before, after, tables)
 
     kernels = (pick, interpolate)
 

@@ -14,7 +14,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import random_scalar
 from detaug.transforms.building.gate import KEY, channels_with, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_channels, rescale
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, rescale
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -47,7 +47,7 @@ class GaussianNoise(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         sigmas = {c: sigma for c, sigma in by_channel(params, "sigmas") if sigma != 0}
         low, high = key_words(params["key"])
-        for c, source, destination in flat_channels(workspace, sigmas):
+        for c, source, destination in workspace.chosen_channels(sigmas, np.ravel):
             add_normals(source, destination, np.float32(sigmas[c]), low, high, np.uint32(c))
 
     kernels = (add_normals,)

@@ -12,7 +12,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.gate import each_channel, flag, many, number, optional, takes
-from detaug.transforms.building.per_channel import flat_channels, rescale
+from detaug.transforms.building.per_channel import rescale
 from detaug.transforms.building.workspace import Workspace
 
 _LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
@@ -68,7 +68,7 @@ class CutOffOutliers(ImageTransform):
             for c, (percentiles, retain) in enumerate(zip(params["percentiles"], params["retain_std"], strict=True))
             if percentiles is not None and tuple(percentiles) != (0.0, 100.0)
         }
-        for c, source, destination in flat_channels(workspace, cuts):
+        for c, source, destination in workspace.chosen_channels(cuts, np.ravel):
             cut_off(source, destination, *cuts[c])
 
     kernels = (moments, clamp, deviations, scale_around)

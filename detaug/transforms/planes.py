@@ -97,6 +97,4 @@ def _volume_shape(key: str, shape: tuple[int, ...], count: int | None) -> tuple[
 
 
 def _reshape(workspace: Workspace, key: str, shape: tuple[int, ...]) -> None:
-    array = workspace[key]
-    reshaped = array.reshape(shape)
-    workspace.put(key, reshaped, owned=workspace.owns(key) or not np.may_share_memory(reshaped, array))
+    workspace.put_reshaped(key, workspace[key].reshape(shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,7 +10,6 @@ import numpy as np
 from detaug.kernels.intensity import scale_around
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import ImageTransform, Params, Shapes
-from detaug.transforms.building.workspace import Workspace
 
 T = TypeVar("T")
 
@@ -33,16 +32,9 @@ def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T
     return otherwise, otherwise, long[0] if long else otherwise
 
 
-def flat_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """`Workspace.chosen_channels` of the image, flat."""
-    for c, source, destination in workspace.chosen_channels(chosen):
-        yield c, source.reshape(-1), destination.reshape(-1)
-
-
-def plane_channels(workspace: Workspace, chosen: Collection[int]) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """`Workspace.chosen_channels` of the image as (X, Y * Z) of its volume."""
-    for c, source, destination in workspace.chosen_channels(chosen):
-        yield c, flat_planes(source), flat_planes(destination)
+def as_volume(channel: np.ndarray) -> np.ndarray:
+    """A channel of an image as the volume (X, Y, Z) that kernels see."""
+    return channel.reshape(per_axis(channel.shape, channel.shape, 1))
 
 
 def flat_planes(channel: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,16 +95,16 @@ class Workspace:
                     self._shapes[key] = value
         return dict(self._shapes)
 
-    def owns(self, key: str) -> bool:
-        """Whether the array may be written into."""
-        return key in self._owned
-
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
         """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
         self._arrays[key], self._shapes = value, None
         self._owned.discard(key)
         if owned:
             self._owned.add(key)
+
+    def put_reshaped(self, key: str, value: np.ndarray) -> None:
+        """Set a key to what was made of its array without changing it: a view of that, or a copy."""
+        self.put(key, value, owned=key in self._owned or not np.may_share_memory(value, self._arrays[key]))
 
     def remove(self, key: str) -> None:
         del self._arrays[key]
@@ -153,26 +153,29 @@ class Workspace:
         return source, destination
 
     def chosen_channels(
-        self, chosen: Collection[int], key: str = "image"
+        self, chosen: Collection[int], shaped: Callable[[np.ndarray], np.ndarray] = np.asarray
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The chosen channels as (channel, source, destination); the two are one array where it is owned.
+        """The image's chosen channels as (channel, source, destination); the two are one array where it is owned.
 
         The caller fills each destination. Other channels are copied where they must be. Without any, nothing is touched.
 
+        Args:
+            shaped: what makes of a channel the view that the caller wants.
+
         Raises:
-            IndexError: a channel that the array does not have.
+            IndexError: a channel that the image does not have.
         """
         if not chosen:
             return
-        source, destination = self.source_and_destination(key)
+        source, destination = self.source_and_destination("image")
         for c in chosen:
             if not 0 <= c < len(source):
                 raise IndexError(
-                    f"params name channel {c}, but {key} has {len(source)} channel(s): 0 to {len(source) - 1}"
+                    f"params name channel {c}, but image has {len(source)} channel(s): 0 to {len(source) - 1}"
                 )
         for c in range(len(source)):
             if c in chosen:
-                yield c, source[c], destination[c]
+                yield c, shaped(source[c]), shaped(destination[c])
             elif destination is not source:
                 destination[c] = source[c]
 

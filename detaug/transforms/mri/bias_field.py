@@ -12,7 +12,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer, one_of, random_scalar
 from detaug.transforms.building.gate import Given, channels_with, many, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis, plane_channels
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _CENTRE = np.zeros(1)
@@ -71,7 +71,7 @@ class BiasField(ChannelTransform):
         shape = workspace["image"].shape[1:]
         fields = {c: coefficients for c, coefficients in by_channel(params, "coefficients") if any(coefficients)}
         places = per_axis([_places(n) for n in shape], shape, _CENTRE)
-        for c, before, after in plane_channels(workspace, fields):
+        for c, before, after in workspace.chosen_channels(fields, flat_planes):
             multiply_by_field(before, after, self._powers(fields[c], shape), *places)
 
     def _powers(self, coefficients: Sequence[float], shape: Sequence[int]) -> np.ndarray:

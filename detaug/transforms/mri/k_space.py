@@ -16,7 +16,7 @@ from detaug.kernels.spectrum import KSpace, filter_lines
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import channels_with, fields, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, per_axis
+from detaug.transforms.building.per_channel import ChannelTransform, as_volume, by_channel, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
@@ -179,8 +179,7 @@ class Spikes(ChannelTransform):
             positions = spikes[c]["positions"]
             waves = [_waves(n, [at[d] for at in positions]) for d, n in enumerate(source.shape)]
             x, y, z = per_axis(waves, source.shape, np.repeat(_NO_WAVE[None], len(positions), 0))
-            volume = per_axis(source.shape, source.shape, 1)
-            _add_waves(source.reshape(volume), destination.reshape(volume), x * amplitude, y, z.astype(np.float32))
+            _add_waves(as_volume(source), as_volume(destination), x * amplitude, y, z.astype(np.float32))
 
     kernels = KSpace.kernels[:2]
 
@@ -261,10 +260,10 @@ def _limit(space: Sequence[int], alpha: float) -> int:
 
 def _largest_in_k_space(channel: np.ndarray) -> float:
     """The largest absolute value in k-space; not finite if one of the voxels is not."""
-    shape = per_axis(channel.shape, channel.shape, 1)
-    k_space = KSpace(channel.reshape(shape), shape[0] // 2 + 1)
+    volume = as_volume(channel)
+    k_space = KSpace(volume, len(volume) // 2 + 1)
     k_space.along_y()
-    k_space.along_z(np.ones((len(k_space.lines), shape[1]), bool))
+    k_space.along_z(np.ones((len(k_space.lines), volume.shape[1]), bool))
     return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines))
 
 
@@ -275,17 +274,17 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
     The ball's middle need not be frequency 0, so that a frequency may be in it and its negative not. The real part of what
     such a filter gives is what the mean of its gains for the two gives.
     """
-    shape = per_axis(source.shape, source.shape, 1)
-    x, y, z = (_squares(n, axis == 0) for axis, n in enumerate(shape))
+    volume = as_volume(source)
+    x, y, z = (_squares(n, axis == 0) for axis, n in enumerate(volume.shape))
     kept = int((x.min(0) + y.min() + z.min() <= limit).sum())
     room = limit - x[:, :kept, None] - y[:, None]
     within = room.max(0) >= z.min()
-    k_space = KSpace(source.reshape(shape), kept)
+    k_space = KSpace(volume, kept)
     k_space.along_y()
     k_space.lines.swapaxes(1, 2)[~within] = 0
     k_space.along_z(within)
-    half = np.float32(0.5) * np.float32(1.0 / math.prod(shape))
-    for part in _parts((kept, *shape[1:])):
+    half = np.float32(0.5) * np.float32(1.0 / volume.size)
+    for part in _parts((kept, *volume.shape[1:])):
         here, there = room[:, part, :, None]
         gains = ((z[0] <= here).astype(np.float32) + (z[1] <= there)) * half
         k_space.lines[part] *= gains[:, None]
