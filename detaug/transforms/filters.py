@@ -47,20 +47,10 @@ class MedianFilter(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
         same = draws.happens(rng, self.p_same_for_each_channel)
-        if isinstance(self.filter_size, int):
-            sizes = [self.filter_size] * channels
-        elif same:
-            sizes = [self._size(rng, self.filter_size)] * channels
-        else:
-            sizes = [self._size(rng, self.filter_size) for _ in range(channels)]
-        return {
-            "filter_sizes": sizes,
-            "apply_channel": [draws.happens(rng, self.p_per_channel) for _ in range(channels)],
-        }
-
-    @staticmethod
-    def _size(rng: np.random.Generator, sizes: tuple[int, int]) -> int:
-        return sizes[0] + draws.integer(rng, sizes[1] - sizes[0])
+        ends = self.filter_size if isinstance(self.filter_size, tuple) else (self.filter_size,) * 2
+        sizes = [draws.integer_below(rng, *ends) for _ in range(1 if same else channels)]
+        applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
+        return {"filter_sizes": sizes * channels if same else sizes, "apply_channel": applied}
 
     @takes(filter_sizes=each_channel(integer(1, LARGEST)), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -13,8 +13,16 @@ from detaug.kernels.scalars import exponential, natural_log
 from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.checks import exponents, probability
-from detaug.transforms.building.gate import CHANNELS, EXPONENT, flag, for_each, none_without_channels, takes
+from detaug.transforms.building.checks import probability, random_scalar
+from detaug.transforms.building.gate import (
+    CHANNELS,
+    EXPONENT,
+    LARGEST_EXPONENT,
+    flag,
+    for_each,
+    none_without_channels,
+    takes,
+)
 from detaug.transforms.building.per_channel import ChannelTransform, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
@@ -47,7 +55,7 @@ class Gamma(ChannelTransform):
         p_retain_stats: float,
     ) -> None:
         super().__init__(p_per_channel, synchronize_channels)
-        self.gamma = exponents("gamma", gamma)
+        self.gamma = random_scalar("gamma", gamma, above=0, maximum=LARGEST_EXPONENT)
         self.p_invert_image = probability("p_invert_image", p_invert_image)
         self.p_retain_stats = probability("p_retain_stats", p_retain_stats)
 

@@ -17,7 +17,7 @@ from detaug.kernels.windows import add_windowed, change_by_power, window_factors
 from detaug.transforms.blur import gaussian_weights
 from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
-from detaug.transforms.building.checks import exponents, probability, random_scalar
+from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import asked_by_name, asks_for
 from detaug.transforms.building.gate import Given, each_axis, each_channel, number, takes, where_not_none
 from detaug.transforms.building.per_channel import flat_planes, per_axis
@@ -272,7 +272,7 @@ class LocalGamma(_LocalTransform):
         p_per_channel: float = 1.0,
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
-        self.gamma = exponents("gamma", gamma)
+        self.gamma = random_scalar("gamma", gamma, above=0, maximum=gate.LARGEST_EXPONENT)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         windows, gammas = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.gamma, context)

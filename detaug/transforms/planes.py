@@ -30,24 +30,26 @@ class Convert3DTo2D(Transform):
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
+        shapes = self.output_shapes(workspace.shapes(), params)
         for key, count in _COUNTS.items():
             if key in workspace:
                 volume = workspace.lazy(key)
-                shape = volume.shape if volume is not None else workspace[key].shape
-                _check_volume(key, shape)
                 if volume is not None:
                     workspace.put(key, volume.planes_as_channels(), owned=False)
                 else:
-                    _reshape(workspace, key, (shape[0] * shape[1], *shape[2:]))
-                workspace.put(count, int(shape[0]))
+                    workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
+                workspace.put(count, shapes[count])
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         changed: dict[str, Any] = {}
         for key, count in _COUNTS.items():
-            if shapes.get(key) is not None:
-                _check_volume(key, shapes[key])
-                changed[key] = (shapes[key][0] * shapes[key][1], *shapes[key][2:])
-                changed[count] = shapes[key][0]
+            shape = shapes.get(key)
+            if shape is not None:
+                if len(shape) != 4:
+                    raise ValueError(
+                        f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got {tuple(shape)}"
+                    )
+                changed |= {key: (shape[0] * shape[1], *shape[2:]), count: int(shape[0])}
         return {**shapes, **changed}
 
 
@@ -67,10 +69,10 @@ class Convert2DTo3D(Transform):
 
     @takes(**{count: needed_if(lambda _: False, integer(1)) for count in _COUNTS.values()})
     def change(self, workspace: Workspace, params: Params) -> None:
+        shapes = self.output_shapes(workspace.shapes(), params)
         for key, count in _COUNTS.items():
             if key in workspace:
-                channels = params.get(count, workspace.get(count))
-                _reshape(workspace, key, _volume_shape(key, workspace[key].shape, channels))
+                workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
             if workspace.get(count) is not None:
                 workspace.remove(count)
 
@@ -82,11 +84,6 @@ class Convert2DTo3D(Transform):
         return result
 
 
-def _check_volume(key: str, shape: tuple[int, ...]) -> None:
-    if len(shape) != 4:
-        raise ValueError(f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got {tuple(shape)}")
-
-
 def _volume_shape(key: str, shape: tuple[int, ...], count: int | None) -> tuple[int, ...]:
     if count is None or len(shape) != 3 or shape[0] % count:
         raise ValueError(
@@ -94,7 +91,3 @@ def _volume_shape(key: str, shape: tuple[int, ...], count: int | None) -> tuple[
             f"leaves the number of channels in {_COUNTS[key]}, here {count}), and the channels must stay as many"
         )
     return (count, shape[0] // count, *shape[1:])
-
-
-def _reshape(workspace: Workspace, key: str, shape: tuple[int, ...]) -> None:
-    workspace.put_reshaped(key, workspace[key].reshape(shape))

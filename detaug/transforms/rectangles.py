@@ -68,7 +68,7 @@ class BlankRectangle(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *space = shapes["image"]
         applies = [draws.happens(rng, self.p_per_channel) for _ in range(count)]
-        numbers = [_drawn(rng, self.num_rectangles) for _ in range(count)]
+        numbers = [draws.integer_below(rng, *self.num_rectangles) for _ in range(count)]
         rectangles: list[list[Corners]] = [[] for _ in range(count)]
         values: list[list[float]] = [[] for _ in range(count)]
         for c in range(count):
@@ -81,7 +81,8 @@ class BlankRectangle(ImageTransform):
         ranges = self.rectangle_size if isinstance(self.rectangle_size, list) else [self.rectangle_size] * len(space)
         if len(ranges) != len(space):
             raise ValueError(f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}")
-        size = [_drawn(rng, ranges[0])] * len(space) if self.force_square else [_drawn(rng, each) for each in ranges]
+        size = [draws.integer_below(rng, *each) for each in (ranges[:1] if self.force_square else ranges)]
+        size = size * len(space) if self.force_square else size
         if any(map(gt, size, space)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
@@ -121,8 +122,3 @@ def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
     if isinstance(wanted, (tuple, list)):
         return [integer_range("rectangle_size", each, minimum=1) for each in wanted]
     return integer_range("rectangle_size", wanted, minimum=1)
-
-
-def _drawn(rng: np.random.Generator, ends: tuple[int, int]) -> int:
-    low, high = ends
-    return low + draws.integer(rng, high - low) if high > low else low

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
+from detaug.kernels.label_resampling import resample_labels
+from detaug.kernels.resampling import resample_nearest
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
@@ -254,10 +256,8 @@ class SpatialTransform(Transform):
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        return (
-            *PatchMap.kernels(self.mode_image, self.mode_seg),
-            *(elastic.KERNELS if self.p_elastic_deform > 0 else ()),
-        )
+        of_labels = resample_nearest if self.mode_seg == "nearest" else resample_labels
+        return IMAGE_KERNELS[self.mode_image], of_labels, *(elastic.KERNELS if self.p_elastic_deform > 0 else ())
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from detaug.transforms import Ghosting, GibbsNoise, Motion, Spikes
-from detaug.transforms.building.affine import rotation_and_scaling
+from detaug.transforms.building.affine import rotation
 from tests.support.transforms.generators import noise
 
 monai = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
@@ -61,7 +61,7 @@ def motion(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
     degrees = []
     for angles in drawn["rotations"]:
         matrix = np.eye(3)
-        matrix[flat:, flat:] = rotation_and_scaling(angles, [1.0] * (3 - flat))
+        matrix[flat:, flat:] = rotation(angles)
         degrees.append(euler_degrees(matrix[np.ix_(order, order)]))
     found = by_torchio(
         volume.transpose(order),

@@ -13,12 +13,7 @@ from detaug.kernels.scalars import cosine, sine
 
 Matrix = list[list[float]]
 
-_NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
-
-
-def rotation_and_scaling(angles: Sequence[float], scales: Sequence[float]) -> Matrix:
-    """The matrix that takes a patch's offset from its centre to the source's: ``Rz Ry Rx S`` in 3-D, ``R S`` in 2-D."""
-    return scaled(rotation(angles), scales)
+NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
 def rotation(angles: Sequence[float]) -> Matrix:
@@ -71,6 +66,6 @@ def resample_channel(
     space = (*(1,) * lift, *source.shape)
     patch = out.reshape(1, *(1,) * lift, *out.shape)
     resample_images(
-        source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, _NO_DISPLACEMENT, 0, patch.shape[1],
+        source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, NO_DISPLACEMENT, 0, patch.shape[1],
         border, outside, False, lift == 1,
     )  # fmt: skip

@@ -5,7 +5,6 @@ A value of another kind is a TypeError, one out of range a ValueError; both name
 
 from __future__ import annotations
 
-import functools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -66,11 +65,6 @@ def random_scalar(
         return float(argument(name, wanted, check))
     low, high = argument(name, wanted, gate.many(check, 2))
     return float(low), float(_not_below(name, low, high))
-
-
-def exponents(name: str, wanted: Any) -> RandomScalar:
-    """An exponent, a range of exponents or a callable: above 0, and at most 64. A callable's values are checked as params."""
-    return random_scalar(name, wanted, above=0, maximum=gate.LARGEST_EXPONENT)
 
 
 def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
@@ -167,7 +161,6 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     return array
 
 
-@functools.lru_cache(maxsize=64)
 def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     """A ValueError if no element of an array of this dtype can be that value."""
     with np.errstate(invalid="ignore"):

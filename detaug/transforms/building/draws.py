@@ -51,6 +51,11 @@ def integer_between(rng: np.random.Generator, low: int, high: int) -> int:
     return low if low == high else low + integer(rng, high - low + 1)
 
 
+def integer_below(rng: np.random.Generator, low: int, high: int) -> int:
+    """An even draw from low to high, which is not included; none where they are equal."""
+    return low if low == high else low + integer(rng, high - low)
+
+
 def choice(rng: np.random.Generator, options: Sequence[T]) -> T:
     """One of the options, each as likely as the others."""
     return options[integer(rng, len(options))]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels import coordinates
-from detaug.kernels.compiling import Kernel
 from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
-from detaug.transforms.building.affine import Matrix, applied, identity
+from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
 from detaug.transforms.geometry.elastic import displacement
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
@@ -29,7 +28,6 @@ TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHES
 #: The first voxel of a part of the source, and its extents.
 Window = tuple[Sequence[int], Sequence[int]]
 
-_NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
 _REACH = 4
 
@@ -62,7 +60,7 @@ class PatchMap:
         dims = len(self._space)
         matrix = affine if affine is not None else identity(dims)
         self._volume, self._layout = (*(1,) * (3 - dims), *self._patch), (align_corners, dims == 2)
-        self._field, self._displaced = _NO_DISPLACEMENT, [0.0] * dims
+        self._field, self._displaced = NO_DISPLACEMENT, [0.0] * dims
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
@@ -78,11 +76,6 @@ class PatchMap:
             offset = [value * s for value, s in zip(offset, shrink, strict=True)]
         self._matrix = [list(map(float, row)) for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
-
-    @staticmethod
-    def kernels(image_mode: str, label_mode: str) -> tuple[Kernel, ...]:
-        """What `image` and `labels` call."""
-        return IMAGE_KERNELS[image_mode], resample_nearest if label_mode == "nearest" else resample_labels
 
     def region(self, border: str) -> tuple[list[int], list[int]]:
         """The box of the source outside of which no voxel is read with this border mode: its first voxel and its last

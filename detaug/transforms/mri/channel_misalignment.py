@@ -11,7 +11,7 @@ import numpy as np
 from detaug.kernels.coordinates import CONSTANT
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws
-from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation_and_scaling
+from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation, scaled
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import as_list, channels, finite, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, one_of, optional, takes
@@ -91,7 +91,7 @@ class ChannelMisalignment(ImageTransform):
                 for c, largest in zip(center, self.shift_zyx, strict=False)
             ]
         return {
-            "affine": rotation_and_scaling(angles, scales) if squeezes or turns else None,
+            "affine": scaled(rotation(angles), scales) if squeezes or turns else None,
             "elastic_offsets": None,
             "center_location_in_pixels": center,
         }

@@ -13,7 +13,7 @@ from detaug.kernels.resampling import resample_images
 from detaug.kernels.spectrum import filter_lines
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws, gate
-from detaug.transforms.building.affine import applied, resample_channel, rotation_and_scaling
+from detaug.transforms.building.affine import applied, resample_channel, rotation
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import Given, Refused, many
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes
@@ -144,7 +144,7 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
 def _resample(
     source: np.ndarray, destination: np.ndarray, angles: Sequence[float], translation: Sequence[float], outside: float
 ) -> None:
-    turned = rotation_and_scaling(angles, (1.0,) * source.ndim)
+    turned = rotation(angles)
     middle = [(n - 1) / 2 for n in source.shape]
     back = applied(turned, middle)
     offset = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
