@@ -31,7 +31,7 @@ class _AxisTransform(Transform):
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         raise NotImplementedError
 
-    def _rearranged(self, workspace: Workspace, params: Params) -> None:
+    def rearrange(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
         for key in VOXEL_KEYS if any(wanted.flipped) or wanted.order != tuple(range(len(source))) else ():
@@ -64,9 +64,7 @@ class Mirror(_AxisTransform):
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
-    @takes(axes=AXES)
-    def change(self, workspace: Workspace, params: Params) -> None:
-        self._rearranged(workspace, params)
+    change = takes(axes=AXES)(_AxisTransform.rearrange)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))
@@ -108,12 +106,10 @@ class Rot90(_AxisTransform):
             planes.append(sorted(axis + 1 for axis in draws.shuffled(rng, self.allowed_axes)[:2]))
         return {"num_rot_per_combination": turns, "axis_combinations": planes}
 
-    @takes(
+    change = takes(
         num_rot_per_combination=many(integer(-(2**31))),
         axis_combinations=for_each("num_rot_per_combination", distinct(many(integer(1, Given.dims), 2))),
-    )
-    def change(self, workspace: Workspace, params: Params) -> None:
-        self._rearranged(workspace, params)
+    )(_AxisTransform.rearrange)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         order, flipped = list(range(dims)), [False] * dims
@@ -162,9 +158,7 @@ class TransposeAxes(_AxisTransform):
                 order[axis + 1] = taken + 1
         return {"axis_order": order}
 
-    @takes(axis_order=_check_order)
-    def change(self, workspace: Workspace, params: Params) -> None:
-        self._rearranged(workspace, params)
+    change = takes(axis_order=_check_order)(_AxisTransform.rearrange)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(axis - 1 for axis in params["axis_order"][1:]), (False,) * dims)

@@ -16,8 +16,7 @@ import numpy as np
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
-from detaug.transforms.building.checks import as_list, channels, probability, random_scalar
-from detaug.transforms.building.checks import one_of as one_of_texts
+from detaug.transforms.building.checks import argument, as_list, channels, probability, random_scalar
 from detaug.transforms.building.gate import channel_from_either_end, for_each, many, number, one_of, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -57,9 +56,8 @@ class ApplyRandomBinaryOperator(ImageTransform):
         p_per_label: float = 1,
     ) -> None:
         self.channel_idx = as_list(channel_idx)
-        self.any_of_these = [_operator(each) for each in any_of_these]
-        if not self.any_of_these:
-            raise ValueError("any_of_these must name at least one operator")
+        names = [_name(each) for each in any_of_these]
+        self.any_of_these = argument("any_of_these", names, many(one_of(*OPERATORS), least=1))
         self.strel_size = random_scalar("strel_size", strel_size, minimum=0, maximum=LARGEST_RADIUS)
         self.p_per_label = probability("p_per_label", p_per_label)
 
@@ -89,12 +87,11 @@ class ApplyRandomBinaryOperator(ImageTransform):
             image[channel] = after
 
 
-def _operator(wanted: Any) -> str:
-    """A name, or what batchgeneratorsv2's function of that name does."""
-    name = wanted
+def _name(wanted: Any) -> Any:
+    """The name of what batchgeneratorsv2's function does; anything else as it is."""
     if getattr(wanted, "__module__", "") == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
-        name = wanted.__name__.removeprefix("binary_").removesuffix("_torch")
-    return one_of_texts("any_of_these", name, OPERATORS)
+        return wanted.__name__.removeprefix("binary_").removesuffix("_torch")
+    return wanted
 
 
 def ball(radius: float) -> Footprint:

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.transforms.building import draws
+from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
-from detaug.transforms.building.checks import probability
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
 from detaug.transforms.building.stages import Stage
 from detaug.transforms.building.workspace import Workspace
@@ -90,9 +89,7 @@ class Compose(_Composition):
         if keys is not None:
             self.keys = checked_keys(keys)
         if dim is not None:
-            if dim not in (2, 3):
-                raise ValueError(f"dim must be 2 or 3, got {dim!r}")
-            self.dim = int(dim)
+            self.dim = checks.integer("dim", dim, 2, 3)
 
     def parts(self) -> list[Transform]:
         return checked_transforms(self.transforms)  # something else may have been put there later
@@ -132,7 +129,7 @@ class RandomApply(_Composition):
 
     def __init__(self, transform: Transform, apply_probability: float = 1.0) -> None:
         (self.transform,) = checked_transforms([transform])
-        self.apply_probability = probability("apply_probability", apply_probability)
+        self.apply_probability = checks.probability("apply_probability", apply_probability)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         if not draws.happens(rng, self.apply_probability):

@@ -23,7 +23,7 @@ from detaug.transforms.building.gate import (
     none_without_channels,
     takes,
 )
-from detaug.transforms.building.per_channel import ChannelTransform, for_channels, rescale
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, for_channels, rescale
 from detaug.transforms.building.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
@@ -81,10 +81,8 @@ class Gamma(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if len(params["apply_to_channel"]) == 0:
             return
-        chosen = zip(
-            params["apply_to_channel"], params["gamma"], params["invert_image"], params["retain_stats"], strict=True
-        )
-        curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in chosen if gamma != 1}
+        drawn = by_channel(params, "gamma", "invert_image", "retain_stats")
+        curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in drawn if gamma != 1}
         for c, source, destination in workspace.chosen_channels(curves, np.ravel):
             bend(source, destination, *curves[c])
 

@@ -11,9 +11,9 @@ import numpy as np
 from detaug.kernels.low_resolution import interpolate
 from detaug.kernels.voxels import pick, picked
 from detaug.transforms.building import checks, draws
-from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
+from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import channels_with, each_axis, number, takes
-from detaug.transforms.building.per_channel import as_volume, by_channel, for_channels, per_axis
+from detaug.transforms.building.per_channel import ChannelTransform, as_volume, by_channel, per_axis
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.labels import nearest
 
@@ -23,7 +23,7 @@ Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 _ONE_VOXEL: Table = (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.float32))
 
 
-class SimulateLowResolution(ImageTransform):
+class SimulateLowResolution(ChannelTransform):
     """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear interpolation).
 
     An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half), but at least one.
@@ -55,27 +55,23 @@ class SimulateLowResolution(ImageTransform):
         allowed_channels: Sequence[int] | None = None,
         p_per_channel: float = 1,
     ) -> None:
+        super().__init__(p_per_channel, synchronize_channels)
         self.scale = checks.random_scalar("scale", scale, above=0, maximum=LARGEST_SCALE)
-        self.synchronize_channels = synchronize_channels
         self.synchronize_axes = synchronize_axes
         self.ignore_axes = None if ignore_axes is None else checks.axes("ignore_axes", ignore_axes)
         self.allowed_channels = None if allowed_channels is None else tuple(allowed_channels)
-        self.p_per_channel = checks.probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         count, *shape = shapes["image"]
-        allowed: Sequence[int] = range(count)
-        if self.allowed_channels is not None:
-            allowed = checks.channels("allowed_channels", self.allowed_channels, count)
-        ignored = () if self.ignore_axes is None else checks.axes("ignore_axes", self.ignore_axes, len(shape))
-        channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
-        scales = for_channels(
-            lambda c: self._scales(rng, len(shape), {**context, "channel": c}),
-            channels,
-            synchronized=self.synchronize_channels,
-        )
-        kept = [[1.0 if d in ignored else scale for d, scale in enumerate(each)] for each in scales]
-        return {"apply_to_channel": channels, "scales": kept}
+        wanted = range(count) if self.allowed_channels is None else self.allowed_channels
+        allowed = checks.channels("allowed_channels", wanted, count)
+        ignored = checks.axes("ignore_axes", self.ignore_axes or (), len(shape))
+
+        def scales(channel: int | None) -> list[float]:
+            drawn = self._scales(rng, len(shape), {**context, "channel": channel})
+            return [1.0 if d in ignored else scale for d, scale in enumerate(drawn)]
+
+        return self.draw_channels(rng, shapes, "scales", scales, allowed)
 
     def _scales(self, rng: np.random.Generator, dims: int, context: Context) -> list[float]:
         if self.synchronize_axes:

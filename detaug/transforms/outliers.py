@@ -43,8 +43,8 @@ class CutOffOutliers(ImageTransform):
         p_per_channel: float = 1.0,
         p_retain_std: float = 1.0,
     ) -> None:
-        self.percentile_lower = _percentile("percentile_lower", percentile_lower)
-        self.percentile_upper = _percentile("percentile_upper", percentile_upper)
+        self.percentile_lower = random_scalar("percentile_lower", percentile_lower, minimum=0, maximum=100)
+        self.percentile_upper = random_scalar("percentile_upper", percentile_upper, minimum=0, maximum=100)
         self.p_synchronize_channels = p_synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_retain_std = probability("p_retain_std", p_retain_std)
@@ -72,14 +72,6 @@ class CutOffOutliers(ImageTransform):
             cut_off(source, destination, *cuts[c])
 
     kernels = (moments, clamp, deviations, scale_around)
-
-
-def _percentile(name: str, wanted: RandomScalar) -> RandomScalar:
-    checked = random_scalar(name, wanted, minimum=0)
-    highest = checked[1] if isinstance(checked, tuple) else checked
-    if not callable(highest) and highest > 100:
-        raise ValueError(f"{name} must be a percentile, 0 to 100, got {wanted!r}")
-    return checked
 
 
 def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]:

@@ -138,7 +138,15 @@ def call_with_roles(
     transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator | None
 ) -> dict[str, Any]:
     """`Transform.__call__` for one sample, of whose arrays the roles are known."""
-    drawing = rng if rng is not None else _generator_of_this_sample(type(transform).__name__)
+    try:
+        drawing = current().next_sample_generator() if rng is None else rng
+    except RuntimeError:
+        name = type(transform).__name__
+        raise RuntimeError(
+            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the Generator to draw from, for "
+            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
+            "fall-back to a global random state."
+        ) from None
     return apply_with_roles(transform, arrays, roles, lambda shapes: transform.sample(drawing, shapes))
 
 
@@ -172,19 +180,6 @@ def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rand
     made: dict[str, Any] = {name: [result[name] for result in results] for name in results[0]}
     made |= {name: _as_batch(samples, batch[name]) for name, samples in made.items() if name in roles}
     return {name: made.get(name, batch.get(name)) for name in (*batch, *made) if name in made or name not in roles}
-
-
-def _generator_of_this_sample(name: str) -> np.random.Generator:
-    """That of the next sample of the batch that is made here, for a transform of that name."""
-    try:
-        batch = current()
-    except RuntimeError:
-        raise RuntimeError(
-            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the Generator to draw from, for "
-            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
-            "fall-back to a global random state."
-        ) from None
-    return batch.next_sample_generator()
 
 
 def _as_batch(samples: list[Any], given: Any) -> Any:

@@ -62,19 +62,25 @@ class ChannelTransform(ImageTransform):
         self.synchronize_channels = synchronize_channels
 
     def draw_channels(
-        self, rng: np.random.Generator, shapes: Shapes, name: str, drawn: Callable[[int | None], Any]
+        self,
+        rng: np.random.Generator,
+        shapes: Shapes,
+        name: str,
+        drawn: Callable[[int | None], Any],
+        allowed: Sequence[int] | None = None,
     ) -> Params:
-        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``."""
-        channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
+        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``, of all channels or those allowed."""
+        every = range(shapes["image"][0]) if allowed is None else allowed
+        channels = draws.channels_drawn(rng, every, self.p_per_channel)
         return {
             "apply_to_channel": channels,
             name: for_channels(drawn, channels, synchronized=self.synchronize_channels),
         }
 
 
-def by_channel(params: Params, name: str) -> Iterator[tuple[int, Any]]:
-    """Each channel of ``apply_to_channel``, and what was drawn for it."""
-    return zip(params["apply_to_channel"], params[name], strict=True)
+def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Each channel of ``apply_to_channel``, and what was drawn for it under these names."""
+    return zip(params["apply_to_channel"], *(params[name] for name in names), strict=True)
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:

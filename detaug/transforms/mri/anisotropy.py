@@ -12,7 +12,7 @@ from detaug.kernels.low_resolution import interpolate
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import axis, channels_with, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -70,8 +70,8 @@ class Anisotropy(ChannelTransform):
     @takes(**channels_with(axes=axis, downsampling=number(1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        chosen = zip(params["apply_to_channel"], params["axes"], params["downsampling"], strict=True)
-        wanted = {c: (a, float(d)) for c, a, d in chosen if d != 1 and shape[a] > 1}
+        drawn = by_channel(params, "axes", "downsampling")
+        wanted = {c: (a, float(d)) for c, a, d in drawn if d != 1 and shape[a] > 1}
         for c, before, after in workspace.chosen_channels(wanted):
             axis, distance = wanted[c]
             rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
