@@ -81,9 +81,7 @@ class BrightnessAdditive(ImageTransform):
 
     @takes(apply_to_channel=CHANNELS, shift=none_without_channels(each_channel(number())))
     def change(self, workspace: Workspace, params: Params) -> None:
-        shift = params["shift"]
-        if shift is None:
-            return
+        shift = params["shift"]  # None, where there are no channels
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
         for c, source, destination in workspace.chosen_channels(shifts, np.ravel):
             np.add(source, np.float32(shifts[c]), out=destination)

@@ -93,7 +93,9 @@ class MoveChannels(Transform):
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.source_key not in workspace:
-            raise ValueError(f"the sample has no {self.source_key} to move channels from: it has {workspace.keys()}")
+            raise ValueError(
+                f"the sample has no {self.source_key} to move channels from: it has {[*workspace.present()]}"
+            )
         source = workspace[self.source_key]
         wanted = sorted(set(channels("channel_ids", self.channel_ids, len(source))))
         if not wanted:

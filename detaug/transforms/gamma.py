@@ -23,7 +23,7 @@ from detaug.transforms.building.gate import (
     none_without_channels,
     takes,
 )
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, for_channels, rescale
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel, rescale
 from detaug.transforms.building.workspace import Workspace
 
 _LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
@@ -65,11 +65,7 @@ class Gamma(ChannelTransform):
             return {"apply_to_channel": channels, "retain_stats": None, "invert_image": None, "gamma": None}
         retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
         invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
-        gammas = for_channels(
-            lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c}),
-            channels,
-            synchronized=self.synchronize_channels,
-        )
+        gammas = self.for_channels(channels, lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c}))
         return {"apply_to_channel": channels, "retain_stats": retain, "invert_image": invert, "gamma": gammas}
 
     @takes(

@@ -24,6 +24,7 @@ from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 _NOTHING = 2.0**-150  # rounds to 0 in float32
+_ONE = np.float32(1)
 #: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
 WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
 WINDOWS = each_channel(gate.optional(gate.fields(**WINDOW)))
@@ -76,18 +77,6 @@ class LocalWindow:
             # one after another: NumPy's order of additions depends on the CPU's vectors
             product *= reduce(add, factors.tolist()) / len(factors)
         return (product - self._least) / (1.0 - self._least)
-
-    def add(
-        self,
-        before: np.ndarray,
-        after: np.ndarray,
-        change: np.ndarray,
-        strength: float,
-        offset: float = 0.0,
-        factor: Any = 1.0,
-    ) -> None:
-        """``before + factor * ((offset + strength * window) * change)``, of (X, Y * Z); the first two may be one array."""
-        add_windowed(before, after, change, *self.arguments, offset, strength, np.float32(factor))
 
     def values(self, mean_centered: bool = False) -> np.ndarray:
         """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
@@ -207,7 +196,8 @@ class BrightnessGradientAdditive(_LocalTransform):
             whole = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
-            window.add(before, after, whole, strength / peak, -mean * strength / peak)
+            offset, slope = -mean * strength / peak, strength / peak
+            add_windowed(before, after, whole, *window.arguments, offset, slope, _ONE)
             if self.clip_intensities:
                 clamp(after.reshape(-1), np.float32(low), np.float32(high))
 
@@ -247,7 +237,7 @@ class LocalContrast(_LocalTransform):
         chosen = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
         for before, after, window, contrast in chosen:
             mean = windowed_sum(before, *window.arguments) / (window.mean() * before.size + 1e-8)
-            window.add(before, after, _less(before, np.float32(mean)), contrast - 1.0)
+            add_windowed(before, after, _less(before, np.float32(mean)), *window.arguments, 0.0, contrast - 1.0, _ONE)
 
     kernels = (window_factors, windowed_sum, add_windowed)
 
@@ -286,7 +276,7 @@ class LocalGamma(_LocalTransform):
             extent = max(np.float32(high - low), np.float32(1e-8))
             change = np.empty_like(before)
             change_by_power(before, change, low, extent, np.float32(gamma))
-            window.add(before, after, change, 1.0, factor=extent)
+            add_windowed(before, after, change, *window.arguments, 0.0, 1.0, extent)
 
     kernels = (window_factors, least_and_largest, change_by_power, add_windowed)
 
@@ -342,7 +332,8 @@ class LocalSmoothing(_LocalTransform):
             around = _less(before, middle)  # so that a large offset of all values costs sums no bits
             blurred = np.empty(volume, np.float32)
             convolve(around.reshape(volume), each, "symmetric", blurred)
-            window.add(before, after, _less(blurred.reshape(before.shape), around), strength)
+            blurred = blurred.reshape(before.shape)
+            add_windowed(before, after, _less(blurred, around), *window.arguments, 0.0, strength, _ONE)
 
     kernels = (window_factors, moments, pick, convolve_padded, add_windowed)
 

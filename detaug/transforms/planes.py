@@ -79,15 +79,12 @@ class Convert2DTo3D(Transform):
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         result = {key: shape for key, shape in shapes.items() if key not in _COUNTS.values()}
         for key, count in _COUNTS.items():
-            if shapes.get(key) is not None:
-                result[key] = _volume_shape(key, shapes[key], params.get(count, shapes.get(count)))
+            shape, channels = shapes.get(key), params.get(count, shapes.get(count))
+            if shape is not None:
+                if channels is None or len(shape) != 3 or shape[0] % channels:
+                    raise ValueError(
+                        f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: Convert3DTo2D must come before (it "
+                        f"leaves the number of channels in {count}, here {channels}), and the channels must stay as many"
+                    )
+                result[key] = (channels, shape[0] // channels, *shape[1:])
         return result
-
-
-def _volume_shape(key: str, shape: tuple[int, ...], count: int | None) -> tuple[int, ...]:
-    if count is None or len(shape) != 3 or shape[0] % count:
-        raise ValueError(
-            f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: Convert3DTo2D must come before (it "
-            f"leaves the number of channels in {_COUNTS[key]}, here {count}), and the channels must stay as many"
-        )
-    return (count, shape[0] // count, *shape[1:])

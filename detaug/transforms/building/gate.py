@@ -128,10 +128,7 @@ def _check_at(place: str | int, check: Check, given: Given, value: Any) -> None:
 
 def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
     """A param that may be left out otherwise."""
-
-    def check_if_there(given: Given, value: Any) -> None:
-        check(given, value)
-
+    check_if_there = functools.partial(check)
     check_if_there.needed = needed  # type: ignore[attr-defined]
     return check_if_there
 

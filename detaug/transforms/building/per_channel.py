@@ -42,13 +42,6 @@ def flat_planes(channel: np.ndarray) -> np.ndarray:
     return channel.reshape(per_axis(channel.shape, channel.shape, 1)[0], -1)
 
 
-def for_channels(drawn: Callable[[int | None], T], channels: list[int], *, synchronized: bool) -> list[T]:
-    """What is drawn for each channel, or drawn once, for None, and shared by all of them."""
-    if not synchronized:
-        return [drawn(c) for c in channels]
-    return [drawn(None)] * len(channels) if channels else []
-
-
 class ChannelTransform(ImageTransform):
     """A transform that draws one thing for each channel that it changes, or one for all of them.
 
@@ -72,10 +65,13 @@ class ChannelTransform(ImageTransform):
         """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``, of all channels or those allowed."""
         every = range(shapes["image"][0]) if allowed is None else allowed
         channels = draws.channels_drawn(rng, every, self.p_per_channel)
-        return {
-            "apply_to_channel": channels,
-            name: for_channels(drawn, channels, synchronized=self.synchronize_channels),
-        }
+        return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
+
+    def for_channels(self, channels: list[int], drawn: Callable[[int | None], T]) -> list[T]:
+        """What is drawn for each channel, or drawn once, for None, and shared by all of them."""
+        if not self.synchronize_channels:
+            return [drawn(c) for c in channels]
+        return [drawn(None)] * len(channels) if channels else []
 
 
 def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:

@@ -77,9 +77,6 @@ class Workspace:
         value = self._arrays.get(key)
         return value if isinstance(value, LazyVolume) else None
 
-    def keys(self) -> list[str]:
-        return list(self._arrays)
-
     def present(self) -> dict[str, Any]:
         """What is here, as it is; a `LazyVolume` only where nothing of it was read yet."""
         return dict(self._arrays)
@@ -185,7 +182,7 @@ class Workspace:
         An array that no transform changed is the input object itself.
         """
         made = dict(self._left)
-        for key in self.keys():
+        for key in self.present():
             value = self[key]
             if key in VOXEL_KEYS and key not in self._names and self._given.get(key) is not None:
                 raise ValueError(f"the pipeline makes {key}, and another array has that name: rename it")
