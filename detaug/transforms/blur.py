@@ -65,15 +65,12 @@ class GaussianBlur(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         shape = shapes["image"]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
-        if self.synchronize_channels:
-            return {"apply_to_channel": applied, "sigmas": self._sigmas(rng, shape, context)}
-        return {"apply_to_channel": applied, "sigmas": [self._sigmas(rng, shape, context) for _ in range(sum(applied))]}
-
-    def _sigmas(self, rng: np.random.Generator, shape: Sequence[int], context: Context) -> list[float]:
-        dims = len(shape) - 1
-        if self.synchronize_axes:
-            return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": None})] * dims
-        return [draws.scalar(rng, self.blur_sigma, {**context, "shape": shape, "dim": d + 1}) for d in range(dims)]
+        known, axes = {**context, "shape": shape}, range(1, len(shape))
+        sigmas = [
+            draws.for_axes(rng, self.blur_sigma, known, axes, self.synchronize_axes)
+            for _ in range(1 if self.synchronize_channels else sum(applied))
+        ]
+        return {"apply_to_channel": applied, "sigmas": sigmas[0] if self.synchronize_channels else sigmas}
 
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:

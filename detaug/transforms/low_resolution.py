@@ -68,15 +68,11 @@ class SimulateLowResolution(ChannelTransform):
         ignored = checks.axes("ignore_axes", self.ignore_axes or (), len(shape))
 
         def scales(channel: int | None) -> list[float]:
-            drawn = self._scales(rng, len(shape), {**context, "channel": channel})
-            return [1.0 if d in ignored else scale for d, scale in enumerate(drawn)]
+            known = {**context, "channel": channel}
+            drawn = draws.for_axes(rng, self.scale, known, range(len(shape)), self.synchronize_axes)
+            return [1.0 if d in ignored else _as_float32(scale) for d, scale in enumerate(drawn)]
 
         return self.draw_channels(rng, shapes, "scales", scales, allowed)
-
-    def _scales(self, rng: np.random.Generator, dims: int, context: Context) -> list[float]:
-        if self.synchronize_axes:
-            return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": None}))] * dims
-        return [_as_float32(draws.scalar(rng, self.scale, {**context, "dim": d})) for d in range(dims)]
 
     @takes(**channels_with(scales=each_axis(number(above=0, most=LARGEST_SCALE))))
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -145,6 +145,7 @@ class SpatialTransform(Transform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         space = spatial_shape(shapes, patch_size=self.patch_size)
+        axes = range(len(space))
         rotates = draws.happens(rng, self.p_rotation)
         scales = draws.happens(rng, self.p_scaling)
         deforms = draws.happens(rng, self.p_elastic_deform)
@@ -153,14 +154,15 @@ class SpatialTransform(Transform):
         angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
         factors = [1.0] * len(space)
         if scales:
-            factors = self._for_axes(rng, self.scaling, context, self.p_synchronize_scaling_across_axes)
+            together = draws.happens(rng, self.p_synchronize_scaling_across_axes)
+            factors = draws.for_axes(rng, self.scaling, context, axes, together)
         turned = rotation(angles) if rotates or scales or shears or shifts else []
         if shears:
             turned = product(turned, self._draw_shear(rng, context))
         elastic = self._draw_elastic(rng, context) if deforms else None
         center = self._draw_center(rng, space)
         if shifts:
-            shift = self._for_axes(rng, self.translation, context)
+            shift = draws.for_axes(rng, self.translation, context, axes, together=False)
             center = [c + along for c, along in zip(center, applied(turned, shift), strict=True)]
         return {
             "affine": scaled(turned, factors) if rotates or scales or shears or shifts else None,
@@ -178,29 +180,17 @@ class SpatialTransform(Transform):
         return sheared
 
     def _draw_angles(self, rng: np.random.Generator, context: Context) -> list[float]:
-        angles = self._for_axes(rng, self.rotation, context)
+        angles = draws.for_axes(rng, self.rotation, context, range(len(self.patch_size)), together=False)
         for angle in angles if callable(self.rotation) else ():
             radians("rotation", angle)
         if self.p_rot_per_axis < 1:
             angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
         return angles
 
-    def _for_axes(
-        self,
-        rng: np.random.Generator,
-        wanted: RandomScalar,
-        context: Context,
-        p_synchronize: float | None = None,
-    ) -> list[float]:
-        """One number per axis; one for all of them with a probability, where there is one."""
-        dims = len(self.patch_size)
-        if p_synchronize is not None and draws.happens(rng, p_synchronize):
-            return [draws.scalar(rng, wanted, {**context, "dim": None})] * dims
-        return [draws.scalar(rng, wanted, {**context, "dim": d}) for d in range(dims)]
-
     def _draw_elastic(self, rng: np.random.Generator, context: Context) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
-        scales = self._for_axes(rng, self.elastic_deform_scale, known, self.p_synchronize_def_scale_across_axes)
+        together = draws.happens(rng, self.p_synchronize_def_scale_across_axes)
+        scales = draws.for_axes(rng, self.elastic_deform_scale, known, range(len(self.patch_size)), together)
         magnitudes = [
             draws.scalar(rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scale})
             for d, scale in enumerate(scales)

@@ -129,6 +129,15 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     return number
 
 
+def for_axes(
+    rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any], axes: Sequence[int], together: bool
+) -> list[float]:
+    """A `scalar` for each axis, or one for all; a callable may ask for ``dim``, which is the axis, or None for all."""
+    if together:
+        return [scalar(rng, wanted, {**context, "dim": None})] * len(axes)
+    return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
+
+
 def _place_in_global_state() -> tuple[Any, ...]:
     state: Any = np.random.get_state(legacy=False)
     return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
