@@ -10,8 +10,8 @@ import numpy as np
 
 from detaug.kernels.voxels import pick, picked, replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import UNSIGNED, as_list, channels, finite, representable
-from detaug.transforms.building.gate import takes
+from detaug.transforms.building.checks import UNSIGNED, argument, as_list, channels, finite, representable
+from detaug.transforms.building.gate import number, takes
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -151,8 +151,7 @@ class DownsampleSegForDS(_LabelTransform):
     def __init__(self, ds_scales: Sequence[float | Sequence[float]]) -> None:
         self.ds_scales = [tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else s for s in ds_scales]
         for factor in (f for s in self.ds_scales for f in (s if isinstance(s, tuple) else (s,))):
-            if finite("ds_scales", factor) <= 0:
-                raise ValueError(f"ds_scales must be positive, got {factor!r}")
+            argument("ds_scales", factor, number(above=0))
         self.spatial_dims = next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
 
     @takes()

@@ -10,10 +10,10 @@ import numpy as np
 
 from detaug.kernels.coordinates import CONSTANT
 from detaug.kernels.resampling import resample_images
-from detaug.transforms.building import draws
+from detaug.transforms.building import draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation, scaled
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
-from detaug.transforms.building.checks import as_list, channels, finite, probability
+from detaug.transforms.building.checks import argument, as_list, channels, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, one_of, optional, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -65,10 +65,8 @@ class ChannelMisalignment(ImageTransform):
         self.p_squeeze = probability("p_squeeze", p_squeeze)
         self.rotation_ax_cor_sag = _radians(_deviations("rotation_ax_cor_sag", rotation_ax_cor_sag), rad_or_deg)
         self.p_rotation = probability("p_rotation", p_rotation)
-        shifts = _deviations("shift_zyx", shift_zyx)
-        if any(shift != int(shift) for shift in shifts):
-            raise TypeError(f"shift_zyx must be whole voxels, got {shift_zyx!r}")
-        self.shift_zyx = [int(shift) for shift in shifts]
+        whole = gate.whole_number(0, gate.LARGEST_INTEGER)
+        self.shift_zyx = [int(shift) for shift in argument("shift_zyx", list(shift_zyx), gate.many(whole))]
         self.p_shift = probability("p_shift", p_shift)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
@@ -99,7 +97,7 @@ class ChannelMisalignment(ImageTransform):
     @takes(affine=optional(MATRIX), elastic_offsets=one_of(None), center_location_in_pixels=each_axis(PLACE))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        affine = params["affine"] if params["affine"] is None else [list(map(float, row)) for row in params["affine"]]
+        affine = params["affine"] and [list(map(float, row)) for row in params["affine"]]
         if affine == identity(len(space)):
             affine = None
         shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], space, strict=True)]
@@ -134,10 +132,7 @@ def _misalign(source: np.ndarray, destination: np.ndarray, affine: Matrix | None
 
 
 def _deviations(name: str, wanted: Sequence[float]) -> list[float]:
-    numbers = [finite(name, value) for value in wanted]
-    if any(number < 0 for number in numbers):
-        raise ValueError(f"{name} must not be negative, got {wanted!r}")
-    return numbers
+    return [float(number) for number in argument(name, list(wanted), gate.many(gate.number(0)))]
 
 
 def _radians(angles: list[float], unit: str | None) -> list[float]:
