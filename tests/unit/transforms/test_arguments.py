@@ -86,7 +86,7 @@ KINDS: list[tuple[Callable[[], Any], str]] = [
     *bad(t.MedianFilter, "filter_size", 1.5, "3", True),
     *bad(lambda bad: t.Rot90(1, bad), "num_rot_per_combination", (0.5,)),
     *bad(lambda bad: t.BiasField(order=bad), "order", 2.5),
-    *bad(lambda bad: t.ChannelMisalignment(shift_zyx=bad, rad_or_deg="deg"), "whole voxels", (0.5, 0, 0)),
+    *bad(lambda bad: t.ChannelMisalignment(shift_zyx=bad, rad_or_deg="deg"), "whole number", (0.5, 0, 0)),
     *bad(lambda bad: t.CoarseDropout(1, 2, fill_value=bad), "fill_value", lambda: 1.0),
     *bad(lambda bad: t.Motion(num_transforms=bad), "num_transforms", (1, 3)),
     *bad(lambda bad: spatial(p_scaling=bad), "p_scaling", "often"),

@@ -21,9 +21,10 @@ def exactly_blurred(channel, sigmas):
     return result
 
 
-def blurred(image, sigmas, **options):
-    params = {"apply_to_channel": [True] * len(image), "sigmas": [sigmas] * len(image)}
-    return GaussianBlur(**options).apply({"image": image}, params)["image"]
+def blurred(image, sigmas, applied=None):
+    applied = [True] * len(image) if applied is None else applied
+    params = {"apply_to_channel": applied, "sigmas": [sigmas] * sum(applied)}
+    return GaussianBlur().apply({"image": image}, params)["image"]
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 1, 9, 12), (2, 7, 1, 5), (1, 1, 1, 6), (1, 3, 2, 4), (1, 5, 1)])
@@ -31,9 +32,10 @@ def blurred(image, sigmas, **options):
 def test_it_is_the_formula_in_float64_to_float32_rounding(shape, sigma):
     image = noise(shape)
     sigmas = [sigma * factor for factor in (1.0, 0.8, 1.1)][: len(shape) - 1]
-    result = blurred(image, sigmas)
-    for channel, got in zip(image, result, strict=True):
+    result = blurred(image, sigmas, [c % 2 == 0 for c in range(len(image))])
+    for channel, got in zip(image[::2], result[::2], strict=True):
         np.testing.assert_allclose(got, exactly_blurred(channel, sigmas), rtol=0, atol=2e-6)
+    np.testing.assert_array_equal(result[1::2], image[1::2])
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -55,13 +57,3 @@ def test_kernel_sizes_are_those_of_batchgeneratorsv2():
     module = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
     for sigma in np.arange(0.05, 8, 0.01):
         assert kernel_size(float(sigma)) == max(1, module._compute_kernel_size(float(sigma), truncate=6))
-
-
-def test_only_the_drawn_channels_change_and_the_input_never_does():
-    image = noise((3, 8, 9, 10))
-    before = image.copy()
-    params = {"apply_to_channel": [False, True, False], "sigmas": [[1.0, 0.5, 2.0]]}
-    result = GaussianBlur().apply({"image": image}, params)["image"]
-    np.testing.assert_array_equal(image, before)
-    np.testing.assert_array_equal(result[[0, 2]], image[[0, 2]])
-    assert not np.array_equal(result[1], image[1])

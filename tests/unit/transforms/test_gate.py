@@ -58,6 +58,7 @@ def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_
 
 
 GHOSTS = {"num_ghosts": 3, "axis": 0, "intensity": 1, "restore": None}
+MOTION = {"axis": 0, "rotations": [[0] * 3] * 2, "translations": [[1] * 3] * 2}
 SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
 
 
@@ -78,6 +79,8 @@ SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
         (t.GaussianNoise(), {"key": 2**64}, "must be an integer from 0 to 18446744073709551615"),
         (t.GaussianNoise(), {"sigmas": [True, 0.1]}, r"must be a number .*, got True of type bool"),
         (t.GaussianNoise(), {"sigmas": [0.1]}, "must be a list of 2"),
+        (t.BiasField(), {"coefficients": [[1, 2, 3]] * 2}, r"\[0\] must be a list of 20, got \[1, 2, 3\]"),
+        (t.Motion(), {"motions": [{**MOTION, "times": [0.5, 0.4]}] * 2}, r"\[0\] must have times that rise, got \[0.5, 0.4\]"),
         (t.GaussianNoise(), {"apply_to_channel": [0, 2]}, "must be a channel from 0 to 1, got 2"),
         (t.ApplyRandomBinaryOperator(0), {"apply_to_channels": [-3]}, "must be a channel from -2 to 1, got -3"),
         (t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1), {"values": [[7], [-1]]}, r"\[1\]\[0\] must be"),
