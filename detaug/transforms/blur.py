@@ -17,8 +17,6 @@ from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_ax
 from detaug.transforms.building.per_channel import as_volume, per_axis
 from detaug.transforms.building.workspace import Workspace
 
-_JUST_THE_CENTRE = np.ones(1, np.float32)
-
 
 def _check_sigmas(given: Given, value: Any) -> None:
     applied = sum(map(bool, given.params["apply_to_channel"]))
@@ -97,7 +95,7 @@ def kernel_size(sigma: float, truncate: float = 6.0) -> int:
 def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
     """A normalised Gaussian kernel's weights at distance 0 ... radius, computed in float64, as float32."""
     if radius == 0:
-        return _JUST_THE_CENTRE
+        return np.ones(1, np.float32)
     heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]
     total = heights[0]
     for height in heights[1:]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import as_list, channels, finite
-from detaug.transforms.building.gate import VOXEL_KEYS, takes
+from detaug.transforms.building.checks import argument, as_list, channels
+from detaug.transforms.building.gate import VOXEL_KEYS, many, number, takes
 from detaug.transforms.building.workspace import IMAGE_KEYS, Workspace
 from detaug.transforms.labels import labels_of_image
 
@@ -36,8 +36,7 @@ class MoveSegAsOneHotToData(Transform):
     ) -> None:
         self.source_channel_idx = source_channel_idx
         self.all_labels = list(all_labels)
-        for label in self.all_labels:
-            finite("all_labels", label)
+        argument("all_labels", self.all_labels, many(number()))
         self.remove_channel_from_source = remove_channel_from_source
 
     @takes()

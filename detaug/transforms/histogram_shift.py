@@ -66,12 +66,12 @@ class HistogramShift(ChannelTransform):
         if not curves:
             return
         image = workspace.image()
-        whole = range(len(image)) if self.synchronize_channels else ()
-        limits = {c: least_and_largest(flat_planes(image[c])) for c in whole or curves}
+        seen = range(len(image)) if self.synchronize_channels else curves
+        limits = {c: least_and_largest(flat_planes(image[c])) for c in seen}
         if self.synchronize_channels:
             shared = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
             limits = dict.fromkeys(curves, shared)
-        maps = {c: (low, high - low) for c, (low, high) in limits.items() if c in curves and high > low}
+        maps = {c: (low, high - low) for c, (low, high) in limits.items() if high > low}
         for c, before, after in workspace.chosen_channels(maps, np.ravel):
             if math.isfinite(maps[c][1]):
                 map_piecewise(before, after, *_pieces(curves[c], *maps[c]))

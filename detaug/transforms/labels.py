@@ -11,7 +11,7 @@ import numpy as np
 from detaug.kernels.voxels import pick, picked, replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, argument, as_list, channels, finite, representable
-from detaug.transforms.building.gate import number, takes
+from detaug.transforms.building.gate import many, number, takes
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -76,10 +76,7 @@ class ConvertSegmentationToRegions(_LabelTransform):
 
     def __init__(self, regions: Sequence[int | Sequence[int]], channel_in_seg: int = 0) -> None:
         self.regions = [as_list(region) for region in regions]
-        if not self.regions:
-            raise ValueError("regions must name at least one region")
-        for label in (label for region in self.regions for label in region):
-            finite("regions", label)
+        argument("regions", self.regions, many(many(number()), least=1))
         self.channel_in_seg = channel_in_seg
 
     @takes()

@@ -71,10 +71,11 @@ class BlankRectangle(ImageTransform):
         numbers = [draws.integer_below(rng, *self.num_rectangles) for _ in range(count)]
         rectangles: list[list[Corners]] = [[] for _ in range(count)]
         values: list[list[float]] = [[] for _ in range(count)]
+        asked = callable(self.rectangle_value)
         for c in range(count):
             for _ in range(numbers[c] if applies[c] else 0):
                 rectangles[c].append(self._rectangle(rng, space))
-                values[c].append(self._value(rng))
+                values[c].append(draws.key(rng) if asked else draws.scalar(rng, self.rectangle_value, {}))
         return {"apply_channel": applies, "rectangles": rectangles, "values": values}
 
     def _rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
@@ -86,9 +87,6 @@ class BlankRectangle(ImageTransform):
         if any(map(gt, size, space)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
-
-    def _value(self, rng: np.random.Generator) -> float:
-        return draws.key(rng) if callable(self.rectangle_value) else draws.scalar(rng, self.rectangle_value, {})
 
     @takes(apply_channel=each_channel(gate.flag), rectangles=each_channel(many(CORNERS)), values=_check_values)
     def change(self, workspace: Workspace, params: Params) -> None:

@@ -19,7 +19,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.calls import apply_with_roles, call, roles_of
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, checked
-from detaug.transforms.building.stages import DEFERRED, Stage, described
+from detaug.transforms.building.stages import DEFERRED, Stage
 from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
@@ -147,7 +147,7 @@ class Transform:
 
     def describe(self, params: Params) -> str:
         """What these params do, for people: a line for each transform that is applied, with its place and its params."""
-        return described(self.stages(params))
+        return "\n".join(map(str, self.stages(params))) or "nothing is applied"
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
 
 
-#: A sample's keys.
-_SAMPLE_ROLES = {role: role for role in VOXEL_KEYS}
 #: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
 BATCH_ROLES = {
     "data": "image",
@@ -69,7 +67,7 @@ def roles_of(transform: Transform, arrays: Mapping[str, Any], of_batch: bool = F
     """The role of each key that has one; a ValueError where a key without a role holds an array that should have one, or
     points that should move with the voxels."""
     keys = transform.keys
-    known = BATCH_ROLES if of_batch else _SAMPLE_ROLES
+    known = BATCH_ROLES if of_batch else {role: role for role in VOXEL_KEYS}
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
     roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
     for name in arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +27,11 @@ class Stage:
     place: tuple[int, ...]
     transform: Transform
     params: dict[str, Any]
+
+    def __str__(self) -> str:
+        place = ".".join(str(number + 1) for number in self.place)
+        shown = "drawn from the image when it is there" if DEFERRED in self.params else shown_params(self.params)
+        return f"{place:>4}  " * bool(place) + type(self.transform).__name__ + f": {shown}" * bool(shown)
 
 
 #: Called in place of ``transform.apply_in(workspace, params)``, which it has to do.
@@ -57,16 +62,6 @@ def apply_observed(transform: Transform, workspace: Workspace, params: dict[str,
 
 
 _LONGEST = 12  # what is shown of a list
-
-
-def described(stages: Sequence[Stage]) -> str:
-    """A line for each transform that is applied: its place in the composition, its name and its params."""
-    lines = []
-    for stage in stages:
-        place = ".".join(str(number + 1) for number in stage.place)
-        shown = "drawn from the image when it is there" if DEFERRED in stage.params else shown_params(stage.params)
-        lines.append(f"{place:>4}  " * bool(place) + type(stage.transform).__name__ + f": {shown}" * bool(shown))
-    return "\n".join(lines) or "nothing is applied"
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
