@@ -21,14 +21,12 @@ class Halved(Transform):
                 workspace.put(key, workspace[key][..., ::2].copy())
 
 
-class HalvedAsAnnounced(Halved):
-    def output_shapes(self, shapes: Any, params: Any) -> dict[str, Any]:
-        return {**shapes, **{key: (*shape[:-1], -(-shape[-1] // 2)) for key, shape in shapes.items()}}
-
-
-class AnnouncedInVain(HalvedAsAnnounced):
+class AnnouncedInVain(Transform):
     def change(self, workspace: Any, params: Any) -> None:
         pass
+
+    def output_shapes(self, shapes: Any, params: Any) -> dict[str, Any]:
+        return {key: (*shape[:-1], -(-shape[-1] // 2)) for key, shape in shapes.items()}
 
 
 def sample(*space: int) -> dict[str, np.ndarray]:

@@ -12,12 +12,9 @@ from tests.support.transforms.generators import generator, noise
 SHAPES = ((2, 9, 14, 11), (1, 33, 20), (2, 7, 1, 12))
 
 
-def inside(shape, holes):
-    """A mask of what lies in a region."""
-    mask = np.zeros(shape, bool)
-    for lower, upper in holes:
-        mask[(slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True)))] = True
-    return mask
+def box(c, corners):
+    """A region of channel c, as an index."""
+    return (c, *map(slice, *corners))
 
 
 def words(key, stream, count):
@@ -39,12 +36,12 @@ def test_voxels_are_the_formula_of_their_words(shape, fill, dropout_holes):
     expected = image.astype(np.float64)
     filled = params["holes"] if dropout_holes else whole
     for c in range(shape[0]):
-        for h, (lower, upper) in enumerate(filled):
-            region = expected[(c, *(slice(a, b) for a, b in zip(lower, upper, strict=True)))]
+        for h, corners in enumerate(filled):
+            region = expected[box(c, corners)]
             even = (words(params["key"], c * len(filled) + h, region.size) >> 8) * 2.0**-24
             region[...] = (low + (high - low) * even).reshape(region.shape)
-    if not dropout_holes:
-        expected = np.where(inside(shape, params["holes"]), image, expected)
+        for corners in () if dropout_holes else params["holes"]:
+            expected[box(c, corners)] = image[box(c, corners)]
     np.testing.assert_allclose(result, expected, rtol=0, atol=5e-7)
 
 
@@ -56,8 +53,8 @@ def test_a_shuffle_is_that_of_fisher_and_yates(shape):
     result = transform.apply({"image": image}, params)["image"]
     expected = image.copy()
     for c in range(shape[0]):
-        for h, (lower, upper) in enumerate(params["holes"]):
-            region = expected[(c, *(slice(a, b) for a, b in zip(lower, upper, strict=True)))]
+        for h, corners in enumerate(params["holes"]):
+            region = expected[box(c, corners)]
             values = list(region.ravel())
             drawn = words(params["key"], c * len(params["holes"]) + h, len(values))
             for last, word in zip(range(len(values) - 1, 0, -1), drawn, strict=False):

@@ -29,6 +29,10 @@ def under(key: str) -> Taken:
     return lambda params: params[key]
 
 
+def alone(key: str) -> Taken:
+    return lambda params: [params[key]]
+
+
 def of_all_axes(key: str) -> Taken:
     return lambda params: [number for each in params[key] for number in each]
 
@@ -53,7 +57,7 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "brightness of all channels": (t.BrightnessAdditive(0.2, 0.5, True), lambda p: p["shift"][:1], 0.2, 0.5),
     "contrast": (t.Contrast((0.5, 2), True, False), under("multipliers"), 0.5, 2),
     "noise": (t.GaussianNoise((0.1, 0.5)), under("sigmas"), 0.1, 0.5),
-    "Rician noise": (t.RicianNoise((0.1, 0.5)), lambda p: [p["variance"]], 0.1, 0.5),
+    "Rician noise": (t.RicianNoise((0.1, 0.5)), alone("variance"), 0.1, 0.5),
     "blur": (t.GaussianBlur((0.5, 1)), of_all_axes("sigmas"), 0.5, 1),
     "low resolution": (t.SimulateLowResolution((0.5, 1), False, False, None), of_all_axes("scales"), 0.5, 1),
     "sharpening": (t.Sharpening((0.1, 1)), under("strengths"), 0.1, 1),
@@ -69,12 +73,7 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
     "later control points": (t.HistogramShift(4), lambda p: [between(p["control_points"][0])], 0, 1),
     "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
-    "windows' strength": (
-        t.BrightnessGradientAdditive(5, max_strength=(1, 4)),
-        lambda p: [p["kernels"][0]["strength"]],
-        1,
-        4,
-    ),
+    "windows' strength": (t.BrightnessGradientAdditive(5, 0, (1, 4)), lambda p: [p["kernels"][0]["strength"]], 1, 4),
     "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), lambda p: p["values"][0], -1, 3),
     "squeezing": (misaligned(p_squeeze=1), lambda p: [p["affine"][1][1]], 0.8, 1.2),
     "misaligned angle": (misaligned(p_rotation=1), lambda p: [math.asin(p["affine"][2][1])], -0.1, 0.1),
@@ -111,27 +110,19 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     "sharpening": (t.Sharpening(1, 0.5, 0.3, 0.2), under("apply_channel"), 0.3),
     "one strength": (t.Sharpening((0, 1), 0.5), lambda p: [len(set(p["strengths"])) == 1], 0.5),
     "clamping": (t.Sharpening(1, 0, 0.3, 0.2), under("clamp_intensities"), 0.2),
-    "inversion": (t.InvertImage(0.4, 0.3, 0.5), lambda p: [p["apply"]], 0.4),
+    "inversion": (t.InvertImage(0.4, 0.3, 0.5), alone("apply"), 0.4),
     "inversion of all": (t.InvertImage(0.4, 0.3, 0.5), lambda p: [all(channels(p))], 0.4 * (0.3 + 0.7 / 8)),
-    "outliers": (t.CutOffOutliers(p_per_channel=0.6), lambda p: [each is not None for each in p["percentiles"]], 0.6),
+    "outliers": (t.CutOffOutliers(p_per_channel=0.6), under("percentiles"), 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
-    "gradient": (
-        t.BrightnessGradientAdditive(5, p_per_channel=0.4),
-        lambda p: [k is not None for k in p["kernels"]],
-        0.4,
-    ),
-    "misalignment": (misaligned(p_squeeze=0.5, p_rotation=0.25), lambda p: [p["affine"] is not None], 1 - 0.5 * 0.75),
+    "gradient": (t.BrightnessGradientAdditive(5, p_per_channel=0.4), under("kernels"), 0.4),
+    "misalignment": (misaligned(p_squeeze=0.5, p_rotation=0.25), alone("affine"), 1 - 0.5 * 0.75),
     "mirrored axis": (t.Mirror((0, 1, 2)), lambda p: [axis in p["axes"] for axis in range(3)], 0.5),
     "two mirrored axes": (t.Mirror((0, 1, 2)), lambda p: [{0, 2} <= set(p["axes"])], 0.25),
-    "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), lambda p: [bool(p["operators"])], 0.3),
-    "rotation or scaling": (
-        spatial(p_rotation=0.2, p_scaling=0.25),
-        lambda p: [p["affine"] is not None],
-        1 - 0.8 * 0.75,
-    ),
-    "shear": (spatial(p_shear=0.3), lambda p: [p["affine"] is not None], 0.3),
-    "translation": (spatial(p_translation=0.4), lambda p: [p["affine"] is not None], 0.4),
-    "deformation": (spatial(p_elastic_deform=0.3), lambda p: [p["elastic"] is not None], 0.3),
+    "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), alone("operators"), 0.3),
+    "rotation or scaling": (spatial(p_rotation=0.2, p_scaling=0.25), alone("affine"), 1 - 0.8 * 0.75),
+    "shear": (spatial(p_shear=0.3), alone("affine"), 0.3),
+    "translation": (spatial(p_translation=0.4), alone("affine"), 0.4),
+    "deformation": (spatial(p_elastic_deform=0.3), alone("elastic"), 0.3),
 }
 
 
