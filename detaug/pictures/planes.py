@@ -30,9 +30,6 @@ NOT_FINITE = "#CC79A7"
 #: Percentiles of the grey values that become black and white.
 _BLACK, _WHITE = 0.5, 99.5
 
-#: Above this part of pixels beyond a window, it is another's.
-_BEYOND = 0.6
-
 
 @dataclass(frozen=True)
 class Plane:
@@ -57,8 +54,8 @@ def planes_of(
 
     Args:
         image: (C, X, Y) or (C, X, Y, Z).
-        labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each channel. Of a list (deep
-            supervision) the first. What has another spatial shape than the image is left out.
+        labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each channel.
+            What has another spatial shape than the image is left out.
         spacing: lengths of a voxel's edges, one for each axis; None: they are equal.
         channel: which of the image's is shown.
 
@@ -68,8 +65,6 @@ def planes_of(
     shape = tuple(image.shape)
     if not 0 <= channel < shape[0]:
         raise UnusableError(f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}")
-    if isinstance(labels, (list, tuple)):
-        labels = labels[0] if labels else None
     if labels is not None and tuple(labels.shape[1:]) != shape[1:]:
         labels = None
     edges = spacing or (1.0,) * (len(shape) - 1)
@@ -107,16 +102,11 @@ def colour_of(label: int) -> str:
     return OUTSIDE if label < 0 else OKABE_ITO[(label - 1) % len(OKABE_ITO)]
 
 
-def window_of(planes: Sequence[Plane], usual: Window | None = None) -> Window:
-    """The grey values that become black and white: the usual ones where most finite pixels lie within."""
+def window_of(planes: Sequence[Plane]) -> Window:
+    """The grey values that become black and white, of finite pixels."""
     values = np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
     if values.size == 0:
-        return usual or (0.0, 1.0)
-    if usual is not None:
-        margin = 0.02 * (usual[1] - usual[0])
-        beyond = (values < usual[0] - margin) | (values > usual[1] + margin)
-        if beyond.mean() <= _BEYOND:
-            return usual
+        return 0.0, 1.0
     low, high = (float(each) for each in np.percentile(values, (_BLACK, _WHITE)))
     if low == high:
         low, high = float(values.min()), float(values.max())

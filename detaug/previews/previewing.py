@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detaug.demo.loader import demo_pipeline
-from detaug.demo.mri import turned_template
-from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
@@ -30,11 +28,12 @@ DEFAULT_SEED = 1234
 #: Edge in voxels of the patches of the demo.
 _DEMO_PATCH = 104
 
+#: The place of what the batch shows beyond detaug's own transforms: behind all of these.
+_AT_THE_END = (2**32,)
+
 
 def preview(
-    pipeline: Transform | Factory | str | None = None,
-    image: Any = None,
-    segmentation: Any = None,
+    pipeline: Factory | str | None = None,
     *,
     samples: int = 3,
     seed: Seed | None = None,
@@ -45,7 +44,7 @@ def preview(
     """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for each transform.
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
-        detaug.preview(Compose([...]), image, labels)  # in a notebook: the sheet itself
+        detaug.preview(lambda: (loader, transform))  # in a notebook: the sheet itself
 
     Samples are those that a training with this seed gets, made in this process. Transforms of detaug are looked at one by
     one, with their params, wherever they are: in a loader, a data set or a composition; of all others the sheet has before
@@ -53,10 +52,7 @@ def preview(
 
     Args:
         pipeline: a function without arguments (or where it is, as ``"module:factory"``) that returns (loader, transform), a
-            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; a transform of detaug's, which is applied to
-            `image`; None: the demo's.
-        image: (C, X, Y) or (C, X, Y, Z) floating point, for a transform; None: the demo's MRI.
-        segmentation: of the same spatial shape; labels, or regions if it is bool.
+            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; None: the demo's.
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
@@ -67,33 +63,21 @@ def preview(
         NotInstalled: matplotlib is not, or the demo's MRI.
         TypeError, ValueError: an argument is invalid.
     """
-    if isinstance(pipeline, Transform):
-        factory, title = _on_image(pipeline, image, segmentation), type(pipeline).__name__
-    elif image is not None or segmentation is not None:
-        raise TypeError("image and segmentation go with a transform of detaug's, which is the first argument")
-    elif pipeline is None:
+    if pipeline is None:
         factory, title = partial(demo_pipeline, _DEMO_PATCH), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
-    elif callable(pipeline):
+    elif callable(pipeline) and not isinstance(pipeline, Transform):
         factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(
             f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
         )
     with preserved_global_rngs():
-        return _previewed(factory, title, samples, seed, epoch, step, channel=channel)
+        return _previewed(factory, title, samples, seed, epoch, step, channel)
 
 
-def preview_training(
-    settings: NNUNetSettings,
-    *,
-    samples: int = 3,
-    seed: Seed | None = None,
-    epoch: int = 0,
-    step: int = 0,
-    channel: int = 0,
-) -> Preview:
+def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:
     """The training samples of nnU-Net's trainer, without the training; options as of `preview`.
 
     Raises:
@@ -103,13 +87,19 @@ def preview_training(
 
     with preserved_global_rngs():
         augmenter, spacing, title = training_batches(settings)
-        return _previewed(lambda: augmenter, title, samples, seed, epoch, step, channel=channel, spacing=spacing)
+        return _previewed(lambda: augmenter, title, spacing=spacing, **options)
 
 
 def _previewed(
-    factory: Factory, title: str, samples: int, seed: Seed | None, epoch: int, step: int, **look: Any
+    factory: Factory,
+    title: str,
+    samples: int = 3,
+    seed: Seed | None = None,
+    epoch: int = 0,
+    step: int = 0,
+    channel: int = 0,
+    spacing: Sequence[float] | None = None,
 ) -> Preview:
-    """Options are those of `planes_of`."""
     require_matplotlib()
     positive_int("samples", samples)
     made = call_factory(factory)
@@ -119,11 +109,12 @@ def _previewed(
         augmenter = made.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
+    name_of_last = "as delivered" if made.transform is None else name_of(made.transform)
     rows, at = list[Sample](), step
     with inspected(augmenter).replayer.producer() as producer:
         while len(rows) < samples:
             try:
-                rows += _samples_at(producer, epoch, at, look)
+                rows += _samples_at(producer, epoch, at, name_of_last, channel=channel, spacing=spacing)
             except StreamEnded:
                 if at - step >= augmenter.num_streams:  # every stream has had its turn
                     break
@@ -131,13 +122,12 @@ def _previewed(
     if not rows:
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
     name = f"name {made.name}" if made.name else "no name"
-    subtitle = f"seed {augmenter.seed} · {name} · channel {look['channel']} of {rows[0].before.shape[0]}"
-    last = "as delivered" if made.transform is None else f"after {name_of(made.transform)}"
-    return Preview(title, subtitle, rows[:samples], last)
+    subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
+    return Preview(title, subtitle, rows[:samples])
 
 
-def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any]) -> list[Sample]:
-    """The samples of a batch.
+def _samples_at(producer: Producer, epoch: int, step: int, name_of_last: str, **look: Any) -> list[Sample]:
+    """The samples of a batch; `look` is what `planes_of` wants.
 
     Raises:
         StreamEnded: there is none.
@@ -154,34 +144,14 @@ def _samples_at(producer: Producer, epoch: int, step: int, look: dict[str, Any])
         with recorded(**look) as samples:
             batch = producer.make(epoch, step, watch=look_at_raw)
         for number, (image, labels, name) in enumerate(samples_of(batch)):
-            after = View.of(image, labels, **look)
-            sample = samples.get(number) or Sample(raw[number] if number < len(raw) else after)
+            delivered = View.of(image, labels, **look)
+            sample = samples.get(number) or Sample(raw[number] if number < len(raw) else delivered)
             sample.title = f"{where}, sample {number}" + (f": {name}" if name else "")
-            sample.delivered = None if sample.last.looks_as(after) else after
+            if delivered.print != sample.last.print:
+                sample.add(_AT_THE_END, name_of_last, [], delivered)
             rows.append(sample)
     except (StreamEnded, UnusableError):
         raise
     except Exception as error:
         raise UnusableError(f"the pipeline fails at {where}: {type(error).__name__}: {error}") from error
     return rows
-
-
-class _Repeated:
-    """A loader whose every batch is one sample."""
-
-    def __init__(self, sample: dict[str, Any]) -> None:
-        self.sample = sample
-
-    def __next__(self) -> dict[str, Any]:
-        return {name: copy.deepcopy(value)[None] for name, value in self.sample.items()}  # transforms may write into it
-
-
-def _on_image(transform: Transform, image: Any, segmentation: Any) -> Factory:
-    """The transform with a loader of this image."""
-    if image is None:
-        case = turned_template()
-        image, segmentation = case.image[None], case.labels[None]
-    sample = {"data": image} if segmentation is None else {"data": image, "seg": segmentation}
-    return lambda: DeterministicAugmenter(
-        _Repeated(sample), transform, 0, seed=DEFAULT_SEED, stateless=True, check=False, rank=0, world_size=1
-    )

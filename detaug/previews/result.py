@@ -35,13 +35,11 @@ class Preview:
         title: of the sheet.
         subtitle: seed, epoch, channel.
         samples: the rows.
-        last: what the column of what was delivered is called.
     """
 
     title: str
     subtitle: str
     samples: Sequence[Sample]
-    last: str = "as delivered"
 
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
@@ -57,7 +55,7 @@ class Preview:
     @property
     def legend(self) -> dict[str, str]:
         """What the colours mean."""
-        views = [v for s in self.samples for v in (s.before, *(step.view for step in s.steps), s.delivered) if v]
+        views = [view for each in self.samples for view in (each.before, *(step.view for step in each.steps))]
         planes = [plane for view in views for plane in view.planes]
         labels = sorted({label for plane in planes for label in plane.masks})
         legend = {
@@ -72,8 +70,7 @@ class Preview:
     @cached_property
     def png(self) -> bytes:
         """The contact sheet as a PNG."""
-        delivered = [self.last] if any(sample.delivered is not None for sample in self.samples) else []
-        names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1)), *delivered]
+        names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1))]
         columns = max(len(names), _LEAST)
         heights = [_WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2 for sample in self.samples]
         figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
@@ -84,7 +81,7 @@ class Preview:
             axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
         for row, sample in zip(grid, self.samples, strict=True):
             window = window_of(sample.before.planes)
-            for axes, (view, said) in zip(row[: len(names)], self._cells(sample), strict=False):
+            for axes, (view, said) in zip(row, self._cells(sample), strict=False):
                 _draw_cell(axes, view, window, said)
         figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
         if self.legend:
@@ -114,8 +111,6 @@ class Preview:
                 yield None, ["not applied"]
             else:
                 yield (step.view, step.caption) if step.changed else (None, ["no change", *step.caption])
-        last = sample.delivered
-        yield last, ["no change"] if last is None else [last.size]
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet as a PNG.
@@ -140,12 +135,15 @@ def _draw_cell(axes: Any, view: View | None, usual: Window, said: list[str]) -> 
     if view is None:
         axes.text(0, 1, _wrapped(said), transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
         return
-    window = window_of(view.planes, usual)
-    own = [] if window == usual else [f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
+    window = window_of(view.planes)
+    if window[0] > usual[1] or window[1] < usual[0]:
+        said = [*said, f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
+    else:
+        window = usual
     axes.set_axis_on()
     draw(axes, view.planes, window)
     axes.set_anchor("NW")
-    axes.set_xlabel(_wrapped([*said, *own]), loc="left", fontsize=7)
+    axes.set_xlabel(_wrapped(said), loc="left", fontsize=7)
 
 
 def _wrapped(caption: Sequence[str]) -> str:

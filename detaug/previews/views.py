@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pictures.planes import Plane, planes_of
@@ -35,7 +37,10 @@ class View:
     @classmethod
     def of(cls, image: Any, labels: Any, **options: Any) -> View:
         """A sample as it is now; nothing of it is kept but planes. Options are those of `planes_of`."""
-        return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint([image, labels]))
+        if isinstance(labels, (list, tuple)):  # of deep supervision
+            labels = labels[0]
+        values = [np.asarray(each, np.float32) for each in (image, labels) if each is not None]
+        return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint(values))
 
     @property
     def size(self) -> str:
@@ -47,11 +52,6 @@ class View:
         """Of its planes one below another, over the width of the widest."""
         heights = [plane.image.shape[0] * plane.aspect for plane in self.planes]
         return float(sum(heights) / max(plane.image.shape[1] for plane in self.planes))
-
-    def looks_as(self, other: View) -> bool:
-        """Whether the planes show the same."""
-        mine, theirs = ([(plane.image, dict(plane.masks)) for plane in each.planes] for each in (self, other))
-        return fingerprint(mine) == fingerprint(theirs)
 
 
 def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
@@ -99,18 +99,21 @@ class Step:
 
 @dataclass
 class Sample:
-    """A row of the sheet: a sample as it was loaded, what each transform that was applied made of it, and as it is in the batch,
-    where that looks otherwise than after the last step."""
+    """A row of the sheet: a sample as it was loaded, and what each transform that was applied made of it."""
 
     before: View
     steps: list[Step] = field(default_factory=list)
     title: str = ""
-    delivered: View | None = None
 
     @property
     def last(self) -> View:
         """As it came out of the last step."""
         return self.steps[-1].view if self.steps else self.before
+
+    def add(self, place: tuple[int, ...], name: str, said: list[str], view: View) -> None:
+        """A transform was applied; `said` are its params."""
+        size = [] if view.shape == self.last.shape else [view.size]
+        self.steps.append(Step(place, name, size + said, view, view.print != self.last.print))
 
 
 @contextmanager
@@ -134,10 +137,7 @@ def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
         sample = samples.get(number) or samples.setdefault(number, Sample(view()))
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            before, now = sample.last, view()
-            said = ([] if now.shape == before.shape else [now.size]) + caption(stage.params)
-            place = which, *stage.place
-            sample.steps.append(Step(place, name_of(stage.transform), said, now, now.print != before.print))
+            sample.add((which, *stage.place), name_of(stage.transform), caption(stage.params), view())
 
     with observed(observe):
         yield samples
