@@ -9,10 +9,10 @@ import numpy as np
 from monai.data.meta_tensor import MetaTensor
 from monai.transforms.transform import MapTransform, Randomizable
 
-from detaug.loops.samples import of_any_dtype
+from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
-from detaug.transforms.building.calls import checked_keys
+from detaug.transforms.building.calls import call_with_roles, checked_keys
 
 __all__ = ["Wrap"]
 
@@ -27,7 +27,8 @@ class Wrap(Randomizable, MapTransform):
         transform: of `detaug.transforms`, of one sample.
         keys: the dict's keys that are transformed together, and their roles: ``{"image": "image", "label":
             "segmentation"}``. Items are ``(C, X, Y[, Z])``; MetaTensors, tensors and arrays come out as they came in, with
-            their dtype. The meta data and the affine are the item's own: also where the transform moves voxels.
+            their dtype, but for images of integers, which become float32. The meta data and the affine are the item's own:
+            also where the transform moves voxels.
         allow_missing_keys: items without some of the keys are taken.
     """
 
@@ -43,8 +44,9 @@ class Wrap(Randomizable, MapTransform):
     def __call__(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
         self.randomize()
         names = list(self.key_iterator(data))
-        arrays = {name: _plain(data[name]) for name in names}
-        made = of_any_dtype(self.transform, arrays, {name: self.roles[name] for name in names}, self._generator)
+        roles = {name: self.roles[name] for name in names}
+        arrays = with_float_images({name: _plain(data[name]) for name in names}, roles)
+        made = call_with_roles(self.transform, arrays, roles, self._generator)
         return {**data, **{name: _as_given(made[name], data[name]) for name in names}}
 
 

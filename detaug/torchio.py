@@ -9,9 +9,10 @@ import torch
 from torchio import LabelMap, Subject
 from torchio.transforms import Transform as TorchIOTransform
 
-from detaug.loops.samples import of_any_dtype
+from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
+from detaug.transforms.building.calls import call_with_roles
 
 __all__ = ["Wrap"]
 
@@ -24,7 +25,7 @@ class Wrap(TorchIOTransform):
     Args:
         transform: of `detaug.transforms`, of one sample. A subject's ScalarImages are its images, and its LabelMaps the
             segmentation; all have one spatial shape. Dtypes, affines and paths stay as they are, also where the
-            transform moves voxels.
+            transform moves voxels; but ScalarImages of integers become float32.
         seed: four 32-bit words; None: drawn for each call. Subjects' histories have them, so that a call can be repeated.
         options: ``p``, ``include``, ``exclude`` ... of all TorchIO transforms.
     """
@@ -40,10 +41,10 @@ class Wrap(TorchIOTransform):
         chosen = {"include": self.include, "exclude": self.exclude}
         images = subject.get_images_dict(intensity_only=False, **chosen)
         roles = {name: "segmentation" if isinstance(image, LabelMap) else "image" for name, image in images.items()}
-        arrays = {name: image.data for name, image in images.items()}
-        generator = make_generator(np.random.SeedSequence(words))
-        for name, made in of_any_dtype(self.transform, arrays, roles, generator).items():
-            images[name].set_data(made)
+        arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
+        made = call_with_roles(self.transform, arrays, roles, make_generator(np.random.SeedSequence(words)))
+        for name, image in images.items():
+            image.set_data(made[name])
         self._last = words
         return subject
 

@@ -10,8 +10,6 @@ import torch
 from torch.utils.data import Dataset
 
 from detaug.seeding.tree import SeedTree, spawn_key_element
-from detaug.transforms.building.base import Transform
-from detaug.transforms.building.calls import call_with_roles
 
 
 class Augmented(Dataset[Any]):
@@ -49,29 +47,12 @@ class Augmented(Dataset[Any]):
         return self.transform(**sample, rng=self._tree.generator(int(self._epoch), number))
 
 
-def of_any_dtype(
-    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator
-) -> dict[str, Any]:
-    """A transform applied to one sample (arrays or plain tensors) whose images may be integers, to which they return; `roles`:
-    see `detaug.transforms.Compose`."""
-    given = {name: _in_floats(array) if roles[name] == "image" else array for name, array in arrays.items()}
-    made = call_with_roles(transform, given, roles, rng)
-    return {name: _in_dtype_of(array, made[name]) for name, array in arrays.items()}
+def with_float_images(arrays: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
+    """A sample's arrays or plain tensors, where images of integers are float32."""
+    return {name: _in_floats(array) if roles[name] == "image" else array for name, array in arrays.items()}
 
 
 def _in_floats(array: Any) -> Any:
     if isinstance(array, torch.Tensor):
         return array if array.is_floating_point() else array.float()
     return array if array.dtype.kind == "f" else array.astype(np.float32)
-
-
-def _in_dtype_of(given: Any, made: Any) -> Any:
-    if isinstance(made, list) or made.dtype == given.dtype:  # a list: deep supervision's levels
-        return made
-    values = made.numpy() if isinstance(made, torch.Tensor) else made
-    kind = given.numpy().dtype if isinstance(given, torch.Tensor) else given.dtype
-    if kind.kind in "iu":
-        limits = np.iinfo(kind)
-        values = np.clip(np.rint(values), limits.min, limits.max)
-    values = values.astype(kind)
-    return torch.from_numpy(values) if isinstance(made, torch.Tensor) else values

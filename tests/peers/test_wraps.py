@@ -54,18 +54,13 @@ def test_monais_flip_and_ours_give_the_same_arrays() -> None:
     assert 3 < sum(outcomes) < 17
 
 
-def test_integers_are_clipped() -> None:
-    made = detaug.monai.Wrap(GaussianNoise((5000.0, 5000.0)), ROLES).set_random_state(1)(item(torch.uint8))
-    assert (made["image"].dtype, int(made["image"].min()), int(made["image"].max())) == (torch.uint8, 0, 255)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int16, torch.uint8])
 def test_what_monai_gave_comes_back_in_kind_with_its_meta_data(dtype: torch.dtype) -> None:
     given = item(dtype)
     made = detaug.monai.Wrap(Mirror((0,)), ROLES).set_random_state(1)(given)
     assert list(made) == ["image", "label", "name"]
     assert type(made["image"]) is MetaTensor
-    assert made["image"].dtype == dtype
+    assert made["image"].dtype == (dtype if dtype.is_floating_point else torch.float32)
     assert torch.equal(made["image"].affine, given["image"].affine)
     assert made["image"].meta["filename_or_obj"] == "a.nii.gz"
     assert type(made["label"]) is np.ndarray
@@ -158,7 +153,7 @@ def test_what_torchio_gave_comes_back_in_kind_with_its_affine_and_history(dtype:
     made = torchio.Compose([torchio.Flip(0), detaug.torchio.Wrap(Mirror((0, 1, 2)))])(given)
     assert type(made.image) is torchio.ScalarImage
     assert type(made.label) is torchio.LabelMap
-    assert made.image.data.dtype == dtype
+    assert made.image.data.dtype == torch.float32
     assert np.array_equal(made.image.affine, AFFINE.numpy())
     assert [name for name, _ in made.applied_transforms] == ["Flip", "Wrap"]
     assert torch.equal(made.get_composed_history()(subject(dtype)).image.data, made.image.data)
