@@ -11,10 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset
 
-from detaug.sources import DatasetSource, TorchIterable
-from detaug.sources.orders import Sampled, Weighted
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
 
@@ -38,38 +36,22 @@ def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """batchgenerators' `NonDetMultiThreadedAugmenter`."""
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 
-    if isinstance(made.source, DatasetSource) or getattr(made.source, "batch_size", None) is not None:
-        raise NotForThis("it takes loaders of batches, not data sets")
-    loader, transform = made.source.made().loader, _drawing(made.transform)
+    loader, transform = _loader_of(made), _drawing(made.transform)
     augmenter = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002)
     try:
         yield _endless(augmenter)
     finally:
-        with redirect_stderr(
-            io.StringIO()
-        ):  # its threads print tracebacks when they are stopped in the middle of a batch
+        # Its threads print tracebacks when they are stopped in the middle of a batch.
+        with redirect_stderr(io.StringIO()):
             augmenter._finish()
 
 
 @contextmanager
 def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
-    """torch's `DataLoader`; of a loader of batches every worker has the whole."""
-    options: dict[str, Any] = {"num_workers": processes, "prefetch_factor": max(2, NUM_CACHED // processes + 1)}
-    source, transform = made.source, _drawing(made.transform)
-    if isinstance(source, TorchIterable) or isinstance(getattr(source, "order", None), (Sampled, Weighted)):
-        raise NotForThis(
-            "of data sets that are iterated, or have a sampler or weights, only detaug's speed is measured"
-        )
-    if isinstance(source, DatasetSource) and source.batch_size is not None:
-        collate = source.collate_fn or default_collate
-        loader: Any = DataLoader(
-            source.loader, source.batch_size, source.shuffle, drop_last=source.drop_last,
-            worker_init_fn=source.worker_init_fn,
-            collate_fn=lambda samples: _transformed(transform, collate(samples)), **options,
-        )  # fmt: skip
-    else:
-        loader = DataLoader(_Batches(source.made().loader, transform), batch_size=None, **options)
-    yield _endless(loader)
+    """torch's `DataLoader`, of whose workers every one has the whole loader."""
+    batches = _Batches(_loader_of(made), _drawing(made.transform))
+    prefetched = max(2, NUM_CACHED // processes + 1)
+    yield _endless(DataLoader(batches, batch_size=None, num_workers=processes, prefetch_factor=prefetched))
 
 
 SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {
@@ -77,6 +59,12 @@ SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any
     "NonDetMultiThreadedAugmenter": nondet,
     "torch's DataLoader": torch_loader,
 }
+
+
+def _loader_of(made: HandedIn) -> Any:
+    if getattr(made.source, "batch_size", None) is not None:
+        raise NotForThis("of data sets, only detaug's speed is measured")
+    return made.source.made().loader
 
 
 class _Batches(IterableDataset[Any]):

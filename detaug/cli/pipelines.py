@@ -70,10 +70,9 @@ def preview(
 ) -> None:
     """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
 
-    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
-    verify`: it returns (loader, transform), a map-style data set, or a DeterministicAugmenter. The samples are those that
-    a training with this seed gets, and with the augmenter's name if it returns one: name="train" draws other numbers than no
-    name. Without it, a demo is drawn: a pipeline on an MRI that comes with nilearn.
+    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed gets, and with the
+    augmenter's name if the factory returns one: name="train" draws other numbers than no name. Without a factory, a demo is
+    drawn: a pipeline on an MRI that comes with nilearn.
 
     The exit status is 2 where there is no pipeline with images.
     """
@@ -94,8 +93,7 @@ def preview(
             settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
             result = preview_training(settings, **asked)
         shown.update("draw")
-        picture = result.png
-    write_output(output, picture)
+        write_output(output, result.png)
     click.echo(f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them")
 
 
@@ -110,10 +108,10 @@ def bench(
 ) -> None:
     """Measure batches per second by the number of processes.
 
-    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments, as for `detaug
-    verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs under DeterministicAugmenter,
-    batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own. It
-    takes about a minute on two idle cores; --seconds bounds each run.
+    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs
+    under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a
+    process of its own; a data set under the first alone. It takes about a minute on two idle cores; --seconds bounds each
+    run.
 
     The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
     """

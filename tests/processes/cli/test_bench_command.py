@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from PIL import Image
-from torch.utils.data import IterableDataset, SubsetRandomSampler
 
-from detaug import DeterministicAugmenter
 from detaug.bench import benching
-from detaug.bench.systems import SYSTEMS, NotForThis, _endless, torch_loader
+from detaug.bench.systems import SYSTEMS, NotForThis, _endless
 from detaug.cli import main
 from detaug.verification.handed_in import call_factory
 
@@ -137,19 +133,8 @@ class Numbers:
         return index
 
 
-class Streamed(IterableDataset[int]):
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(7))
-
-
-def test_torchs_loader_is_given_batches_of_the_same_sizes() -> None:
-    made = call_factory(lambda: DeterministicAugmenter.from_dataset(Numbers(), 4, num_processes=0, seed=1))
-    with torch_loader(made, 1) as batches:
-        assert [len(batch) for batch in islice(batches, 3)] == [4, 4, 1]
-
-
-@pytest.mark.parametrize(("dataset", "options"), [(Streamed(), {}), (Numbers(), {"sampler": SubsetRandomSampler([1])})])
-def test_torchs_loader_is_not_measured_with_an_order_of_its_own(dataset: Any, options: dict[str, Any]) -> None:
-    made = call_factory(lambda: DeterministicAugmenter.from_dataset(dataset, 2, num_processes=0, **options))
-    with pytest.raises(NotForThis, match="a sampler or weights"), torch_loader(made, 1):
+@pytest.mark.parametrize("system", list(SYSTEMS)[1:])
+def test_of_a_data_set_only_detaugs_speed_is_measured(system: str) -> None:
+    made = call_factory(Numbers)
+    with pytest.raises(NotForThis, match="of data sets, only detaug's speed"), SYSTEMS[system](made, 1):
         pass
