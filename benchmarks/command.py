@@ -18,7 +18,7 @@ import psutil
 from benchmarks.report import Row, show
 from detaug.bench.measuring import MeasurementError
 from detaug.cli.options import console, json_option, write_json
-from detaug.reports.progress import progress
+from detaug.reports.progress import progress, say
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -67,7 +67,7 @@ def measure_rows(
                     rows.append(row)
                 except MeasurementError as error:
                     failed = True
-                    shown.say(f"{name}: not measured. {error}")
+                    say(f"{name}: not measured. {error}")
                 shown.advance()
                 # after every row: a long run that is stopped keeps what it has
                 write_json(json_file, _record(rows, environment))

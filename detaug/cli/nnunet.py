@@ -5,15 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 from traceback import print_exc, walk_tb
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from detaug.cli import options
 from detaug.cli.options import CannotRun, conclude, json_option
-
-if TYPE_CHECKING:
-    pass
 
 _DEFAULT = """\
 detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own

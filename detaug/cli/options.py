@@ -7,10 +7,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,6 @@ from detaug.reports.atomic_files import whole_file
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
@@ -159,12 +157,12 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
     """A file that can be written, which is found out before the work; a `Path`, of which no later `os.chdir` makes another.
 
     Args:
-        suffix: that its name must have; None: any.
+        suffix: that its name must have; "": any.
     """
 
     name = "file"
 
-    def __init__(self, suffix: str | None = None) -> None:
+    def __init__(self, suffix: str = "") -> None:
         self._suffix = suffix
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -172,16 +170,14 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
         file = Path(value).absolute()
         if file.exists() and not file.is_file():  # a device would be replaced
             self.fail(f"{value!r} is {'a folder' if file.is_dir() else 'no file'}", param, ctx)
-        if self._suffix is not None and file.suffix.lower() != self._suffix:
+        if not file.name.lower().endswith(self._suffix):
             self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
-        if not file.parent.is_dir():
-            self.fail(f"the folder {str(Path(value).parent)!r} does not exist", param, ctx)
         if not os.access(file.parent, os.W_OK):
-            self.fail(f"cannot write {value!r}: its folder is read-only", param, ctx)
+            self.fail(f"cannot write {value!r}: its folder does not exist, or is read-only", param, ctx)
         return file
 
 
-def json_option(function: _F) -> _F:
-    """Add `--json`; the command gets its `json_file`, or None."""
-    text = "Write the results to this file (.json) as well."
-    return click.option("--json", "json_file", type=OutputType(".json"), help=text)(function)
+#: `--json`; the command gets its `json_file`, or None.
+json_option = click.option(
+    "--json", "json_file", type=OutputType(".json"), help="Write the results to this file (.json) as well."
+)

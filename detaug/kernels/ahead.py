@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from detaug.kernels.cache import cache_folder
 from detaug.kernels.compiling import Kernel, all_kernels
-from detaug.reports.progress import Progress, progress
+from detaug.reports.progress import Progress, progress, say
 
 logger = logging.getLogger("detaug")
 
@@ -45,16 +45,16 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
         with progress("compiling", len(missing)) as shown:
             processes = _processes_for(len(missing)) if cache_folder() else 0
             seconds = max(1, round(len(missing) * _SECONDS / max(1, processes)))
-            say = logger.info if logger.isEnabledFor(logging.INFO) else shown.say
+            tell = logger.info if logger.isEnabledFor(logging.INFO) else say
             cores = f"{processes} idle cores" if processes else "an idle core"
             once = "once for this machine; `detaug warmup` does it ahead"
-            say(f"compiling {len(missing)} kernel{plural}, about {seconds} s on {cores}, {once}")
+            tell(f"compiling {len(missing)} kernel{plural}, about {seconds} s on {cores}, {once}")
             if processes:
                 _compile_in_interpreters(missing, processes, shown)
             for each in [each for each in missing if not each.is_compiled()]:
                 each.compile()
                 shown.advance()
-        say(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
+        tell(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
     for each in asked if load else ():
         each.compile()
     return len(missing)

@@ -63,6 +63,7 @@ def preview(
         NotInstalled: matplotlib is not, or the demo's MRI.
         TypeError, ValueError: an argument is invalid.
     """
+    factory: Factory
     if pipeline is None:
         factory, title = partial(demo_pipeline, _DEMO_PATCH), "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):

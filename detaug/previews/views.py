@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,10 +80,8 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
     if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
         labels, of_labels = labels[:, None], shape
     fits = len(of_labels) == len(shape) and len(labels) == len(images)
-    names = given.get("keys", ())
-    named = [*map(str, names)] if isinstance(names, Sequence) else []
-    named += [""] * (len(images) - len(named))
-    return [(images[n], labels[n] if fits else None, named[n]) for n in range(len(images))]
+    names = [*map(str, given.get("keys", ())), *[""] * len(images)]
+    return [(images[n], labels[n] if fits else None, names[n]) for n in range(len(images))]
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,18 +19,13 @@ class Progress:
     Args:
         total: how much there is; None: not known yet.
         told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
-        console: where lines are printed; None: nowhere.
         bar: shows it as a task.
     """
 
     def __init__(
-        self,
-        total: int | None = None,
-        told: Callable[[str, int, int], None] | None = None,
-        console: Console | None = None,
-        bar: Bar | None = None,
+        self, total: int | None = None, told: Callable[[str, int, int], None] | None = None, bar: Bar | None = None
     ) -> None:
-        self._told, self._console, self._bar = told, console, bar
+        self._told, self._bar = told, bar
         self.what, self.done, self.total = "", 0, total
 
     def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
@@ -47,10 +43,10 @@ class Progress:
         """So much more is done."""
         self.update(done=self.done + number)
 
-    def say(self, text: str) -> None:
-        """Print a line that stays, above a bar."""
-        if self._console is not None:
-            self._console.print(text, markup=False, highlight=False, soft_wrap=not self._console.is_terminal)
+
+def say(text: str) -> None:
+    """Print a line on stderr that stays, above a bar."""
+    print(text, file=sys.stderr, flush=True)
 
 
 #: The bar that is on the screen.
@@ -67,26 +63,24 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
         total: how much there is to do; None: not known yet.
     """
     global _bar
-    console = Console(stderr=True)
+    console, began = Console(stderr=True), time.monotonic()
+
+    def line(what: str, done: int, total: int) -> None:
+        so_far = f"{done}/{total}, " if total else ""
+        say(f"{title}: {so_far}{time.monotonic() - began:.0f} s: {what}")
+
     if _bar is not None:
-        yield Progress(total, console=_bar.console)
+        yield Progress(total)
         return
     if not console.is_terminal:
-        began = time.monotonic()
-
-        def line(what: str, done: int, total: int) -> None:
-            shown.say(f"{title}: {f'{done}/{total}, ' if total else ''}{time.monotonic() - began:.0f} s: {what}")
-
-        shown = Progress(total, line, console)
-        yield shown
+        yield Progress(total, line)
         return
-    words = TextColumn(
-        "{task.description}", markup=False, table_column=Column(ratio=1, no_wrap=True)
-    )  # numbers stay whole
+    whole = Column(ratio=1, no_wrap=True)  # numbers stay whole
+    words = TextColumn("{task.description}", markup=False, table_column=whole)
     columns = (BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), words)
     try:
         with Bar(*columns, console=console, transient=True, expand=True) as _bar:
             _bar.add_task("", total=total)
-            yield Progress(total, console=console, bar=_bar)
+            yield Progress(total, bar=_bar)
     finally:
         _bar = None

@@ -59,7 +59,7 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
         ),
         (("previewed.py:make", "--nnunet", "1", "2d"), "give MODULE:FACTORY or --nnunet, not both"),
         (("previewed.py:make", "-o", "."), "'.' is a folder"),
-        (("previewed.py:make", "-o", "nowhere/a.png"), "the folder 'nowhere' does not exist"),
+        (("previewed.py:make", "-o", "nowhere/a.png"), "cannot write 'nowhere/a.png': its folder does not exist"),
         (("previewed.py:make", "-o", "a.pdf"), "'a.pdf' does not end with .png"),
         (("previewed.py:make", "-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
         (("previewed.py:make", "--channel", "1"), "there is no channel 1: the image has 1"),
