@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -34,17 +34,12 @@ class PrivateBlock(Mapping):
 
 
 class BulkStore:
-    """Arrays that own their memory, and views of them for copies."""
+    """`arrays` that own their memory, and views of them for copies."""
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self._block: tuple[int, int] | None = None  # (descriptor, size)
         self._offsets: tuple[int, ...] = ()
-
-    def add(self, array: Array) -> int:
-        """Take an array in; its number."""
-        self.arrays.append(array)
-        return len(self.arrays) - 1
 
     def seal(self) -> None:
         """Take the arrays' contents as they are now."""
@@ -52,7 +47,7 @@ class BulkStore:
         if len(sources) == 1 and (source := sources.pop()) is not None:
             # They came in such a block (a worker that was executed): it is mapped again and not copied.
             self._block = source.descriptor, source.size
-            self._offsets = tuple(_address(array) - source.address for array in arrays)
+            self._offsets = tuple(array.ctypes.data - source.address for array in arrays)
             return
         sizes = [array.nbytes for array in arrays]
         if not arrays or sum(sizes) > MOST_BYTES:
@@ -72,19 +67,9 @@ class BulkStore:
             return views
         block = PrivateBlock(*self._block).bytes()
         return [
-            _like(array, block[offset : offset + array.nbytes])
+            np.ndarray(array.shape, array.dtype, block, offset, array.strides)
             for array, offset in zip(self.arrays, self._offsets, strict=True)
         ]
-
-
-def _like(array: Array, memory: Array) -> Array:
-    """That memory as an array of the same dtype, shape and order."""
-    order: Literal["C", "F"] = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    return np.ndarray(array.shape, array.dtype, buffer=memory, order=order)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _mapped(array: Array) -> PrivateBlock | None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,21 +21,10 @@ import torch
 #: Shared with every copy: they hold code, or belong to the whole process. The run-time check covers variables of classes
 #: and modules.
 BY_REFERENCE = (
-    type,
-    types.ModuleType,
-    types.CodeType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.MethodDescriptorType,
-    types.WrapperDescriptorType,
-    types.ClassMethodDescriptorType,
-    property,
-    staticmethod,
-    classmethod,
-    np.ufunc,
-    np.dtype,
-    torch.dtype,
-    torch.device,
+    *(type, types.ModuleType, types.CodeType, property, staticmethod, classmethod),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType),
+    *(types.WrapperDescriptorType, types.ClassMethodDescriptorType),
+    *(np.ufunc, np.dtype, torch.dtype, torch.device),
 )
 _GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
 LOCKS = type(threading.Lock()), type(threading.RLock())
@@ -55,13 +44,10 @@ def is_shared_function(value: Any) -> bool:
     return False
 
 
-class Kept:
+class Kept(NamedTuple):
     """Marks what is shared with the copies."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
@@ -135,7 +121,7 @@ def reduce_array(array: np.ndarray[Any, Any]) -> Any:
         owner = owner.base
     if owner is array or type(owner) is not np.ndarray or array.dtype.hasobject or not owner.flags.forc:
         return NotImplemented
-    offset = _address(array) - _address(owner)
+    offset = array.ctypes.data - owner.ctypes.data
     return _view_of, (owner, offset, array.dtype, array.shape, array.strides, array.flags.writeable)
 
 
@@ -146,10 +132,6 @@ def _view_of(
     view: np.ndarray[Any, Any] = np.ndarray(shape, dtype, flat.view(np.uint8), offset, strides)
     view.flags.writeable = writeable and view.flags.writeable
     return view
-
-
-def _address(array: np.ndarray[Any, Any]) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:

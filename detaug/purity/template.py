@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import io
 import pickle
-import threading
 import types
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
@@ -74,28 +73,18 @@ class Template:
             only_one: the process has no other copy and does not use the original: large arrays are passed without a copy.
         """
         parts: list[Any] = [None] * len(self.originals)
+
+        def note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
+            made = parts[number] = function(*arguments)
+            return made
+
         bulk = self._bulk.views(only_one)
-        outer, _making.parts = _making.parts, parts
-        try:
-            file = io.BytesIO(self._pickled)
-            value = _Unpickler(file, table=self._table, external=tuple(external), bulk=bulk).load()
-        finally:
-            _making.parts = outer
-        return value, parts
+        file = io.BytesIO(self._pickled)
+        return _Unpickler(file, table=self._table, external=(note, *external), bulk=bulk).load(), parts
 
 
-class _Making(threading.local):
-    def __init__(self) -> None:
-        self.parts: list[Any] = []
-
-
-_making = _Making()
-
-
-def _note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Make an object and put it among the parts of the copy that is being made."""
-    made = _making.parts[number] = function(*arguments)
-    return made
+def _note(*_: Any) -> Any:
+    """Stands in a pickle for what makes an object and puts it among the parts of the copy that is being made."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -117,7 +106,7 @@ class _Pickler(pickle.Pickler):
         self.parts: list[Any] = []
         self.kinds: dict[type, None] = {}
         self.settled = 0
-        self._external = {id(each): number for number, each in enumerate(external)}
+        self._external = {id(each): number for number, each in enumerate((_note, *external))}
         self._keep = keep
         self._passes_by = passes_by
         self._numbers: dict[int, Any] = {}
@@ -181,17 +170,16 @@ class _Pickler(pickle.Pickler):
             return None  # it is copied as a view of its owner
         if not array.flags.writeable and not isinstance(array.base, np.ndarray):
             return self._reference(array)
-        number = self._numbers.get(id(array))
-        if number is None:
-            number = self._numbers[id(array)] = ("bulk", self.bulk.add(array))
-        return number
+        return self._number("bulk", array, self.bulk.arrays)
 
-    def _reference(self, value: Any) -> tuple[str, int]:
-        number = self._numbers.get(id(value))
-        if number is None:
-            number = self._numbers[id(value)] = ("table", len(self.table))
-            self.table.append(value)
-        return number
+    def _reference(self, value: Any) -> Any:
+        return self._number("table", value, self.table)
+
+    def _number(self, kind: str, value: Any, values: list[Any]) -> Any:
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = kind, len(values)
+            values.append(value)
+        return self._numbers[id(value)]
 
 
 def copied_in(value: Any, keep: Collection[str], external: Iterable[Any] = (), passes_by: bool = False) -> list[Any]:
