@@ -186,7 +186,7 @@ class DeterministicAugmenter(Generic[Batch]):
         ]
         if self._source.seen is not self._source.loader:
             warm_up(None, self._source.seen)
-            self._source.forget()
+            self._source.seen = None
         num_streams = arguments.optional_positive("num_streams", num_streams if old_style is None else len(old_style))
         self.num_streams = num_streams or self._source.default_num_streams
         self._lengths = EpochLengths(

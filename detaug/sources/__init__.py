@@ -6,37 +6,28 @@ A source that is not stateless is stepped forward in order, a copy for each stre
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from batchgenerators.dataloading.data_loader import DataLoader
 from torch.utils.data import IterableDataset
 
+from detaug.seeding.current import Current
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.seeding.tree import SeedTree, positive_int
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source
+from detaug.sources.base import Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
 from detaug.sources.dataset import DatasetSource
-from detaug.sources.iterable import (
-    FactorySource,
-    IterableSource,
-    IteratorSource,
-    LoaderFactory,
-    TorchIterable,
-    has_one_pass,
-)
+from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, TorchIterable, has_one_pass
 from detaug.sources.misuse import refuse_as_loader, refuse_orders
 
-__all__ = [
-    "DEFAULT_NUM_STREAMS",
-    "DatasetSource",
-    "LoaderFactory",
-    "Source",
-    "TorchIterable",
-    "resolve_source",
-    "source_of_samples",
-]
+__all__ = ["LoaderFactory", "Source", "resolve_source", "source_of_samples"]
+
+#: What follows from a loader alone.
+_FACTS = (
+    *("stateless", "pass_per_epoch", "restarts", "endless", "streams_share_data", "default_num_streams"),
+    *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
+)
 
 
 def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None) -> Source:
@@ -89,13 +80,38 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
         # What the pipeline declares itself to be is to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
         made = make_loader()
-    if has_one_pass(made):
-        return FactorySource(make_loader, stateless)
-    resolve = partial(_source_of_made, make_loader, stateless)
-    return LoaderFactory(make_loader, resolve, resolve(made))
+    return FactorySource(make_loader, stateless) if has_one_pass(made) else LoaderFactory(make_loader, stateless, made)
 
 
-def _source_of_made(make_loader: Any, stateless: bool | None, made: Any) -> Source:
-    if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
-        raise TypeError(f"calling {make_loader!r} was to make a loader, but gave {made!r}")
-    return _source_of(made, stateless)
+class LoaderFactory(Source):
+    """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.purity.pristine`), so that
+    open files, sockets and threads begin where they are used.
+
+    Args:
+        stateless: the user's declaration.
+        seen: what it made to be looked at, which goes to no other process.
+    """
+
+    def __init__(self, make_loader: Callable[[], Any], stateless: bool | None, seen: Any) -> None:
+        super().__init__(make_loader)
+        self._declared = stateless
+        self.seen = seen
+        source = self._source_of(seen)
+        for name in _FACTS:
+            setattr(self, name, getattr(source, name))
+
+    def _source_of(self, made: Any) -> Source:
+        if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
+            raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {made!r}")
+        return _source_of(made, self._declared)
+
+    def made(self) -> Source:
+        source = self._source_of(self.loader())
+        source.batches_per_epoch = self.batches_per_epoch
+        return source
+
+    def make(self, batch: Current) -> Any:
+        raise NotImplementedError("made() gives the source that makes batches")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "seen": None}

@@ -46,6 +46,7 @@ class Source(ABC):
         holds_transforms: the loader's attributes that are transforms, which start every batch as the user passed them.
         class_name: the loader's, for messages.
         loader: the user's object.
+        seen: the loader, to be looked at; None where it was made for that alone, and that was done.
     """
 
     pass_per_epoch: bool = False
@@ -57,7 +58,7 @@ class Source(ABC):
     holds_transforms: tuple[str, ...] = ()
 
     def __init__(self, loader: Any, stateless: bool = False) -> None:
-        self.loader = loader
+        self.loader = self.seen = loader
         self.stateless = stateless
         self.class_name = type(loader).__name__
         declared = getattr(loader, "number_of_threads_in_multithreaded", None)
@@ -66,14 +67,6 @@ class Source(ABC):
         self.starts_anew = hasattr(loader, "set_epoch")
         methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
         self.keeps_states = not stateless and all(map(callable, methods)) and not loses_its_place(loader)
-
-    @property
-    def seen(self) -> Any:
-        """The loader, to be looked at."""
-        return self.loader
-
-    def forget(self) -> None:
-        """All that is to be known of a loader that was made to be looked at is known."""
 
     def made(self) -> Source:
         """The source whose loader makes batches in this process."""

@@ -19,11 +19,6 @@ from detaug.seeding.current import Current
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless, tell, worker_info
 from detaug.sources.collation import collate_name, collated
 
-#: What follows from the loader alone.
-_FACTS = (
-    *("stateless", "pass_per_epoch", "restarts", "endless", "streams_share_data", "default_num_streams"),
-    *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
-)
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
 
@@ -151,41 +146,6 @@ class TorchIterable(IterableSource):
         if not samples or (self.drop_last and len(samples) < self.batch_size):
             raise StopIteration
         return collated(samples, self.collate_fn)
-
-
-class LoaderFactory(Source):
-    """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.purity.pristine`), so that
-    open files, sockets and threads begin where they are used.
-
-    Args:
-        resolve: gives the source of what `make_loader` made.
-        seen: what it made to be looked at, which goes to no other process and lives until `forget`.
-    """
-
-    def __init__(self, make_loader: Callable[[], Any], resolve: Callable[[Any], Source], seen: Source) -> None:
-        super().__init__(make_loader)
-        self._resolve = resolve
-        self._seen = seen.loader
-        for name in _FACTS:
-            setattr(self, name, getattr(seen, name))
-
-    @property
-    def seen(self) -> Any:
-        return self._seen
-
-    def made(self) -> Source:
-        source = self._resolve(self.loader())
-        source.batches_per_epoch = self.batches_per_epoch
-        return source
-
-    def forget(self) -> None:
-        self._seen = None
-
-    def make(self, batch: Current) -> Any:
-        raise NotImplementedError("made() gives the source that makes batches")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_seen": None}
 
 
 def has_one_pass(made: Any) -> bool:

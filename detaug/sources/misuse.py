@@ -16,15 +16,8 @@ _CALL = "DeterministicAugmenter.from_dataset"
 _INSTEAD = {
     **dict.fromkeys(
         (
-            "dataset",
-            "batch_size",
-            "shuffle",
-            "drop_last",
-            "collate_fn",
-            "sampler",
-            "weights",
-            "batch_sampler",
-            "worker_init_fn",
+            *("dataset", "batch_size", "shuffle", "drop_last", "collate_fn"),
+            *("sampler", "weights", "batch_sampler", "worker_init_fn"),
         ),
         f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)",
     ),

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 from detaug import DeterministicAugmenter, fingerprint
 from detaug.seeding.tree import SeedTree
-from detaug.sources import DatasetSource
+from detaug.sources.dataset import DatasetSource
 from detaug.verification import Result, UnusableError, verify
 from detaug.verification.handed_in import BATCH_SIZE, call_factory
 from detaug.verification.real_runs import DEFAULT_SEED, RealRuns
