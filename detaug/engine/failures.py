@@ -17,8 +17,9 @@ from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.memory.limits import advice_for
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
-from detaug.seeding.current import SeedBranch
-from detaug.sources import DatasetSource, Source
+from detaug.seeding.current import Current, SeedBranch
+from detaug.sources import Source
+from detaug.sources.dataset import DatasetSource
 
 #: An exception that holds more (bytes), such as its batch, is sent without itself.
 _LARGEST_EXCEPTION = 16_000
@@ -131,7 +132,7 @@ class Places:
 
     def indices(self, key: BatchKey) -> tuple[int, ...]:
         """Of the data set's items; empty where there is none."""
-        return tuple(self.source.indices(self.branch.batch(*key))) if isinstance(self.source, DatasetSource) else ()
+        return tuple(self.source.indices(Current(self.branch, *key))) if isinstance(self.source, DatasetSource) else ()
 
 
 def error_of(

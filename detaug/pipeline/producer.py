@@ -40,8 +40,6 @@ class Pipeline:
     """
 
     def __init__(self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()) -> None:
-        self.source = source
-        self.transform = transform
         self._said: set[str] = set()
         self.pristine = Pristine(source, transform, keep)
         if must_travel:
@@ -96,10 +94,9 @@ class Producer:
         only: bool = False,
         states: LoaderStates | None = None,
     ) -> None:
-        pristine = pristine.in_this_process(lambda: reseed_global_rngs(of_part(branch.epoch(0), _MAKING)))
+        pristine = pristine.in_this_process(lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING)))
         self._watching = Guard(log).watching if guard else nullcontext
         self._branch = branch
-        self._num_streams = branch.num_streams
         self._log = log
         self._pristine = pristine
         self._only = only
@@ -127,7 +124,30 @@ class Producer:
     def make(self, epoch: int, step: int, transform: bool = True, watch: Callable[[Any], None] | None = None) -> Any:
         """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's. StreamEnded: there is none."""
         with self._watching():
-            return self._make(epoch, step, transform, watch)
+            self.loader_state = self.state_before = None
+            batch = Current(self._branch, epoch, step)
+            stream = None if self._stateless else self._stream(batch)
+            loader = self._process_loader(epoch) if stream is None else stream.loader
+            began = time.perf_counter()
+            transforms = self._fresh_transforms(epoch, loader)
+            copied = time.perf_counter()
+            if stream is None:
+                item = self._from_stateless(batch, loader, transforms)
+            else:
+                item = self._from_stream(batch, stream, transforms)
+                if self._takes_states:
+                    self._take_state(stream)
+            if watch is not None:
+                watch(item)
+            if transforms.transform is not None and transform:
+                item = item if self._transforms.pure else own(item)
+                with making(batch):
+                    item = _call(transforms.transform, item)
+            self._in_use = None
+            self._transforms.is_done_with(transforms)
+            self._used = transforms
+            self._cost.add(copied - began, time.perf_counter() - copied, transforms)
+            return item
 
     def objects(self) -> dict[str, Any]:
         """What the batch is made with ("source", "data_loader", "transform"); between batches: what goes on to the next one, or
@@ -147,7 +167,7 @@ class Producer:
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
         """Fingerprints of that batch before its transform, by a copy restored from that state. Errors as `make`, and
         CannotRestore."""
-        batch = self._branch.batch(epoch, step)
+        batch = Current(self._branch, epoch, step)
         copy = StreamCopy(self._pristine, batch, self._branch, self._log, state)
         raw = prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
         self._in_use = None
@@ -162,32 +182,6 @@ class Producer:
         """Forget what a stateless loader keeps: the next batch is made by a pristine copy."""
         self._loader = None
 
-    def _make(self, epoch: int, step: int, transform: bool, watch: Callable[[Any], None] | None) -> Any:
-        self.loader_state = self.state_before = None
-        batch = self._branch.batch(epoch, step)
-        stream = None if self._stateless else self._stream(batch)
-        loader = self._process_loader(epoch) if stream is None else stream.loader
-        began = time.perf_counter()
-        transforms = self._fresh_transforms(epoch, loader)
-        copied = time.perf_counter()
-        if stream is None:
-            item = self._from_stateless(batch, loader, transforms)
-        else:
-            item = self._from_stream(batch, stream, transforms)
-            if self._takes_states:
-                self._take_state(stream)
-        if watch is not None:
-            watch(item)
-        if transforms.transform is not None and transform:
-            item = item if self._transforms.pure else own(item)
-            with making(batch):
-                item = _call(transforms.transform, item)
-        self._in_use = None
-        self._transforms.is_done_with(transforms)
-        self._used = transforms
-        self._cost.add(copied - began, time.perf_counter() - copied, transforms)
-        return item
-
     def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> TransformCopy:
         """Those for one batch that this loader gives, which holds its own from now on."""
         if self._transforms.is_due(epoch):
@@ -201,7 +195,7 @@ class Producer:
     def _process_loader(self, epoch: int) -> LoaderCopy:
         """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
         loader = self._loader
-        if loader is None or (loader.template.is_told_epochs and epoch != self._told_epoch):
+        if loader is None or (loader.template.tellable and epoch != self._told_epoch):
             loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
             self._told_epoch = epoch
             source: Any = loader.source
@@ -209,7 +203,7 @@ class Producer:
                 source.before_sample = lambda sample: self._pristine.shared.reseed(sample.sequence(), loader)
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
                 source.begin_process(*self.worker)
-            if loader.template.is_told_epochs:
+            if loader.template.tellable:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)
         return loader
@@ -226,12 +220,11 @@ class Producer:
                 raise StreamEnded from None
 
     def _stream(self, batch: Current) -> StreamCopy:
-        turn = batch.step // self._num_streams
         known = self._streams.get(batch.stream)
-        if known is not None and not known.leads_to(batch.epoch, turn):
+        if known is not None and not known.leads_to(batch.epoch, batch.turn):
             known = None
         states = self._states
-        state = None if states is None else states.before(batch.stream, batch.epoch, turn)
+        state = None if states is None else states.before(batch.stream, batch.epoch, batch.turn)
         if states and state and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn)):
             try:
                 known = StreamCopy(self._pristine, batch, self._branch, self._log, state)
@@ -255,9 +248,8 @@ class Producer:
             )
 
     def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
-        turn = batch.step // self._num_streams
         try:
-            copy.step_forward_to(batch.epoch, turn)
+            copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)
             return copy.take(batch)
         except Exception:
@@ -269,7 +261,7 @@ class Producer:
 
     def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
         """What is drawn for a whole epoch, in ``set_epoch``, is the same in all processes."""
-        child = self._branch.epoch(epoch)
+        child = self._branch.tree.sequence(epoch)
         reseed_global_rngs(child)
         self._pristine.shared.reseed(child, loader)
 

@@ -63,7 +63,7 @@ class StreamCopy:
         #: The latest that it has said of where it stands.
         self.state: LoaderState | None = None
         # What is drawn for a whole epoch is the same in all streams.
-        child = branch.epoch(self.epoch)
+        child = branch.tree.sequence(self.epoch)
         self._seed(child, owned=True)
         source.begin(batch.stream, num_streams, self.epoch, child)
         if hasattr(source.loader, "set_epoch"):
@@ -163,7 +163,7 @@ class StreamCopy:
             )
 
     def _drop_one(self) -> None:
-        batch = self._branch.batch(self.epoch, self.turn * self._num_streams + self._stream)
+        batch = Current(self._branch, self.epoch, self.turn * self._num_streams + self._stream)
         try:
             self.take(batch)
         except StreamEnded:

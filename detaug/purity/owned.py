@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
 from types import FrameType
 from typing import Any
@@ -39,9 +39,8 @@ class Owned(Template):
         paths = paths_of(self.originals, roots)
         parts = [(n, paths.get(id(part), f"#{n}"), part) for n, part in enumerate(self.originals)]
         self._generators = _seeded(parts)
-        self._tellable = [number for number, _, part in parts if callable(getattr(part, "set_epoch", None))]
-        #: Whether a part of it has ``set_epoch``.
-        self.is_told_epochs = bool(self._tellable)
+        #: Which parts of it have ``set_epoch``.
+        self.tellable = [number for number, _, part in parts if callable(getattr(part, "set_epoch", None))]
 
 
 class OwnedCopy:
@@ -67,10 +66,16 @@ class OwnedCopy:
     def tell_epoch(self, epoch: int) -> None:
         """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
         told: set[int] = set()
-        for number in self.template._tellable:
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
+                told.add(id(frame.f_locals.get(code.co_varnames[0])))
+
+        for number in self.template.tellable:
             part = self.parts[number]
             if part is not None and id(part) not in told:
-                with _listening(told):
+                with listening(note):
                     part.set_epoch(epoch)
 
 
@@ -78,9 +83,7 @@ class Shared:
     """Generators that belong to no copy: of classes, modules and functions, one for the whole process."""
 
     def __init__(self, references: list[Any]) -> None:
-        #: All classes that the pipeline's code leads to.
-        self.classes: list[type]
-        found, self.classes = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
+        found = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
         ours = {id(each) for each in global_generators()}
         self._generators = _seeded((each, path, each) for path, each in found.items() if id(each) not in ours)
 
@@ -115,19 +118,6 @@ def _seeded(parts: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, bytes
 def name_of(path: str) -> bytes:
     """16 bytes that stand for a path, of any length, in the seed path."""
     return hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-@contextmanager
-def _listening(told: set[int]) -> Iterator[None]:
-    """Inside, whose ``set_epoch`` is called is put down."""
-
-    def listen(frame: FrameType, event: str, _: Any) -> None:
-        code = frame.f_code
-        if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
-            told.add(id(frame.f_locals.get(code.co_varnames[0])))
-
-    with listening(listen):
-        yield
 
 
 def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:

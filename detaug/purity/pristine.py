@@ -164,7 +164,7 @@ class Transforms:
 
     def is_due(self, epoch: int) -> bool:
         """Whether they need `tell_epoch` for this epoch."""
-        return epoch != self._epoch and self._pristine.transform_template.is_told_epochs
+        return epoch != self._epoch and bool(self._pristine.transform_template.tellable)
 
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""

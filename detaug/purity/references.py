@@ -153,18 +153,12 @@ def _key(key: Any, number: int) -> str:
     return repr(key) if all(isinstance(part, (str, int, float, bytes)) for part in parts) else f"#{number}"
 
 
-def shared_generators(
-    references: Iterable[Any], is_generator: Callable[[type], bool]
-) -> tuple[dict[str, Any], list[type]]:
+def shared_generators(references: Iterable[Any], is_generator: Callable[[type], bool]) -> dict[str, Any]:
     """Generators that a pipeline's classes and functions lead to, and that belong to no object: attributes of classes, variables
-    of modules, what functions keep. By path: ``"package.module.Class.attribute"``; and all classes that were met."""
-
-    def is_one(value: Any) -> bool:
-        return is_generator(type(value))
-
-    roots = ((_home(value), value) for value in references)
-    met = list(walk(roots, into=lambda value: not is_one(value), parts=_reached_from))
-    return {path: value for path, value in met if is_one(value)}, [each for _, each in met if isinstance(each, type)]
+    of modules, what functions keep. By path: ``"package.module.Class.attribute"``."""
+    roots = ((home_of(value), value) for value in references)
+    met = walk(roots, into=lambda value: not is_generator(type(value)), parts=_reached_from)
+    return {path: value for path, value in met if is_generator(type(value))}
 
 
 def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
@@ -176,7 +170,7 @@ def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
     kind = type(value)
     if isinstance(value, types.ModuleType) or not (isinstance(value, _LED_THROUGH) or _is_in_reach(kind.__module__)):
         return ()
-    return chain([(_home(kind), kind)], _held_in(path, value))
+    return chain([(home_of(kind), kind)], _held_in(path, value))
 
 
 def _of_class(kind: type) -> Iterator[_Edge]:
@@ -187,14 +181,14 @@ def _of_class(kind: type) -> Iterator[_Edge]:
             item = inspect.unwrap(getattr(item, "__func__", item)) if callable(item) else item
             for each in (item.fget, item.fset) if isinstance(item, property) else (item,):
                 yield f"{owner.__module__}.{owner.__qualname__}.{name}", each
-        yield from ((_home(base), base) for base in owner.__bases__)
+        yield from ((home_of(base), base) for base in owner.__bases__)
 
 
 def _of_code(function: types.FunctionType) -> Iterator[_Edge]:
     module = str(function.__module__)
     if not _is_in_reach(module):
         return
-    home, variables = _home(function), function.__globals__
+    home, variables = home_of(function), function.__globals__
     yield from ((home + label, part) for label, part in _of_function(function))
     names = _names_in(function.__code__)
     for name in sorted(names & variables.keys()):
@@ -208,7 +202,8 @@ def _of_code(function: types.FunctionType) -> Iterator[_Edge]:
                 yield path, each
 
 
-def _home(value: Any) -> str:
+def home_of(value: Any) -> str:
+    """The full name of a class or function, or of an object's class."""
     return f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
@@ -243,24 +238,20 @@ def _is_the_users(module: str) -> bool:
 
 
 def is_the_users_own(value: Any) -> bool:
-    """Whether it is a function of the user's own code, or an instance of a class of that."""
-    return _is_of_the_users(value if isinstance(value, types.FunctionType) else type(value))
-
-
-def _is_of_the_users(code: Any) -> bool:
-    module = str(getattr(code, "__module__", ""))
-    return bool(module) and _is_in_reach(module) and _is_the_users(module)
+    """Whether it is a class or function of the user's own code, or an instance of such a class."""
+    is_code = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
+    module = str((value if is_code else type(value)).__module__)
+    return _is_in_reach(module) and _is_the_users(module)
 
 
 def variables_of(references: Iterable[Any]) -> list[_Edge]:
     """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
-    ours = [value for value in references if _is_of_the_users(value)]
-    homes: dict[str, Any] = {_home(value): value for value in ours if isinstance(value, type)}
+    ours = [value for value in references if is_the_users_own(value)]
+    homes: dict[str, Any] = {home_of(value): value for value in ours if isinstance(value, type)}
     homes |= {value.__module__: sys.modules[value.__module__] for value in ours if value.__module__ in sys.modules}
     held = ((path, each) for path, home in homes.items() for each in list(vars(home).items()))
-    return [(f"{path}.{name}", item) for path, (name, item) in held if _is_variable(name, item)]
+    return [(f"{path}.{name}", item) for path, (name, item) in held if not (name.startswith("__") or _is_code(item))]
 
 
-def _is_variable(name: str, item: Any) -> bool:
-    is_code = callable(item) or isinstance(item, types.ModuleType) or hasattr(type(item), "__get__")
-    return not is_code and not name.startswith("__")
+def _is_code(item: Any) -> bool:
+    return callable(item) or isinstance(item, types.ModuleType) or hasattr(type(item), "__get__")

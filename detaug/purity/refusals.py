@@ -7,7 +7,7 @@ from typing import Any
 
 from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
-from detaug.purity.references import is_the_users_own, walk
+from detaug.purity.references import home_of, is_the_users_own, walk
 from detaug.purity.template import CannotCopy
 
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
@@ -38,7 +38,7 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
     of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
     make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
     return (
-        f"{path} ({of_root}of type {_name_of(type(value))}) cannot be copied: {error}. "
+        f"{path} ({of_root}of type {home_of(type(value))}) cannot be copied: {error}. "
         f"Every stream and every batch starts from a copy of the pipeline as you passed it. {_FIRST_USE}{make_it}{keep_it}."
     )
 
@@ -66,7 +66,7 @@ def check_kept(kept: Mapping[str, Any]) -> None:
     for path, value in kept.items():
         for where, part, what in _held_open(path, value):
             raise CannotCopy(
-                f"{path} cannot be kept: {where} (of type {_name_of(type(part))}) is {what}. Workers are forks of this process "
+                f"{path} cannot be kept: {where} (of type {home_of(type(part))}) is {what}. Workers are forks of this process "
                 "and would use it together, each moving it under the others, which gives wrong data. "
                 f"{_FIRST_USE}, and keep None in the attribute until then; keep= may name it all the same."
             )
@@ -86,7 +86,7 @@ def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
 def _shared_by_forks(value: Any) -> str | None:
     if is_standard_stream(value):
         return None
-    kinds = {_name_of(kind) for kind in type(value).__mro__}
+    kinds = {home_of(kind) for kind in type(value).__mro__}
     for what, names in _HANDLES.items():
         if kinds.intersection(names):
             return what
@@ -101,7 +101,3 @@ def _shared_by_forks(value: Any) -> str | None:
         return "an open file or socket" if value.fileno() >= 0 else None
     except Exception:  # closed, or in memory
         return None
-
-
-def _name_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__qualname__}"

@@ -21,14 +21,6 @@ class SeedBranch:
     tree: SeedTree
     num_streams: int
 
-    def batch(self, epoch: int, step: int) -> Current:
-        """The batch at a step."""
-        return Current(self, epoch, step)
-
-    def epoch(self, epoch: int) -> np.random.SeedSequence:
-        """What all streams of an epoch share."""
-        return self.tree.sequence(epoch)
-
     def line(self, epoch: int, step: int) -> str:
         """A batch's SeedSequence as a line of Python."""
         return f"{self.tree!r}.sequence({epoch}, {step}, num_streams={self.num_streams})"
@@ -41,6 +33,7 @@ class Current:
         epoch: which epoch.
         step: which batch of it, in the one global stream of all ranks.
         stream: which logical worker.
+        turn: how many batches this worker made before it in the epoch.
         sample: which sample of the batch, where one is being made by itself; else None.
     """
 
@@ -49,14 +42,14 @@ class Current:
         self.step = step
         self.sample = sample
         self._branch = branch
-        self._turn, self.stream = divmod(step, branch.num_streams)
+        self.turn, self.stream = divmod(step, branch.num_streams)
         self._generator: np.random.Generator | None = None
         self._calls = 0
 
     def sequence(self, sample: int | None = None) -> np.random.SeedSequence:
         """The SeedSequence of this batch, or of one sample of it."""
         number = self.sample if sample is None else sample
-        key = (self.epoch, self.stream, self._turn) + (() if number is None else (number,))
+        key = (self.epoch, self.stream, self.turn) + (() if number is None else (number,))
         return np.random.SeedSequence(self.entropy, spawn_key=key)
 
     @property

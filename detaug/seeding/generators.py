@@ -56,11 +56,6 @@ def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
     return state
 
 
-def child_of(sequence: np.random.SeedSequence, *key: int) -> np.random.SeedSequence:
-    """A child that no sample or batch has: spawning from `sequence` itself would meet the children of the seed path."""
-    return np.random.SeedSequence(sequence.generate_state(4, np.uint32), spawn_key=key)
-
-
 def seed_bit_generator(
     generator: np.random.Generator | np.random.BitGenerator, sequence: np.random.SeedSequence
 ) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from detaug.seeding.generators import (
-    child_of,
     seed_bit_generator,
     seed_python_random,
     seed_random_state,
@@ -101,12 +100,14 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     if inherited != "monai.transforms.compose":
         transform.set_random_state(state=state)
         return
-    # A composition would hand 32 bits to each of its transforms: they get their own children instead.
+    # A composition would hand 32 bits to each of its transforms: they get their own children instead, of other words than
+    # those of `sequence`, from which spawning would meet the children of the seed path.
     transform.R = state
+    words = sequence.generate_state(4, np.uint32)
     for number, part in enumerate(transform.transforms):
         reseed = reseeder_of(type(part))
         if reseed is not None and callable(getattr(part, "set_random_state", None)):
-            reseed(part, child_of(sequence, number))
+            reseed(part, np.random.SeedSequence(words, spawn_key=(number,)))
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:

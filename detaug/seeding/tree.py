@@ -63,7 +63,12 @@ class SeedTree:
             TypeError: the name is not a string.
             ValueError: the name, or a part of it between slashes, is empty.
         """
-        return SeedTree(self.seed, _path=self.path + split_name(name))
+        if not isinstance(name, str):
+            raise TypeError(f"a name must be a string, got {name!r} of type {type(name).__name__}")
+        parts = tuple(name.split("/"))
+        if not all(parts):
+            raise ValueError(f"a name and its parts between slashes must not be empty, got {name!r}")
+        return SeedTree(self.seed, _path=self.path + parts)
 
     @property
     def entropy(self) -> list[int]:
@@ -163,16 +168,6 @@ def _counted(data: bytes) -> bytes:
 
 def _integer(number: int) -> bytes:
     return _counted(number.to_bytes((number.bit_length() + 7) // 8, "big"))
-
-
-def split_name(name: str) -> tuple[str, ...]:
-    """``"a/b"`` → ``("a", "b")``. TypeError: not a string. ValueError: a part is empty."""
-    if not isinstance(name, str):
-        raise TypeError(f"a name must be a string, got {name!r} of type {type(name).__name__}")
-    parts = tuple(name.split("/"))
-    if not all(parts):
-        raise ValueError(f"a name and its parts between slashes must not be empty, got {name!r}")
-    return parts
 
 
 def resolve_seed(seed: int | Sequence[int] | None) -> Seed:

@@ -54,7 +54,7 @@ class HashOrder:
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
-        elif path := in_a_sets_order({"data_loader": pipeline.source.loader, **pipeline.pristine.transforms}):
+        elif path := in_a_sets_order({"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}):
             pipeline.say_once(
                 f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
                 "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "

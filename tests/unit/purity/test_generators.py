@@ -11,7 +11,6 @@ import torch
 
 from detaug.seeding.generators import (
     MT19937_BYTES,
-    child_of,
     random_bytes,
     seed_bit_generator,
     seed_python_random,
@@ -114,14 +113,6 @@ def test_the_bit_generator_itself_and_one_that_numpy_does_not_know_are_seeded() 
     assert named.state["bit_generator"] == "Named"
     assert named.random_raw(4).tolist() == np.random.PCG64(sequence(4)).random_raw(4).tolist()
     assert reseeder_of(random.SystemRandom) is None  # the system's entropy
-
-
-def test_child_of_meets_no_child_that_spawning_gives() -> None:
-    parent = sequence(3)
-    ours = {tuple(child_of(parent, key).generate_state(4)) for key in range(50)}
-    spawned = {tuple(sequence(3, key).generate_state(4)) for key in range(50)}
-    assert len(ours) == 50
-    assert not ours & spawned
 
 
 def test_parts_have_branches_of_their_own() -> None:

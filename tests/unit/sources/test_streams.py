@@ -58,7 +58,7 @@ def copy_of(
 ) -> StreamCopy:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
-    return StreamCopy(Pristine(source, None), branch.batch(epoch, stream), branch, log)
+    return StreamCopy(Pristine(source, None), Current(branch, epoch, stream), branch, log)
 
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
