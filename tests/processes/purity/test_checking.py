@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, ReproducibilityError
+from tests.processes.purity.ways import Then
 from tests.support.processes import wait_until
 
 CALLS = {"number": 0}
@@ -93,16 +94,6 @@ class MakesItsGenerator(Items):
         return {"x": np.full(3, self.rng.random()), "i": i}
 
 
-class Outer:
-    def __init__(self, *inner):
-        self.inner = inner
-
-    def __call__(self, **batch):
-        for each in self.inner:
-            batch = each(**batch)
-        return batch
-
-
 class Doubles:
     def __call__(self, **batch):
         return {**batch, "x": batch["x"] * 2}
@@ -126,7 +117,7 @@ def run(dataset, transform, n, epochs=1, **options):
     [
         (CountsItself, None, "the loader (CountsItself)", "data_loader.fetched"),
         (Items, CountsInItsClass, "the transform (CountsInItsClass)", "CountsInItsClass.calls"),
-        (Items, lambda: Outer(Doubles(), CountsInItsClass()), "(CountsInItsClass)", "CountsInItsClass.calls"),
+        (Items, lambda: Then(Doubles(), CountsInItsClass()), "(CountsInItsClass)", "CountsInItsClass.calls"),
         (Items, lambda: counts_in_its_module, "the transform", "CALLS['number']"),
         (Items, AsksTheSystem, "the transform (AsksTheSystem)", ""),
         (Items, lambda: counts_files, "the transform", ""),
