@@ -75,7 +75,7 @@ class _Walk:
             yield f"{path} = {flat or f'{class_name(value)} of {len(value)}'}"
             if flat is None:
                 yield from self._items(value, path, above)
-            yield from self._declared(value, path, above)
+            yield from self._each(_declared(value), path, above)
         elif isinstance(value, (set, frozenset)):
             # Elements are compared by what they are: neither hashes nor addresses order them the same everywhere.
             elements = sorted(" ".join(self.lines(item, "", above)) for item in _spaced(list(value), _MOST_ITEMS))
@@ -84,26 +84,27 @@ class _Walk:
             # Of a mapping that may load what it is asked for, the number of items is all that is looked at.
             length = f" of {len(value)}" if isinstance(value, Mapping) else ""
             yield f"{path} = {class_name(value)}{length}"
-            yield from self._declared(value, path, above)
+            yield from self._each(_declared(value), path, above)
+
+    def _each(self, parts: Iterable[tuple[str, Any]], path: str, above: _Place) -> Iterator[str]:
+        for label, item in parts:
+            yield from self.lines(item, path + label, above)
 
     def _items(self, value: Any, path: str, above: _Place) -> Iterator[str]:
-        if not isinstance(value, _DICTS):
-            names = getattr(type(value), "_fields", None) if isinstance(value, tuple) else None
-            if names is not None:
-                for name, item in zip(names, value, strict=False):
-                    yield from self.lines(item, f"{path}.{name}", above)
-            elif len(value) <= _LONGEST_LIST:
-                for i, item in enumerate(value):
-                    yield from self.lines(item, f"{path}[{i}]", above)
-            else:
-                yield from self._long(list(value), path, above)
-        elif len(value) <= _LONGEST_LIST:
-            for i, (key, item) in enumerate(value.items()):
-                yield from self.lines(item, f"{path}[{self._key(key, i, above)}]", above)
-        else:
+        is_long, names = len(value) > _LONGEST_LIST, getattr(type(value), "_fields", None)
+        if isinstance(value, _DICTS):
             entries = _spaced(list(enumerate(value.items())), _MOST_ITEMS)
-            pairs = [(self._key(key, i, above), item) for i, (key, item) in entries]
-            yield from self._long(pairs, path, above)
+            pairs = ((self._key(key, i, above), item) for i, (key, item) in entries)
+            if is_long:
+                yield from self._long(list(pairs), path, above)
+            else:
+                yield from self._each(((f"[{key}]", item) for key, item in pairs), path, above)
+        elif isinstance(value, tuple) and names is not None:
+            yield from self._each(((f".{name}", item) for name, item in zip(names, value, strict=False)), path, above)
+        elif is_long:
+            yield from self._long(list(value), path, above)
+        else:
+            yield from self._each(((f"[{i}]", item) for i, item in enumerate(value)), path, above)
 
     def _key(self, key: Any, i: int, above: _Place) -> str:
         """A key's text; one that is known by its address alone goes by its class and its position."""
@@ -117,10 +118,6 @@ class _Walk:
         kept = _spaced(items, _MOST_ITEMS)
         digest = _digest(chain.from_iterable(self.lines(item, "", above) for item in kept))
         yield f"{path}[:] = {digest}"
-
-    def _declared(self, value: Any, path: str, above: _Place) -> Iterator[str]:
-        for name, item in _declared(value):
-            yield from self.lines(item, f"{path}.{name}", above)
 
 
 def _simple(value: Any, nested: int = 1) -> str | None:
@@ -160,20 +157,16 @@ def _digest(texts: Iterable[str]) -> str:
 
 
 def _declared(value: Any) -> Iterator[tuple[str, Any]]:
+    """Its declared parameters, each with how it is written in a path."""
     if isinstance(value, functools.partial):
-        yield "func", value.func
-        yield "args", value.args
-        yield "keywords", value.keywords
+        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
     elif isinstance(value, types.MethodType):
-        yield "__func__", value.__func__
-        yield "__self__", value.__self__
+        yield from ((".__func__", value.__func__), (".__self__", value.__self__))
     elif isinstance(value, _CALLS):
-        yield "args", value.__reduce__()[1]
+        yield ".args", value.__reduce__()[1]
     elif isinstance(value, slice):
-        yield from (("start", value.start), ("stop", value.stop), ("step", value.step))
-    elif any(
-        kind.__module__ == "datasets.arrow_dataset" and kind.__name__ == "Dataset" for kind in type(value).__mro__
-    ):
+        yield from ((".start", value.start), (".stop", value.stop), (".step", value.step))
+    elif any((kind.__module__, kind.__name__) == ("datasets.arrow_dataset", "Dataset") for kind in type(value).__mro__):
         yield from _parts_of_table(value)
     else:
         yield from _arguments_kept(value)
@@ -192,7 +185,7 @@ def _arguments_kept(value: Any) -> Iterator[tuple[str, Any]]:
             spellings = (name, f"_{name}", f"_{owner.__name__.lstrip('_')}__{name}")
             if attribute := next((spelling for spelling in spellings if spelling in kept), None):
                 seen.add(name)
-                yield name, kept[attribute]
+                yield f".{name}", kept[attribute]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -205,11 +198,11 @@ def _names_of_arguments(constructor: types.FunctionType) -> tuple[str, ...]:
 
 def _parts_of_table(table: Any) -> Iterator[tuple[str, Any]]:
     """What a Hugging Face data set holds. Its own fingerprint may be random, its info names paths of this machine."""
-    yield "num_rows", table.num_rows
-    yield "features", {name: str(feature) for name, feature in table.features.items()}
+    yield ".num_rows", table.num_rows
+    yield ".features", {name: str(feature) for name, feature in table.features.items()}
     if table._indices is not None:
         rows = _spaced(list(range(table.num_rows)), 1000)
-        yield "indices", table._indices.column(0).take(rows).to_pylist()
+        yield ".indices", table._indices.column(0).take(rows).to_pylist()
 
 
 def differences(ours: list[str], theirs: list[str]) -> str:
