@@ -106,7 +106,6 @@ class Producer:
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
-        self._in_use: tuple[LoaderCopy, TransformCopy] | None = None
         self._used: TransformCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
@@ -143,18 +142,10 @@ class Producer:
                 item = item if self._transforms.pure else own(item)
                 with making(batch):
                     item = _call(transforms.transform, item)
-            self._in_use = None
             self._transforms.is_done_with(transforms)
             self._used = transforms
             self._cost.add(copied - began, time.perf_counter() - copied, transforms)
             return item
-
-    def objects(self) -> dict[str, Any]:
-        """What the batch is made with ("source", "data_loader", "transform"); between batches: what goes on to the next one, or
-        what it is a copy of."""
-        loader, transforms = self._in_use or (self._loader, None)
-        source = (loader or self._pristine).source
-        return {"source": source, "data_loader": source.loader, "transform": (transforms or self._pristine).transform}
 
     def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
         """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
@@ -169,9 +160,7 @@ class Producer:
         CannotRestore."""
         batch = Current(self._branch, epoch, step)
         copy = StreamCopy(self._pristine, batch, self._branch, self._log, state)
-        raw = prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
-        self._in_use = None
-        return raw
+        return prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
@@ -188,7 +177,6 @@ class Producer:
             self._seed_epoch(epoch)
             self._transforms.tell_epoch(epoch, loader)
         transforms = self._transforms.fresh(loader)
-        self._in_use = loader, transforms  # what watches the next line asks for `objects` where it returns
         transforms.put_into(loader.source.loader)
         return transforms
 

@@ -20,8 +20,6 @@ from detaug.purity.references import attributes_of, parts_of, variables_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.watching.interception import listening
 
-#: The part of a batch that is no mapping, by the name that messages use.
-WHOLE = "batch"
 #: How much of a pipeline's state is looked through to name what has changed.
 _MOST_VALUES = 20_000
 #: It has to fit into a message, as do the fingerprints of a batch.
@@ -76,7 +74,7 @@ def random_keys(batch: Any) -> tuple[str, ...]:
 
 
 def _items_of(batch: Any) -> Any:
-    return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [(WHOLE, batch)]
+    return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [("batch", batch)]
 
 
 def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPEST) -> str:
