@@ -12,6 +12,7 @@ import mmap
 import re
 import types
 import uuid
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Any
 
@@ -168,14 +169,12 @@ def _of_tensor(value: torch.Tensor) -> str:
         text = f"{type(value).__name__} of shape {tuple(value.shape)}, {value.dtype}"
         if value.layout != torch.strided or value.is_quantized or value.device.type != "cpu":
             return text
-        try:
+        with suppress(TypeError, RuntimeError, KeyError):  # a class without bytes of its own
             plain = value.detach().resolve_conj().resolve_neg()
             try:
                 array = plain.numpy()
             except TypeError:  # a dtype that NumPy lacks
                 integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
                 array = plain.view(integer).numpy()
-            found = _contents(array)
-        except (TypeError, RuntimeError, KeyError):  # a class without bytes of its own
-            return text
-    return text if found is None else f"{text}, {found}"
+            return text if (found := _contents(array)) is None else f"{text}, {found}"
+    return text

@@ -14,8 +14,8 @@ from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStat
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
-from detaug.purity.owned import made_late, name_of
-from detaug.purity.pristine import LoaderCopy, Pristine, TransformCopy, Transforms
+from detaug.purity.owned import OwnedCopy, made_late, name_of
+from detaug.purity.pristine import LoaderCopy, Pristine, Transforms
 from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import reseed_global_rngs
@@ -63,7 +63,7 @@ class Pipeline:
     def freeze(self) -> Frozen:
         """What other interpreters make it from. TypeError: something in it cannot be sent; the message names it."""
         copy = self.pristine.new_loader()
-        transform = Transforms(self.pristine).fresh(copy).transform
+        transform = Transforms(self.pristine).fresh(copy).value["transform"]
         try:
             return freeze((copy.source, transform, self.pristine.keep, registered()))
         except Exception as error:
@@ -102,11 +102,11 @@ class Producer:
         self._only = only
         self._stateless = pristine.source.stateless
         self._transforms = Transforms(pristine)
-        self._cost = CopyCost(pristine, self._transforms, log)
+        self._cost = CopyCost(pristine, log)
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
-        self._used: TransformCopy | None = None
+        self._used: OwnedCopy | None = None
         self._states = states
         self._takes_states = states is not None and states.enabled
         #: Which of how many processes this one is, as `worker_init_fn` is told.
@@ -138,13 +138,14 @@ class Producer:
                     self._take_state(stream)
             if watch is not None:
                 watch(item)
-            if transforms.transform is not None and transform:
+            if transform and self._pristine.transform is not None:
                 item = item if self._transforms.pure else own(item)
                 with making(batch):
-                    item = _call(transforms.transform, item)
+                    item = _call(transforms.value["transform"], item)
             self._transforms.is_done_with(transforms)
             self._used = transforms
-            self._cost.add(copied - began, time.perf_counter() - copied, transforms)
+            if not self._transforms.pure:
+                self._cost.add(copied - began, time.perf_counter() - copied, transforms)
             return item
 
     def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
@@ -171,13 +172,15 @@ class Producer:
         """Forget what a stateless loader keeps: the next batch is made by a pristine copy."""
         self._loader = None
 
-    def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> TransformCopy:
+    def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> OwnedCopy:
         """Those for one batch that this loader gives, which holds its own from now on."""
         if self._transforms.is_due(epoch):
             self._seed_epoch(epoch)
             self._transforms.tell_epoch(epoch, loader)
         transforms = self._transforms.fresh(loader)
-        transforms.put_into(loader.source.loader)
+        for path, value in transforms.value.items():
+            if path != "transform":  # it is the loader's own
+                setattr(loader.source.loader, path.partition(".")[2], value)
         return transforms
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
@@ -196,7 +199,7 @@ class Producer:
                 loader.tell_epoch(epoch)
         return loader
 
-    def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: TransformCopy) -> Any:
+    def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: OwnedCopy) -> Any:
         loader.source.prepare(batch)
         child = batch.sequence()
         reseed_global_rngs(child)
@@ -235,7 +238,7 @@ class Producer:
                 f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams are stepped forward: {what}"
             )
 
-    def _from_stream(self, batch: Current, copy: StreamCopy, transforms: TransformCopy) -> Any:
+    def _from_stream(self, batch: Current, copy: StreamCopy, transforms: OwnedCopy) -> Any:
         try:
             copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)

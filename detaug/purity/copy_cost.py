@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.purity.pristine import Pristine, TransformCopy, Transforms
+from detaug.purity.owned import OwnedCopy
+from detaug.purity.pristine import Pristine
 from detaug.purity.references import walk
 
 #: The share of a batch's time, and the seconds a batch, that copying may take without a warning.
@@ -25,17 +26,16 @@ _MOST_VALUES = 10_000
 
 
 class CopyCost:
-    """Watches one process's first batches, and calls `log` with what is to be said."""
+    """Watches one process's first batches, where transforms are copied for each, and calls `log` with what is to be said."""
 
-    def __init__(self, pristine: Pristine, transforms: Transforms, log: Callable[[str], None]) -> None:
+    def __init__(self, pristine: Pristine, log: Callable[[str], None]) -> None:
         self._pristine = pristine
-        self._transforms = transforms
         self._log = log
         self._seconds: list[tuple[float, float]] = []
 
-    def add(self, copying: float, making: float, used: TransformCopy) -> None:
+    def add(self, copying: float, making: float, used: OwnedCopy) -> None:
         """A batch's seconds, and the copy that it was made with."""
-        if self._transforms.pure or len(self._seconds) == _LAST:
+        if len(self._seconds) == _LAST:
             return
         self._seconds.append((copying, making))
         if len(self._seconds) == _LAST:
@@ -54,7 +54,7 @@ class CopyCost:
                 f"largest: {what}. What never changes, or is a cache that may stay, can be named in keep=('attribute',)"
             )
 
-    def _tell_loaded(self, used: TransformCopy) -> None:
+    def _tell_loaded(self, used: OwnedCopy) -> None:
         before = _sizes_in(self._pristine.transforms, _LOADED_BYTES)
         for path, size in _sizes_in(used.value, _LOADED_BYTES).items():
             name = path.rpartition(".")[2].partition("[")[0]

@@ -117,20 +117,6 @@ class LoaderCopy(OwnedCopy):
         _take_over(self.parts, _kept(self.template.originals, pristine.keep))
 
 
-class TransformCopy(OwnedCopy):
-    """A copy of the transforms, for one batch; `transform` is that of whole batches."""
-
-    def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
-        super().__init__(template, copy)
-        self.transform = self.value["transform"]
-
-    def put_into(self, loader: Any) -> None:
-        """Give a loader its own transforms."""
-        for path, value in self.value.items():
-            if path != "transform":
-                setattr(loader, path.partition(".")[2], value)
-
-
 _Kept = list[tuple[int, str, Any]]
 
 
@@ -152,13 +138,13 @@ def _take_over(parts: list[Any], attributes: _Kept) -> None:
 
 
 class Transforms:
-    """Copies of the transforms: for every batch a fresh one, or always the same one where nothing in them can change."""
+    """Copies of `Pristine.transforms`: for every batch a fresh one, or always the same one where nothing in them can change."""
 
     def __init__(self, pristine: Pristine) -> None:
         self._pristine = pristine
         self._template = pristine.transform_template
         self.pure = is_pure(self._template)
-        self._only: TransformCopy | None = None
+        self._only: OwnedCopy | None = None
         self._kept = _kept(self._template.originals, pristine.keep)
         self._epoch: int | None = None
 
@@ -174,7 +160,7 @@ class Transforms:
         self._template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
         self._epoch, self._only = epoch, None
 
-    def fresh(self, loader: LoaderCopy) -> TransformCopy:
+    def fresh(self, loader: LoaderCopy) -> OwnedCopy:
         """The transforms for one batch that this loader gives."""
         if self._only is not None:
             return self._only
@@ -182,12 +168,12 @@ class Transforms:
         self._only = made if self.pure else None
         return made
 
-    def _copy_of(self, template: Owned, loader: LoaderCopy) -> TransformCopy:
-        made = TransformCopy(template, template.copy(loader.shared_objects))
+    def _copy_of(self, template: Owned, loader: LoaderCopy) -> OwnedCopy:
+        made = OwnedCopy(template, template.copy(loader.shared_objects))
         _take_over(made.parts, self._kept)
         return made
 
-    def is_done_with(self, used: TransformCopy) -> None:
+    def is_done_with(self, used: OwnedCopy) -> None:
         """A batch was made with it."""
         self._kept = _kept(used.parts, self._pristine.keep)
 

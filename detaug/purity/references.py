@@ -13,6 +13,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any
@@ -100,10 +101,8 @@ def parts_of(value: Any) -> Iterator[_Edge]:
 
 def _of_function(function: types.FunctionType) -> Iterator[_Edge]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
+        with suppress(ValueError):  # not yet set
             yield f".<{name}>", cell.cell_contents
-        except ValueError:  # not yet set
-            pass
     yield ".__defaults__", function.__defaults__
     yield ".__kwdefaults__", function.__kwdefaults__
     yield from ((f".{name}", item) for name, item in vars(function).items())
@@ -135,10 +134,8 @@ def slots_of(value: Any) -> dict[str, Any]:
     found = {}
     kind: Any = type(value)
     for name, member in _members_of(kind):
-        try:
+        with suppress(AttributeError):  # not set
             found[name] = member.__get__(value)
-        except AttributeError:  # not set
-            continue
     return found
 
 

@@ -14,12 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from detaug.seeding.generators import (
-    seed_bit_generator,
-    seed_python_random,
-    seed_random_state,
-    seed_torch_generator,
-)
+from detaug.seeding.generators import seed_bit_generator, seed_python_random, seed_random_state, seed_torch_generator
 
 Reseeder = Callable[[Any, np.random.SeedSequence], None]
 

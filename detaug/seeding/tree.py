@@ -76,11 +76,7 @@ class SeedTree:
         return list(self._entropy)
 
     def sequence(
-        self,
-        epoch: int | None = None,
-        step: int | None = None,
-        num_streams: int = 1,
-        sample: int | None = None,
+        self, epoch: int | None = None, step: int | None = None, num_streams: int = 1, sample: int | None = None
     ) -> np.random.SeedSequence:
         """The SeedSequence of this branch, of an epoch, of a batch, or of a sample.
 
@@ -106,11 +102,7 @@ class SeedTree:
         return np.random.SeedSequence(self._entropy, spawn_key=key)
 
     def generator(
-        self,
-        epoch: int | None = None,
-        step: int | None = None,
-        num_streams: int = 1,
-        sample: int | None = None,
+        self, epoch: int | None = None, step: int | None = None, num_streams: int = 1, sample: int | None = None
     ) -> np.random.Generator:
         """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
         return make_generator(self.sequence(epoch, step, num_streams, sample))

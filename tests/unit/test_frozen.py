@@ -15,12 +15,8 @@ from detaug.sources import resolve_source
 from detaug.transport.frozen import freeze, read_payload, write_payload
 
 
-def loader(**attributes):
-    return SimpleNamespace(**attributes)
-
-
 def test_what_travels_is_as_it_was_handed_in():
-    original = loader(items=[1, 2], f=lambda x: x + 1)
+    original = SimpleNamespace(items=[1, 2], f=lambda x: x + 1)
     frozen = freeze(original)
     original.items.append(3)
     copy = frozen.thaw()
@@ -30,7 +26,7 @@ def test_what_travels_is_as_it_was_handed_in():
 
 def test_the_same_array_twice_stays_one_array():
     data = np.zeros(100_000)
-    frozen = freeze(loader(first=data, second=data))
+    frozen = freeze(SimpleNamespace(first=data, second=data))
     assert len(frozen.buffers) == 1
     copy = frozen.thaw()
     assert copy.first is copy.second
@@ -38,13 +34,13 @@ def test_the_same_array_twice_stays_one_array():
 
 def test_memory_maps_travel_by_their_files_name(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(100_000))
-    frozen = freeze(loader(case=np.load(tmp_path / "a.npy", mmap_mode="r")))
+    frozen = freeze(SimpleNamespace(case=np.load(tmp_path / "a.npy", mmap_mode="r")))
     assert len(frozen.structure) < 10_000
     assert isinstance(frozen.thaw().case, np.memmap)
 
 
 def test_a_payload_carries_structure_arrays_and_tensors_to_another_interpreter():
-    original = loader(
+    original = SimpleNamespace(
         a=np.arange(100_000.0).reshape(10, -1), f=np.asfortranarray(np.ones((300, 300))),
         s=np.arange(100_000.0)[::2], t=torch.arange(100_000), b=torch.ones(60_000, dtype=torch.bfloat16), k=lambda: 5,
     )  # fmt: skip

@@ -96,13 +96,8 @@ def test_no_two_keys_give_the_same_numbers(one, other, num_streams):
 
 def test_children_share_nothing_with_their_parent_or_each_other():
     tree = SeedTree(3)
-    nodes = [
-        tree.sequence(),
-        tree.sequence(0),
-        tree.sequence(0, 0),
-        tree.sequence(0, 0, 1, 0),
-    ]
-    nodes += [tree.sequence(0, 1, 4), tree.sequence(1, 0), tree.child("x").sequence(), tree.child("x/x").sequence()]
+    nodes = [tree.sequence(*key) for key in [(), (0,), (0, 0), (0, 0, 1, 0), (0, 1, 4), (1, 0)]]
+    nodes += [tree.child(name).sequence() for name in ("x", "x/x")]
     draws = [tuple(node.generate_state(4).tolist()) for node in nodes]
     assert len(set(draws)) == len(draws)
 

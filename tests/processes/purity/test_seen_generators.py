@@ -46,11 +46,7 @@ class Adds:
 
 
 def as_transform(draw: Any) -> Make:
-    return in_a_data_set(_zero, Adds(draw))
-
-
-def _zero() -> float:
-    return 0.0
+    return in_a_data_set(lambda: 0.0, Adds(draw))
 
 
 def assert_every_number_is_drawn_once(found: Findings) -> None:

@@ -56,7 +56,7 @@ def test_what_is_large_in_costly_copies_is_named() -> None:
     said: list[str] = []
     held = SimpleNamespace(table=np.zeros(30_000), cases=[{"id": i} for i in range(20_000)], few=[1, 2], odd=Unsized())
     pristine: Any = SimpleNamespace(transforms={"transform": held}, keep=())
-    costly, cheap = (CopyCost(pristine, SimpleNamespace(pure=False), said.append) for _ in range(2))  # type: ignore[arg-type]
+    costly, cheap = (CopyCost(pristine, said.append) for _ in range(2))
     used: Any = SimpleNamespace(value=pristine.transforms)
     for _ in range(20):
         cheap.add(0.0005, 0.1, used)
