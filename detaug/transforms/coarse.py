@@ -162,17 +162,13 @@ def _fill(region: np.ndarray, low: float, high: float, key: int | None, stream: 
     region[...] = values.reshape(region.shape)
 
 
-def _checked(name: str, wanted: Size) -> int | tuple[int, ...]:
+def _checked(name: str, wanted: Any) -> int | tuple[int, ...]:
     """Voxels along each axis, or along all."""
-    if isinstance(wanted, (tuple, list)):
-        return tuple(_voxels(name, each) for each in wanted)
-    return _voxels(name, wanted)
-
-
-def _voxels(name: str, wanted: Any) -> int:
-    if integer(name, wanted, -1) == 0:
+    each = isinstance(wanted, (tuple, list))
+    sizes = tuple(integer(name, n, -1) for n in (wanted if each else (wanted,)))
+    if 0 in sizes:
         raise ValueError(f"{name} must be positive, or -1 for the image's size, got {wanted!r}")
-    return int(wanted)
+    return sizes if each else sizes[0]
 
 
 def _size(name: str, wanted: int | tuple[int, ...], space: Sequence[int]) -> list[int]:

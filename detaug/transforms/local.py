@@ -54,15 +54,13 @@ class LocalWindow:
     """
 
     def __init__(self, shape: Sequence[int], loc: Sequence[float], scale: Sequence[float]) -> None:
-        self._factors = []
-        largest = 1.0
+        self._factors: list[np.ndarray] = []
+        self._least = largest = 1.0
         for n, where, width in zip(shape, loc, scale, strict=True):
             factors = np.empty(n)
             largest *= window_factors(factors, float(where) * n, float(width))
-            self._factors.append(factors)
-        self._least = 1.0
-        for factors in self._factors:
             self._least *= float(factors.min())
+            self._factors.append(factors)
         self.is_flat = self._least >= 1.0 or largest < _NOTHING
         if not self.is_flat:
             x, y, z = per_axis(self._factors, shape, np.ones(1))
@@ -80,9 +78,7 @@ class LocalWindow:
 
     def values(self, mean_centered: bool = False) -> np.ndarray:
         """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
-        product = np.ones(())
-        for factors in self._factors:
-            product = np.multiply.outer(product, factors)
+        product = reduce(np.multiply.outer, self._factors)
         if self.is_flat:
             return np.zeros(product.shape, np.float32)
         window = (product - self._least) / (1.0 - self._least)
@@ -104,12 +100,7 @@ class _LocalTransform(ImageTransform):
         return [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
 
     def draw_windows(
-        self,
-        rng: np.random.Generator,
-        applied: Sequence[bool],
-        shapes: Shapes,
-        wanted: RandomScalar,
-        context: Context,
+        self, rng: np.random.Generator, applied: Sequence[bool], shapes: Shapes, wanted: RandomScalar, context: Context
     ) -> tuple[list[Any], list[Any]]:
         """Each channel's window and number, or None and None: one for all of them, or each its own."""
         shape = tuple(shapes["image"][1:])

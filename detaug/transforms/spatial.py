@@ -201,11 +201,10 @@ class SpatialTransform(Transform):
     def _draw_center(self, rng: np.random.Generator, space: Sequence[int]) -> list[float]:
         if not self.random_crop:
             return [n / 2 for n in space]
-        center = []
-        for n, distance in zip(space, self.patch_center_dist_from_border, strict=True):
-            room = n - 2 * distance
-            center.append(draws.uniform(rng, distance, n - distance) if room >= 0 else n / 2)
-        return center
+        return [
+            draws.uniform(rng, distance, n - distance) if n - 2 * distance >= 0 else n / 2
+            for n, distance in zip(space, self.patch_center_dist_from_border, strict=True)
+        ]
 
     @takes(
         center_location_in_pixels=each_axis(PLACE),

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from scipy import ndimage
+from scipy.stats import norm
 
 from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing, LocalWindow
 from tests.support.transforms.generators import generator, noise
@@ -23,7 +25,6 @@ def transform_of(cls, **options):
 
 def window(shape, kernel):
     """The window in float64, from SciPy's normal distribution, taking its smaller tail."""
-    norm = pytest.importorskip("scipy.stats").norm
     product = np.ones((1,) * len(shape))
     for axis, (n, loc, scale) in enumerate(zip(shape, kernel["loc"], kernel["scale"], strict=True)):
         faces = np.arange(n + 1) - 0.5
@@ -52,7 +53,6 @@ def exactly(transform, image, params):
             relative = (x - low) / extent
             x += w * extent * (relative ** params["gammas"][c] - relative)
         else:
-            ndimage = pytest.importorskip("scipy.ndimage")
             x += w * params["strengths"][c] * (ndimage.gaussian_filter(x, params["sigma"]) - x)
     return result
 
@@ -163,7 +163,6 @@ def test_windows_saturate_to_nothing_where_batchgeneratorsv2s_do():
 
 
 def axis_probabilities(shape, kernel):
-    norm = pytest.importorskip("scipy.stats").norm
     for n, loc, scale in zip(shape, kernel["loc"], kernel["scale"], strict=True):
         yield np.diff(norm.cdf(np.arange(n + 1) - 0.5, loc * n, scale))
 
