@@ -24,22 +24,17 @@ _TILE = 16
 
 
 @inlined
-def _bring(source: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any) -> None:
-    """Voxel k of line c from ``source[starts[c] + k * stride]`` to row k and that column of ``work``, and those behind."""
+def _bring(values: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any, back: Any) -> None:
+    """Voxel k of line c from ``values[starts[c] + k * stride]`` to row k and column ``column + c`` of ``work``, or back."""
     tile = _TILE if stride == 1 else 1
     for begin in range(0, n, tile):
         for c in range(starts.shape[0]):
             for k in range(begin, min(begin + tile, n)):
-                work[np.uint64(k * ROW + column + c)] = source[np.uint64(starts[c] + k * stride)]
-
-
-@inlined
-def _bring_back(work: Any, column: Any, starts: Any, stride: Any, n: Any, out: Any) -> None:
-    tile = _TILE if stride == 1 else 1
-    for begin in range(0, n, tile):
-        for c in range(starts.shape[0]):
-            for k in range(begin, min(begin + tile, n)):
-                out[np.uint64(starts[c] + k * stride)] = work[np.uint64(k * ROW + column + c)]
+                here, there = np.uint64(starts[c] + k * stride), np.uint64(k * ROW + column + c)
+                if back:
+                    values[here] = work[there]
+                else:
+                    work[there] = values[here]
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64[::1], float32[::1], float32[:,::1])")
@@ -63,14 +58,14 @@ def filter_lines(sources: Any, destination: Any, inner: Any, radices: Any, twidd
         for s in range(sources.shape[0]):
             if count < ROW:
                 work[:] = np.float32(0)
-            _bring(sources[s], starts[:count], inner, n, work, 0)
+            _bring(sources[s], starts[:count], inner, n, work, 0, False)
             forward(work, axis)
             for r in range(n):
                 gain, row = gains[s, r], np.uint64(r * ROW)
                 for k in range(np.uint64(ROW)):
                     total[row + k] += gain * work[row + k]
         backward(total, axis)
-        _bring_back(total, 0, starts[:count], inner, n, destination)
+        _bring(destination, starts[:count], inner, n, total, 0, True)
 
 
 @kernel("void(float32[:,::1], int64[::1], float32[::1], int64[::1], float32[:,:,::1])")
@@ -135,13 +130,13 @@ def transform_lines(
     for first in range(0, starts.shape[0], WIDTH):
         lines = starts[first : first + WIDTH]
         for part in range(2):
-            _bring(spectrum[part * imaginary :], lines, stride, n, work, part * WIDTH)
+            _bring(spectrum[part * imaginary :], lines, stride, n, work, part * WIDTH, False)
         if back:
             backward(work, axis)
         else:
             forward(work, axis)
         for part in range(2):
-            _bring_back(work, part * WIDTH, lines, stride, n, spectrum[part * imaginary :])
+            _bring(spectrum[part * imaginary :], lines, stride, n, work, part * WIDTH, True)
 
 
 class KSpace:
