@@ -48,25 +48,17 @@ def normal_pair(a: Any, b: Any) -> Any:
     return float_from_bits(_u32(x ^ sign_x)), float_from_bits(_u32(y ^ sign_y))
 
 
-@inlined
-def fill_piece(out: Any, piece: Any, stream: Any, key_low: Any, key_high: Any) -> None:
-    """Normals ``1024 piece ...`` of a stream's field, into an array of 1024."""
-    zero = _u32(0)
-    first = _u32(piece * QUARTER)
-    for i in range(QUARTER):
-        a, b, c, d = block(_u32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
-        out[i], out[QUARTER + i] = normal_pair(a, b)
-        out[2 * QUARTER + i], out[3 * QUARTER + i] = normal_pair(c, d)
-
-
 @kernel("void(float32[::1], float32[::1], float32, uint32, uint32, uint32)")
 def add_normals(source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any) -> None:
     """``destination = source + scale * normals`` (flat arrays of one length, which may be one array)."""
-    normals = np.empty(PIECE, np.float32)
-    for piece in range((source.shape[0] + PIECE - 1) // PIECE):
-        fill_piece(normals, piece, stream, key_low, key_high)
-        given = source[piece * PIECE : (piece + 1) * PIECE]
-        result = destination[piece * PIECE : (piece + 1) * PIECE]
+    normals, zero = np.empty(PIECE, np.float32), _u32(0)
+    for begin in range(0, source.shape[0], PIECE):
+        first = _u32(begin // PIECE * QUARTER)
+        for i in range(QUARTER):
+            a, b, c, d = block(_u32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+            normals[i], normals[QUARTER + i] = normal_pair(a, b)
+            normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
+        given, result = source[begin : begin + PIECE], destination[begin : begin + PIECE]
         for i in range(result.shape[0]):
             normals[i] = given[i] + scale * normals[i]
         for i in range(result.shape[0]):
