@@ -8,7 +8,8 @@ are compared as uint32 keys of the same order.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -47,6 +48,11 @@ def _moved(numbers: list[Shifted], shift: int) -> list[Shifted]:
     return [Shifted(each.number, each.shift + shift) for each in numbers]
 
 
+def _half(size: int) -> int:
+    """The largest power of two below it."""
+    return 1 << (size - 1).bit_length() - 1
+
+
 class _Network:
     """Collects comparisons; every one makes two new numbers."""
 
@@ -79,22 +85,17 @@ class _Network:
             return numbers
         return self.merged(self.sorted(numbers[:half]), self.sorted(numbers[half:]))
 
-    def doubled(self, numbers: list[Shifted], size: int, stride: int) -> list[list[Shifted]]:
-        """The sorted lists of one, two, four ... neighbours, as long as they are not more than ``size``."""
-        lists = [numbers]
-        while 2 ** len(lists) <= size:
-            lists.append(self.merged(lists[-1], _moved(lists[-1], 2 ** (len(lists) - 1) * stride)))
-        return lists
+    def neighbours(self, numbers: list[Shifted], stride: int) -> Callable[[int], list[Shifted]]:
+        """The sorted list of so many neighbours' lists."""
 
-    def joined(self, lists: list[list[Shifted]], size: int, stride: int) -> list[Shifted]:
-        """The sorted list of ``size`` neighbours, of lists of powers of two of them."""
-        joined: list[Shifted] = []
-        done = 0
-        for power in reversed(range(len(lists))):
-            if size & 1 << power:
-                joined = self.merged(joined, _moved(lists[power], done * stride))
-                done += 1 << power
-        return joined
+        @cache
+        def of(size: int) -> list[Shifted]:
+            if size == 1:
+                return numbers
+            half = _half(size)
+            return self.merged(of(half), _moved(of(size - half), half * stride))
+
+        return of
 
     def middle(self, a: list[Shifted], b: list[Shifted], rank: int) -> Shifted:
         """What stands at a rank of two sorted lists: the least of the maxima of i from one and rank + 1 - i from the other."""
@@ -113,14 +114,12 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
     """What `run_program` takes for a box's middle value, with lines that far apart."""
     network = _Network(s0)
     column = network.sorted([Shifted(plane) for plane in range(s0)])
-    plane = network.joined(network.doubled(column, s1, pitch), s1, pitch)
+    plane = network.neighbours(column, pitch)(s1)
     rank = s0 * s1 * s2 // 2
     if s2 == 1:
         return _scheduled(network, s0, plane[rank])
-    lists = network.doubled(plane, s2 - 1, 1)
-    half = 1 << (len(lists) - 1)
-    rest = network.joined(lists, s2 - half, 1)
-    return _scheduled(network, s0, network.middle(lists[-1], _moved(rest, half), rank))
+    planes, half = network.neighbours(plane, 1), _half(s2)
+    return _scheduled(network, s0, network.middle(planes(half), _moved(planes(s2 - half), half), rank))
 
 
 def _scheduled(network: _Network, inputs: int, result: Shifted) -> tuple[np.ndarray, int, int, int, int]:
