@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from detaug.pipeline.plan import BatchKey
@@ -64,29 +64,21 @@ class Experiment(NamedTuple):
         return sorted(different), next((each.raised for each in (still, *changed) if each.raised), "")
 
 
-def experiments(keys: Sequence[BatchKey]) -> Iterator[Experiment]:
-    """One for each thing that is changed."""
-    order = tuple(dict.fromkeys(keys))
+def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
+    """One for each thing that is changed, of batches in the order in which they are made."""
+    epoch = order[0].epoch
+    steps = [key.step for key in order if key.epoch == epoch][:_MOST_ALONE]
     for factor, (what, _) in _FACTORS.items():
-        made = _in_two_epochs(order) if factor == "alone" else order
-        yield Experiment(factor, what, Trial(made), _changed(factor, made))
-
-
-def _changed(factor: str, order: tuple[BatchKey, ...]) -> tuple[Trial, ...]:
-    if factor == "history":
-        return (Trial(order[::-1]),)
-    if factor == "alone":
-        return tuple(Trial((key,)) for key in order)
-    # A choice by timing may come out the same by chance.
-    numbers = (1, 2) if factor == "clock" else (1,)
-    return tuple(Trial(order, Conditions(factor, number)) for number in numbers)
-
-
-def _in_two_epochs(order: tuple[BatchKey, ...]) -> tuple[BatchKey, ...]:
-    """The first batches of epoch 0, and those of epoch 2."""
-    first = order[0].epoch
-    steps = [key.step for key in order if key.epoch == first][:_MOST_ALONE]
-    return tuple(BatchKey(epoch, step) for epoch in (first, first + 2) for step in steps)
+        made = order
+        if factor == "history":
+            changed = [Trial(order[::-1])]
+        elif factor == "alone":
+            made = tuple(BatchKey(each, step) for each in (epoch, epoch + 2) for step in steps)
+            changed = [Trial((key,)) for key in made]
+        else:  # a choice by timing may come out the same by chance
+            numbers = (1, 2) if factor == "clock" else (1,)
+            changed = [Trial(order, Conditions(factor, number)) for number in numbers]
+        yield Experiment(factor, what, Trial(made), tuple(changed))
 
 
 def causes_of(interpreters: Interpreters, differing: dict[Experiment, list[BatchKey]]) -> tuple[Cause, ...]:

@@ -86,7 +86,7 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
             made = len(interpreters.outcome(experiment.still).prints)
             return Row.of(experiment.what, made, different)
 
-        asked = [Planned(each.what, partial(answer, each)) for each in experiments(reference.keys)]
+        asked = [Planned(each.what, partial(answer, each)) for each in experiments(tuple(reference.keys))]
         rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)
