@@ -67,11 +67,13 @@ class Surroundings:
         found = {
             os.getpid: self._answering(os, "getpid", "process", lambda state: 4_000 + 917 * state),
             os.listdir: folder("listdir", answer=partial(_in_order, os.listdir)),
-            os.scandir: folder("scandir", answer=partial(_scanned, os.scandir)),
+            os.scandir: folder("scandir", answer=partial(_Entries, os.scandir)),
         }
         for name in _CLOCKS:
             found[getattr(time, name)] = self._answering(time, name, "clock", self._clock)
-            found[getattr(time, f"{name}_ns")] = self._answering(time, f"{name}_ns", "clock", self._clock_ns)
+            found[getattr(time, f"{name}_ns")] = self._answering(
+                time, f"{name}_ns", "clock", lambda state: int(1e9 * self._clock(state))
+            )
         return found
 
     def _answering(
@@ -114,9 +116,6 @@ class Surroundings:
         # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
         return _START + 1e6 * state + 10 * (self._read + random.Random(f"{state}/{self._read}").random())
 
-    def _clock_ns(self, state: int) -> int:
-        return int(1e9 * self._clock(state))
-
 
 def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:
     entries = sorted(real(*arguments, **options), key=lambda entry: getattr(entry, "name", entry))
@@ -125,16 +124,12 @@ def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: 
     return entries
 
 
-def _scanned(*arguments: Any, **options: Any) -> _Entries:
-    return _Entries(_in_order(*arguments, **options))
-
-
 class _Entries(ExitStack):
     """What `os.scandir` returns: an iterator that can be closed."""
 
-    def __init__(self, entries: list[Any]) -> None:
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__()
-        self._entries = iter(entries)
+        self._entries = iter(_in_order(*arguments, **options))
 
     def __iter__(self) -> Iterator[Any]:
         return self

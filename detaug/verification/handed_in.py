@@ -138,10 +138,11 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
     try:
         if isinstance(made, DeterministicAugmenter):
             return _of_augmenter(made, stateless, batches_per_epoch)
-        if isinstance(made, tuple) and len(made) == 2:
-            return HandedIn(_source_of(made[0], stateless, batches_per_epoch), made[1])
         if _is_map_style(made):
-            return HandedIn(_of_dataset(made), None)
+            made = made, None
+        if isinstance(made, tuple) and len(made) == 2:
+            loader = _of_dataset(made[0]) if _is_map_style(made[0]) else made[0]
+            return HandedIn(resolve_source(loader, stateless, batches_per_epoch), made[1])
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
     what = type(made).__name__ + (f" of {len(made)}" if isinstance(made, tuple) else "")
@@ -196,10 +197,6 @@ def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, bat
         augmenter.version,
         tuple(augmenter.check.ignore),
     )
-
-
-def _source_of(loader: Any, stateless: bool | None, batches_per_epoch: int | None) -> Source:
-    return resolve_source(_of_dataset(loader) if _is_map_style(loader) else loader, stateless, batches_per_epoch)
 
 
 def _is_map_style(value: Any) -> bool:

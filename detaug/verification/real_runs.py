@@ -93,7 +93,8 @@ class RealRuns:
         two = 2 if 2 in self._processes else max(self._processes)
         kinds = [(number, first) for number in self._processes] + [(two, method) for method in others]
         runs = {
-            f"{_processes(number)}, {method}": partial(self._plain, count, number, method) for number, method in kinds
+            f"{number} process{'es' if number > 1 else ''}, {method}": partial(self._plain, count, number, method)
+            for number, method in kinds
         }
         runs["resumed at random steps"] = partial(self._resumed, count, two)
         runs["replayed in another order"] = partial(self._replayed, reference.keys)
@@ -188,10 +189,6 @@ def _taken(
 
 def _prints(augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None) -> list[str]:
     return [print_ for _, print_ in _taken(augmenter, count, before)]
-
-
-def _processes(count: int) -> str:
-    return f"{count} process{'' if count == 1 else 'es'}"
 
 
 def _scramble() -> None:

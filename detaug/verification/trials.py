@@ -115,15 +115,16 @@ class Interpreters:
         seed = 1 + trial.conditions.state_of("hash")
         payload = None
         if seed not in self._running:
+            payload = io.BytesIO()
             try:
-                payload = _dumped(self._reference)
+                _Pickler(payload).dump(self._reference)
             except Exception as error:
                 raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
             self._running[seed] = start(seed)
         _, connection = self._running[seed]
         try:
             if payload is not None:
-                connection.send_bytes(payload)
+                connection.send_bytes(payload.getvalue())
             connection.send(trial)
             answer = connection.recv()
         except (EOFError, OSError) as error:
@@ -152,12 +153,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, types.CodeType):
             return marshal.loads, (marshal.dumps(obj),)
         return super().reducer_override(obj)
-
-
-def _dumped(reference: Reference) -> bytes:
-    file = io.BytesIO()
-    _Pickler(file).dump(reference)
-    return file.getvalue()
 
 
 def start(hash_seed: int) -> tuple[Any, Connection]:
