@@ -7,6 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -121,19 +122,17 @@ def _values_of_a_step(
 
 
 def _watch(root: nn.Module, prefix: str, seen: list[tuple[str, str]]) -> None:
+    def output(name: str, module: nn.Module, _: Any, value: Any) -> None:
+        seen.append((f"output of {name or 'the model'} ({type(module).__name__})", digest(value)))
+
+    def gradient(name: str, parameter: torch.Tensor) -> None:
+        seen.append((f"gradient of {name}", digest(parameter.grad)))
+
     for name, module in root.named_modules(prefix=prefix):
-
-        def after(module: nn.Module, _: Any, output: Any, name: str = name) -> None:
-            seen.append((f"output of {name or 'the model'} ({type(module).__name__})", digest(output)))
-
-        module.register_forward_hook(after)
+        module.register_forward_hook(partial(output, name))
     for name, parameter in root.named_parameters(prefix=prefix):
-
-        def accumulated(parameter: torch.Tensor, name: str = name) -> None:
-            seen.append((f"gradient of {name}", digest(parameter.grad)))
-
         if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(accumulated)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(partial(gradient, name))  # type: ignore[no-untyped-call]
 
 
 def _placed(value: Any, device: torch.device) -> Any:

@@ -74,11 +74,6 @@ def avg_pool3d(
     given, inputs = (kernel_size, kernel_size if stride in (None, (), []) else stride, padding), tuple(input.shape[-3:])
     kernel, steps, padded = ((utils._single(each) * 3)[:3] for each in given)
 
-    def forward(tensor: torch.Tensor) -> torch.Tensor:
-        arguments = (*given, ceil_mode, count_include_pad, divisor_override)
-        result: torch.Tensor = functional.avg_pool3d(tensor, *arguments)
-        return result
-
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:  # noqa: ARG001
         place, size, step, margin = torch.arange(inputs, device=device), kernel[axis], steps[axis], padded[axis]
 
@@ -94,7 +89,11 @@ def avg_pool3d(
 
         return Band(-((size - 1 - margin - place) // step), -(-size // step), weigh)
 
-    return apply(forward, lambda gradient: transposed_along_axes(gradient, inputs, band), input)
+    return apply(
+        lambda tensor: functional.avg_pool3d(tensor, *given, ceil_mode, count_include_pad, divisor_override),
+        lambda gradient: transposed_along_axes(gradient, inputs, band),
+        input,
+    )
 
 
 def interpolate(
@@ -128,14 +127,14 @@ def interpolate(
     # Not functional.interpolate: in deterministic mode, on CUDA, it calls a slow composition, and rounds differently.
     kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{axes}d").vec
 
-    def forward(tensor: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = kernel(tensor, sizes, corners, scales)
-        return result
-
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         return _linear_band(inputs, outputs, corners, scales[axis] if scales else None, device)
 
-    return apply(forward, lambda gradient: transposed_along_axes(gradient, inputs, band), input)
+    return apply(
+        lambda tensor: kernel(tensor, sizes, corners, scales),
+        lambda gradient: transposed_along_axes(gradient, inputs, band),
+        input,
+    )
 
 
 def _linear_band(inputs: int, outputs: int, corners: bool, scale: float | None, device: torch.device) -> Band:
