@@ -89,7 +89,7 @@ def deterministic_mode(
             positive integer.
     """
     chosen = chosen_switches(mode, tf32=tf32, threads=threads)
-    with _preserved(chosen):
+    with preserved_switches(chosen):
         yield _set(chosen)
 
 
@@ -101,14 +101,9 @@ def set_deterministic_mode(
 
 
 @contextmanager
-def preserved_switches() -> Iterator[None]:
-    """Puts every switch of the table back at the block's end."""
-    with _preserved(chosen_switches(True, threads=1)):
-        yield
-
-
-@contextmanager
-def _preserved(switches: list[Switch]) -> Iterator[None]:
+def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
+    """Puts these switches back at the block's end; None: every one of the table."""
+    switches = chosen_switches(True, threads=1) if switches is None else switches
     before = [switch.read() for switch in switches]
     try:
         yield
