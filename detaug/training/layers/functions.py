@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 from torch.nn.modules import utils
 
-from detaug.training.layers.linear_maps import HALF, Band, apply, precise, transposed_along_axes
+from detaug.training.layers.linear_maps import HALF, Band, apply, precise
 
 #: Modes of interpolation that are computed here → number of spatial axes.
 LINEAR_MODES = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -89,11 +89,8 @@ def avg_pool3d(
 
         return Band(-((size - 1 - margin - place) // step), -(-size // step), weigh)
 
-    return apply(
-        lambda tensor: functional.avg_pool3d(tensor, *given, ceil_mode, count_include_pad, divisor_override),
-        lambda gradient: transposed_along_axes(gradient, inputs, band),
-        input,
-    )
+    arguments = (*given, ceil_mode, count_include_pad, divisor_override)
+    return apply(lambda tensor: functional.avg_pool3d(tensor, *arguments), inputs, band, input)
 
 
 def interpolate(
@@ -130,11 +127,7 @@ def interpolate(
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
         return _linear_band(inputs, outputs, corners, scales[axis] if scales else None, device)
 
-    return apply(
-        lambda tensor: kernel(tensor, sizes, corners, scales),
-        lambda gradient: transposed_along_axes(gradient, inputs, band),
-        input,
-    )
+    return apply(lambda tensor: kernel(tensor, sizes, corners, scales), inputs, band, input)
 
 
 def _linear_band(inputs: int, outputs: int, corners: bool, scale: float | None, device: torch.device) -> Band:

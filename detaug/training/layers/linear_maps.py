@@ -20,15 +20,8 @@ from torch._prims_common import suggest_memory_format
 
 HALF = (torch.float16, torch.bfloat16)
 
-
 #: A linear function of one tensor.
 Linear = Callable[[torch.Tensor], torch.Tensor]
-
-
-def apply(forward: Linear, transposed: Linear, tensor: torch.Tensor) -> torch.Tensor:
-    """``forward(tensor)``, whose gradient with respect to `tensor` is ``transposed(gradient)``, any number of times."""
-    result: torch.Tensor = _Map.apply(tensor, forward, transposed)
-    return result
 
 
 class _Map(torch.autograd.Function):
@@ -44,7 +37,7 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
-        return apply(transposed, forward, gradient).contiguous(memory_format=ctx.memory_format), None, None
+        return _Map.apply(gradient, transposed, forward).contiguous(memory_format=ctx.memory_format), None, None
 
 
 @dataclass(frozen=True)
@@ -62,24 +55,29 @@ class Band:
     weigh: Linear
 
 
-def transposed_along_axes(
-    gradient: torch.Tensor, inputs: Sequence[int], band: Callable[[int, int, int, torch.device], Band]
+def apply(
+    forward: Linear, inputs: Sequence[int], band: Callable[[int, int, int, torch.device], Band], tensor: torch.Tensor
 ) -> torch.Tensor:
-    """The transpose of separable maps along the last ``len(inputs)`` axes, one after the other.
+    """``forward(tensor)``, of a map that is separable along the last ``len(inputs)`` axes; it has derivatives of any order.
 
     Args:
-        gradient: of the value; half precision is summed in float32 and rounded once at the end.
-        inputs: sizes of those axes in the argument.
+        inputs: sizes of those axes.
         band: ``band(number of the axis, inputs, outputs, device)``.
     """
-    first = gradient.ndim - len(inputs)
-    result = gradient.float() if gradient.dtype in HALF else gradient
-    # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
-    numbers = range(len(inputs))
-    for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
-        axis = first + number
-        result = _along_axis(result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device))
-    return result.to(gradient.dtype)
+
+    def transposed(gradient: torch.Tensor) -> torch.Tensor:
+        first = gradient.ndim - len(inputs)
+        # Half precision is summed in float32 and rounded once at the end.
+        result = gradient.float() if gradient.dtype in HALF else gradient
+        # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
+        numbers = range(len(inputs))
+        for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
+            axis = first + number
+            result = _along_axis(result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device))
+        return result.to(gradient.dtype)
+
+    result: torch.Tensor = _Map.apply(tensor, forward, transposed)
+    return result
 
 
 def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
