@@ -31,9 +31,8 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._partial = bytearray()
+        self._read = bytearray()
         self._descriptors: deque[int | None] = deque()  # None: one for which this process had no number free
-        self._arrived: deque[tuple[Any, int | None]] = deque()
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
@@ -52,11 +51,10 @@ class Channel:
 
     def close(self) -> None:
         """Close this end, and any descriptor that came and was not asked for."""
-        for descriptor in [*self._descriptors, *(descriptor for _, descriptor in self._arrived)]:
+        for descriptor in self._descriptors:
             if descriptor is not None:
                 os.close(descriptor)
         self._descriptors.clear()
-        self._arrived.clear()
         self._socket.close()
 
     def send(self, message: Any, descriptor: int | None = None) -> None:
@@ -79,7 +77,11 @@ class Channel:
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
         """The messages that have arrived, without waiting. ChannelClosed: nothing is left to read, and nothing will come."""
-        while len(self._arrived) < most:
+        found: list[tuple[Any, int | None]] = []
+        while len(found) < most:
+            if (message := self._next_message()) is not None:
+                found.append(message)
+                continue
             try:
                 # Not by socket.recv_fds, which leaves the flags out.
                 data, ancillary, flags, _ = self._socket.recvmsg(_AT_ONCE, socket.CMSG_SPACE(4), _NOW)
@@ -88,7 +90,7 @@ class Channel:
             except OSError:
                 data = b""
             if not data:
-                if self._arrived:
+                if found:
                     break
                 raise ChannelClosed
             # The kernel gives the descriptor of one message at a time, so that they stay in order.
@@ -96,17 +98,17 @@ class Channel:
                 self._descriptors += array.array("i", ancillary[0][2])
             elif flags & socket.MSG_CTRUNC:
                 self._descriptors.append(None)
-            self._partial += data
-            self._take_messages()
-        return [self._arrived.popleft() for _ in range(min(most, len(self._arrived)))]
+            self._read += data
+        return found
 
-    def _take_messages(self) -> None:
-        while len(self._partial) >= _HEAD.size:
-            length, has_descriptor = _HEAD.unpack_from(self._partial)
-            end = _HEAD.size + length
-            if end > len(self._partial):
-                return
-            message = pickle.loads(self._partial[_HEAD.size : end])
-            del self._partial[:end]
-            descriptor = self._descriptors.popleft() if has_descriptor and self._descriptors else None
-            self._arrived.append((message, descriptor))
+    def _next_message(self) -> tuple[Any, int | None] | None:
+        """Of what has been read; None: it is not complete."""
+        if len(self._read) < _HEAD.size:
+            return None
+        length, has_descriptor = _HEAD.unpack_from(self._read)
+        end = _HEAD.size + length
+        if end > len(self._read):
+            return None
+        message = pickle.loads(self._read[_HEAD.size : end])
+        del self._read[:end]
+        return message, self._descriptors.popleft() if has_descriptor and self._descriptors else None
