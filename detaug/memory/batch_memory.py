@@ -35,17 +35,8 @@ def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
 def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     """See `detaug.seeding.current.Current.empty`."""
     sides = tuple(map(operator.index, [shape] if isinstance(shape, SupportsIndex) else shape))
-    kind = np.dtype(dtype)
-    there = shared_empty(sides, kind)
-    return np.empty(sides, kind) if there is None else there
-
-
-def shared_empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any] | None:
-    """An array where the batch will travel; None: there is no room, or it would not be worth it."""
-    take = _allocator.take
-    if take is None or dtype.hasobject or min(shape, default=1) < 0:
-        return None
-    size = math.prod(shape) * dtype.itemsize
-    if size < SMALLEST or (memory := take(size)) is None:
-        return None
-    return memory.view(dtype).reshape(shape)
+    kind: np.dtype[Any] = np.dtype(dtype)
+    size, take = math.prod(sides) * kind.itemsize, _allocator.take
+    if take is None or size < SMALLEST or min(sides) < 0 or kind.hasobject or (memory := take(size)) is None:
+        return np.empty(sides, kind)
+    return memory.view(kind).reshape(sides)

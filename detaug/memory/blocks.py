@@ -52,7 +52,7 @@ def create(size: int, reserved: int | None = None, inherited: bool = True) -> tu
             except OSError as error:
                 if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
                     raise
-        return descriptor, Mapping(descriptor, size, inherited=inherited)
+        return descriptor, Mapping(descriptor, inherited=inherited)
     except OSError as error:
         if descriptor is not None:
             os.close(descriptor)
@@ -72,16 +72,16 @@ def _anonymous_file() -> int:
 
 
 class Mapping:
-    """`size` bytes of a descriptor, mapped until this object is gone; the caller may close the descriptor at once. `private`:
-    writes stay in this process. `inherited`: a process that is forked has it too, and keeps its memory."""
+    """A descriptor's memory, mapped until this object is gone; the caller may close the descriptor at once. `private`: writes
+    stay in this process. `inherited`: a process that is forked has it too, and keeps its memory."""
 
-    def __init__(self, descriptor: int, size: int, private: bool = False, inherited: bool = True) -> None:
-        self.size = size
+    def __init__(self, descriptor: int, private: bool = False, inherited: bool = True) -> None:
         self.address = 0
+        self.size = os.fstat(descriptor).st_size
         self.inherited = True
         self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        address = _libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+        address = _libc.mmap(None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
         if address == _MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.address = address
@@ -123,14 +123,14 @@ def lay_out(
     return tuple(offsets), end
 
 
-def written(parts: Sequence[Bytes]) -> tuple[int, int, tuple[int, ...]]:
-    """The descriptor of a new block with copies of these, its size (bytes), and where they lie."""
+def written(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
+    """The descriptor of a new block with copies of these, and where they lie."""
     offsets, size = lay_out([part.nbytes for part in parts])
     descriptor, mapping = create(size)
     block = mapping.bytes()
     for part, offset in zip(parts, offsets, strict=True):
         np.copyto(block[offset : offset + part.nbytes], part)
-    return descriptor, size, offsets
+    return descriptor, offsets
 
 
 def aligned(offset: int) -> int:

@@ -27,10 +27,10 @@ MOST_BYTES = 2**30
 class PrivateBlock(Mapping):
     """A block mapped privately: what is written to it stays with this mapping."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int) -> None:
         #: Stays open and the caller's, so that the block can be mapped again.
         self.descriptor = descriptor
-        super().__init__(descriptor, size, private=True)
+        super().__init__(descriptor, private=True)
 
 
 class BulkStore:
@@ -38,7 +38,7 @@ class BulkStore:
 
     def __init__(self) -> None:
         self.arrays: list[Array] = []
-        self._block: tuple[int, int] | None = None  # (descriptor, size)
+        self._block: int | None = None  # its descriptor
         self._offsets: tuple[int, ...] = ()
 
     def seal(self) -> None:
@@ -46,15 +46,14 @@ class BulkStore:
         arrays, sources = self.arrays, {_mapped(array) for array in self.arrays}
         if len(sources) == 1 and (source := sources.pop()) is not None:
             # They came in such a block (a worker that was executed): it is mapped again and not copied.
-            self._block = source.descriptor, source.size
+            self._block = source.descriptor
             self._offsets = tuple(array.ctypes.data - source.address for array in arrays)
             return
         sizes = [array.nbytes for array in arrays]
         if not arrays or sum(sizes) > MOST_BYTES:
             return
-        descriptor, size, self._offsets = written([array.ravel("A").view(np.uint8) for array in arrays])
-        weakref.finalize(self, _close, os.getpid(), descriptor)
-        self._block = descriptor, size
+        self._block, self._offsets = written([array.ravel("A").view(np.uint8) for array in arrays])
+        weakref.finalize(self, _close, os.getpid(), self._block)
 
     def views(self, only_one: bool = False) -> list[Array]:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
@@ -65,7 +64,7 @@ class BulkStore:
                 for view in views:
                     view.flags.writeable = False
             return views
-        block = PrivateBlock(*self._block).bytes()
+        block = PrivateBlock(self._block).bytes()
         return [
             np.ndarray(array.shape, array.dtype, block, offset, array.strides)
             for array, offset in zip(self.arrays, self._offsets, strict=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import io
 import mmap
-import os
 import pickle
 import random
 import sys
@@ -90,7 +89,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
     map the block again."""
-    block = PrivateBlock(descriptor, os.fstat(descriptor).st_size).bytes()
+    block = PrivateBlock(descriptor).bytes()
     structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
     offsets, size_of_all = lay_out(sizes)
     arrays = block[block.nbytes - size_of_all :]

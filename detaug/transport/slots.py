@@ -39,13 +39,11 @@ class SlotContents(NamedTuple):
 
     Attributes:
         slot: unique in its worker.
-        capacity: bytes of the slot.
         parts: (offset, bytes) of the pickle and of each buffer.
         replaced: slots that the worker gave up meanwhile.
     """
 
     slot: int
-    capacity: int
     parts: tuple[tuple[int, int], ...]
     replaced: tuple[int, ...] = ()
 
@@ -131,7 +129,7 @@ class WorkerSlots:
         parts, replaced = tuple(zip(offsets, sizes, strict=True)), tuple(self._given_up)
         self._given_up.clear()
         descriptor, slot.descriptor = slot.descriptor, None
-        return SlotContents(slot.number, slot.mapping.size, parts, replaced), descriptor
+        return SlotContents(slot.number, parts, replaced), descriptor
 
     def _give_up(self, slot: _Slot) -> None:
         del self._slots[slot.number]
@@ -212,13 +210,11 @@ class ParentSlots:
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
         self._returned: deque[_HandedOut] = deque()
         self._out: dict[int, _HandedOut] = {}
-        self._at_worker: set[int] = set()
         self._lost: list[int] = []
         _parents[id(self)] = self
 
     def open(self, contents: SlotContents) -> Any:
         """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it."""
-        self._at_worker.discard(contents.slot)
         mapping = self._mappings[contents.slot]
         block = mapping.bytes()
         handed = self._out[contents.slot] = _HandedOut(block, self._returned.append)
@@ -238,13 +234,12 @@ class ParentSlots:
         """Take a slot over, if it is a new one. LimitReached: it cannot be; the worker is told to drop it."""
         for number in contents.replaced:
             self._mappings.pop(number, None)
-            self._at_worker.discard(number)
         if contents.slot in self._mappings:
             return
         try:
             if descriptor is None:  # the kernel drops what it finds no number for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            self._mappings[contents.slot] = Mapping(descriptor, contents.capacity, inherited=False)
+            self._mappings[contents.slot] = Mapping(descriptor, inherited=False)
         except OSError as error:
             self._lost.append(contents.slot)
             raise explained(error, "a batch's memory cannot be taken over from its worker") from error
@@ -260,8 +255,8 @@ class ParentSlots:
             handed = self._returned.popleft()
             slot = handed.slot
             del self._out[slot]
-            if not handed.forked and len(self._at_worker) < self._keep:
-                self._at_worker.add(slot)
+            at_worker = len(self._mappings) - len(self._out)  # with this one
+            if not handed.forked and at_worker <= self._keep:
                 again.append(slot)
             else:
                 self._mappings.pop(slot, None)
@@ -271,7 +266,6 @@ class ParentSlots:
     def close(self) -> None:
         """The worker is gone: nothing of it will be used again. Batches that are out stay valid."""
         self._mappings.clear()
-        self._at_worker.clear()
         for handed in list(self._out.values()):
             if handed() is not None:
                 handed.mapping.inherit()  # no hook sees it any more

@@ -87,7 +87,8 @@ def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
         rebuild is not _OF_SUBCLASS
         or arguments[0] not in _PLAIN_TENSOR
         or tensor.requires_grad
-        or _has_dispatch(tensor)
+        # The class runs torch's operations itself: a plain view of it cannot be had.
+        or type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
     ):
         return reduced
     with torch._C.DisableTorchFunctionSubclass():
@@ -95,8 +96,3 @@ def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
     if plain is NotImplemented:
         return reduced
     return (_OF_SUBCLASS, (plain[0], arguments[1], plain[1], *arguments[3:]), *reduced[2:])
-
-
-def _has_dispatch(tensor: torch.Tensor) -> bool:
-    """The class runs torch's operations itself; a plain view of it cannot be had."""
-    return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__

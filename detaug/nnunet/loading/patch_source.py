@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug.memory.batch_memory import shared_empty
+from detaug.memory.batch_memory import empty
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
 from detaug.seeding.current import current
@@ -235,9 +235,7 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
 
 def _room_for(part: np.ndarray, batch_size: int) -> torch.Tensor:
     """Where the batch will travel, in a worker: it is then not copied any more."""
-    shape = (batch_size, *part.shape)
-    there = shared_empty(shape, part.dtype)
-    return torch.from_numpy(there) if there is not None else torch.from_numpy(part[:0]).new_empty(shape)
+    return torch.from_numpy(empty((batch_size, *part.shape), part.dtype))
 
 
 def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:
