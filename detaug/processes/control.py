@@ -18,7 +18,6 @@ import psutil
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _LINUX = sys.platform.startswith("linux")
-_hooked = False
 _MOST_GENERATIONS = 10
 _PATIENCE = 0.5  # seconds; what waits in the kernel ends later by itself
 _replaced: dict[int, Any] = {}  # by id; kept for good: closing one would wait for its lock
@@ -37,12 +36,8 @@ def leave_signals_to_the_parent() -> None:
     signal.set_wakeup_fd(-1)
     # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    global _hooked
     for number in _LEFT_TO_THE_PARENT:
         signal.signal(number, _take_no_notice)
-    if not _hooked:
-        _hooked = True
-        os.register_at_fork(after_in_child=_default_signals)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_THE_PARENT)
 
 
@@ -87,6 +82,9 @@ def _default_signals() -> None:
     for number in _LEFT_TO_THE_PARENT:
         if signal.getsignal(number) is _take_no_notice:
             signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_default_signals)
 
 
 def die_with(parent: int) -> None:
@@ -199,9 +197,8 @@ def renew_standard_streams() -> None:
 
 def is_standard_stream(value: Any) -> bool:
     """Whether it is one of this process, or one that `renew_standard_streams` has put another in the place of."""
-    if value is sys.stdin or value is sys.stdout or value is sys.stderr or id(value) in _replaced:
-        return True
-    return value is not None and (value is sys.__stdin__ or value is sys.__stdout__ or value is sys.__stderr__)
+    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__, *_replaced.values())
+    return value is not None and any(value is stream for stream in streams)
 
 
 def _same_file(old: Any) -> io.TextIOWrapper | None:

@@ -24,10 +24,6 @@ THREAD_VARIABLES = (
     "POLARS_MAX_THREADS",
 )
 
-#: The hash seed of fresh workers where this interpreter's own cannot be passed on.
-_FIXED_HASH_SEED = 0
-
-
 #: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
 #: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
 _starting = threading.RLock()
@@ -85,7 +81,7 @@ def worker_environment(hash_seed: int | None = None) -> dict[str, str]:
         **os.environ,
         **dict.fromkeys(THREAD_VARIABLES, "1"),
         "PYTHONPATH": os.pathsep.join(path or _folder() or os.devnull for path in sys.path),
-        "PYTHONHASHSEED": str(_FIXED_HASH_SEED if hash_seed is None else hash_seed),
+        "PYTHONHASHSEED": str(hash_seed or 0),
     }
 
 

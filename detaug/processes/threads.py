@@ -8,6 +8,7 @@ get it again once they are loaded.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -38,7 +39,7 @@ def keep_one_thread() -> None:
 def look_for_libraries() -> None:
     """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
     torch.set_num_threads(1)
-    for pool in _pools().lib_controllers:
+    for pool in _pools(len(sys.modules)).lib_controllers:
         if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
             pool.set_num_threads(1)
 
@@ -67,7 +68,7 @@ def one_thread() -> Iterator[None]:
         for number, set_number in _libraries().values():
             stack.callback(set_number, number())
             set_number(1)
-        stack.enter_context(_pools().limit(limits=1))
+        stack.enter_context(_pools(len(sys.modules)).limit(limits=1))
         yield
 
 
@@ -83,15 +84,10 @@ def _set_variable(name: str, value: str | None) -> None:
         os.environ[name] = value
 
 
-_controller: tuple[int, ThreadpoolController] | None = None
-
-
-def _pools() -> ThreadpoolController:
-    """Looking for the libraries takes milliseconds: it is done again only when modules were imported."""
-    global _controller
-    if _controller is None or _controller[0] != len(sys.modules):
-        _controller = (len(sys.modules), ThreadpoolController())
-    return _controller[1]
+@functools.lru_cache(maxsize=1)
+def _pools(_: int) -> ThreadpoolController:
+    """Looking for the libraries takes milliseconds: it is done again only for another number of modules."""
+    return ThreadpoolController()
 
 
 #: Of a library that threadpoolctl does not know: what gives its number of threads, and what sets it.
