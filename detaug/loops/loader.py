@@ -178,9 +178,8 @@ class Keys(Iterator[list[Key]]):
         return {"due": self._due and list(self._due)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        due = state["due"]
-        self._due = None if due is None else (int(due[0]), int(due[1]))
-        if self._due is not None:
+        if (due := state["due"]) is not None:
+            self._due = (int(due[0]), int(due[1]))
             self._epochs.goes_on_in(self._due[0])
 
 

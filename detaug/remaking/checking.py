@@ -12,7 +12,7 @@ from rich.text import Text
 from detaug.ledger import receipt as receipts
 from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
 from detaug.ledger.header import IDENTITY, Record, environment
-from detaug.ledger.lines import Damaged, differing, key_of
+from detaug.ledger.lines import Damaged, differing, key_of, prints_of
 from detaug.ledger.reading import Sum, read_header
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
@@ -112,7 +112,12 @@ def check(
     if summed.first is not None and summed.first.epoch + summed.first.place > receipt["rank"]:
         found.notes.append(f"the ledger begins at {summed.first.text}")
     for file in checkpoints:
-        found.faults += [*_against_receipt(file, receipt["checkpoints"]), *disagreements(file, header)]
+        digest = receipts.sha256_of(file)
+        if digest not in receipt["checkpoints"].values():
+            known = file.name in receipt["checkpoints"]
+            whose = "has another SHA-256 than in the receipt" if known else "is not in the receipt"
+            found.faults.append(f"{file.name} {whose}: {digest}")
+        found.faults += disagreements(file, header)
     # Where receipt and ledger contradict each other, the receipt counts.
     try:
         maker = remaker({**summed.header, **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"}})
@@ -136,16 +141,9 @@ def check(
     return found
 
 
-def _against_receipt(file: Path, known: Mapping[str, str]) -> Iterator[str]:
-    digest = receipts.sha256_of(file)
-    if digest not in known.values():
-        whose = "has another SHA-256 than in the receipt" if file.name in known else "is not in the receipt"
-        yield f"{file.name} {whose}: {digest}"
-
-
 def _make_again(found: Checked, maker: Remaker, record: Record) -> None:
     """A batch that was drawn."""
-    whole, keys = maker.prints(maker.make(record["epoch"], record["step"]))
+    whole, keys = prints_of(maker.make(record["epoch"], record["step"]), maker.left_out)
     different = differing(keys, record["keys"])
     found.samples += 1
     found.compared |= dict.fromkeys(keys)

@@ -11,7 +11,6 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
 from detaug.ledger.header import portable
-from detaug.ledger.lines import prints_of
 from detaug.pipeline import identity
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
@@ -48,10 +47,6 @@ class Remaker:
             raise CannotRemake(
                 f"epoch {epoch}, step {step} cannot be made here: {type(error).__name__}: {error}"
             ) from error
-
-    def prints(self, batch: Any) -> tuple[str | None, dict[str, str | None]]:
-        """As in the ledger."""
-        return prints_of(batch, self.left_out)
 
 
 def _compare(ours: list[str], ledgers: list[str]) -> str:

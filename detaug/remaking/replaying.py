@@ -45,7 +45,7 @@ def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None
     """Make a batch again, watch it, and compare it with its line: transforms, fingerprints and the verdict, for the reader, and
     whether it differs. Or `CannotRemake`."""
     batch, stages = watched(remaker, epoch, step)
-    whole, keys = remaker.prints(batch)
+    whole, keys = prints_of(batch, remaker.left_out)
     shown = []
     for sample, of_sample in groupby(stages, key=lambda stage: stage.sample):
         shown.append(Text(f"sample {sample}", "bold"))
