@@ -77,30 +77,30 @@ def after(taken: int, of_epoch: int = 1, leave: bool = False) -> dict[str, Any]:
     return json.loads(json.dumps(batches.state_dict()))
 
 
+def resumed(state: dict[str, Any], workers: int = 0) -> Any:
+    batches = loader(workers)
+    batches.load_state_dict(state)
+    return batches
+
+
 @pytest.mark.parametrize("taken", [0, 1, 5])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_of_mid_epoch_gives_its_rest_and_then_the_next(taken: int, workers: int) -> None:
-    batches = loader(workers)
-    batches.load_state_dict(after(taken))
-    assert seen(batches) == reference()[1][taken:]
-    assert seen(batches) == reference()[2]
+    batches = resumed(after(taken), workers)
+    assert [seen(batches) for _ in range(2)] == [reference()[1][taken:], reference()[2]]
 
 
 def test_a_state_of_an_epochs_end_gives_the_next_epoch() -> None:
     whole = loader()
     seen(whole)
     for state in (after(6), after(6, leave=True), whole.state_dict() | {"next_epoch": 2}):
-        batches = loader()
-        batches.load_state_dict(state)
+        batches = resumed(state)
         assert [seen(batches) for _ in range(2)] == reference()[2:4]
 
 
 def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> None:
-    batches = loader()
-    batches.load_state_dict(after(3, leave=True))
-    assert seen(batches) == reference()[1][3:]
-    batches = loader()
-    batches.load_state_dict(after(3, leave=True))
+    assert seen(resumed(after(3, leave=True))) == reference()[1][3:]
+    batches = resumed(after(3, leave=True))
     batches.set_epoch(2)
     assert seen(batches) == reference()[2]
 
@@ -116,8 +116,7 @@ def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_e
 
 
 def test_set_epoch_after_a_state_is_the_rest_of_that_epoch_or_another_from_its_start() -> None:
-    batches = loader()
-    batches.load_state_dict(after(4))
+    batches = resumed(after(4))
     batches.set_epoch(1)
     assert seen(batches) == reference()[1][4:]
     batches.set_epoch(1)
@@ -129,8 +128,7 @@ def test_set_epoch_after_a_state_is_the_rest_of_that_epoch_or_another_from_its_s
 
 def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
     """``for epoch in range(state["epoch"], epochs): loader.set_epoch(epoch)`` repeats no batch."""
-    batches = loader()
-    batches.load_state_dict(after(6))
+    batches = resumed(after(6))
     batches.set_epoch(1)
     assert seen(batches) == []
     batches.set_epoch(2)
@@ -138,11 +136,10 @@ def test_set_epoch_of_the_state_at_its_end_is_an_empty_rest() -> None:
 
 
 def test_a_state_that_was_loaded_is_saved_again_as_it_is() -> None:
-    batches, again, state = loader(), loader(), after(3)
-    batches.load_state_dict(state)
-    assert batches.state_dict() == state
-    again.load_state_dict(batches.state_dict())
-    assert seen(again) == reference()[1][3:]
+    state = after(3)
+    again = resumed(state).state_dict()
+    assert again == state
+    assert seen(resumed(again)) == reference()[1][3:]
 
 
 def test_a_state_that_is_loaded_in_mid_pass_counts_from_the_next() -> None:
@@ -159,9 +156,7 @@ def test_a_state_of_two_ranks_goes_on_with_one() -> None:
     ranks = [loader(rank=rank, world_size=2) for rank in range(2)]
     passes = [iter(rank) for rank in ranks]
     assert [samples(next(each)) for each in passes] == reference()[0][:2]
-    alone = loader()
-    alone.load_state_dict(ranks[0].state_dict())
-    assert seen(alone) == reference()[0][2:]
+    assert seen(resumed(ranks[0].state_dict())) == reference()[0][2:]
 
 
 @pytest.mark.parametrize("state", [None, {}, "state", augmenter().state_dict(), {"augmenter": {}, "next_epoch": 1}])
@@ -359,9 +354,3 @@ def test_batches_that_may_be_left_out_have_no_numbers() -> None:
     batches = loader(on_error=Skip())
     with pytest.raises(RuntimeError, match="on_error"):
         batches.dataset[0, 0]
-
-
-def resumed(state: dict[str, Any]) -> Any:
-    batches = loader()
-    batches.load_state_dict(state)
-    return batches
