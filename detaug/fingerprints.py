@@ -156,9 +156,7 @@ def _feed_bytes(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
     """The bytes in C order, with zeros for padding bytes, and one NaN for all."""
     flat = np.ascontiguousarray(np.asarray(array)).reshape(-1)
     if flat.dtype.names is not None:
-        clean = np.zeros(flat.shape, flat.dtype)
-        _copy_fields(flat, clean, where)
-        update(clean.view(np.uint8).data)
+        update(_cleaned(flat, where).view(np.uint8).data)
     elif flat.dtype.kind in "fc":
         numbers = flat.view(flat.real.dtype)  # of a complex number, each part
         _refuse_long(numbers.dtype, where)
@@ -167,19 +165,18 @@ def _feed_bytes(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
         update(flat.view(np.uint8).data)
 
 
-def _copy_fields(array: np.ndarray[Any, Any], clean: np.ndarray[Any, Any], where: str) -> None:
-    """Into zeros, so that what lies between the fields of an aligned structure does not count."""
-    if array.dtype.names is not None:
-        for name in array.dtype.names:
-            _copy_fields(array[name], clean[name], where)
-    elif array.dtype.kind == "c":
-        _copy_fields(array.real, clean.real, where)
-        _copy_fields(array.imag, clean.imag, where)
-    else:
-        _refuse_long(array.dtype, where)
+def _cleaned(array: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
+    """A copy in zeros, so that what lies between the fields of an aligned structure does not count, and with one NaN."""
+    clean = np.zeros(array.shape, array.dtype)
+    for name in array.dtype.names or ():
+        clean[name] = _cleaned(array[name], where)
+    if array.dtype.names is None:
         clean[...] = array
-        if array.dtype.kind == "f":
-            clean[np.isnan(array)] = math.nan
+        if array.dtype.kind in "fc":
+            numbers = clean.view(clean.real.dtype)
+            _refuse_long(numbers.dtype, where)
+            numbers[np.isnan(numbers)] = math.nan
+    return clean
 
 
 def _refuse_long(dtype: np.dtype[Any], where: str) -> None:
@@ -212,14 +209,12 @@ def _feed_tensor(update: _Update, tensor: torch.Tensor, where: str) -> None:
     import torch
 
     _tag(update, "tensor", tensor, torch.Tensor)
-    if tensor.layout != torch.strided or tensor.is_nested:
+    if tensor.layout != torch.strided or tensor.is_nested or tensor.is_quantized or tensor.is_meta:
+        kind = f"{'nested, ' if tensor.is_nested else ''}{tensor.layout}, {tensor.dtype}, on {tensor.device}"
         raise TypeError(
-            f"cannot fingerprint {where}: only dense tensors are supported, got layout {tensor.layout}"
-            f"{' (nested)' if tensor.is_nested else ''}; make it dense first (to_dense(), to_padded_tensor())"
+            f"cannot fingerprint {where}: only dense tensors with plain bytes are supported, and this one is {kind}; take "
+            "to_dense(), to_padded_tensor(), int_repr() or dequantize() of what has any"
         )
-    if tensor.is_quantized or tensor.device.type == "meta":
-        kind = "quantized (take int_repr(), or dequantize())" if tensor.is_quantized else "on the device 'meta'"
-        raise TypeError(f"cannot fingerprint {where}: only tensors with plain bytes are supported, this one is {kind}")
     dtype = str(tensor.dtype)
     _shape(update, dtype, tensor.shape)
     if tensor.numel():
