@@ -56,18 +56,9 @@ class Result:
     """What was measured, and on which machine."""
 
     target: str | None
-    seconds: float
+    seconds_per_run: float
     rates: tuple[Rate, ...]
     environment: dict[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
-        return {
-            "target": self.target,
-            "seconds_per_run": self.seconds,
-            "rates": [{**vars(each), "times": each.times and vars(each.times)} for each in self.rates],
-            "environment": self.environment,
-        }
 
     def shown(self) -> Iterator[RenderableType]:
         """A table, and what a reader has to know of its numbers."""
@@ -86,7 +77,7 @@ class Result:
         for name, reason in missing.items():
             yield Text(f"{name}: not measured, because {reason.rstrip('.')}.")
         yield Text(
-            f"Medians of {ROUNDS} rounds of {self.seconds:g} s, every system with up to {NUM_CACHED} batches ready, "
+            f"Medians of {ROUNDS} rounds of {self.seconds_per_run:g} s, every system with up to {NUM_CACHED} batches ready, "
             "detaug without its check. Detaug over it: how many times as fast detaug is."
         )
 
@@ -127,16 +118,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, shown: P
     shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     rates: list[Rate] = []
     for number in counts:
-
-        def measure(system: str, number: int = number) -> Any:
-            shown.update(f"{system}, processes: {number}")
-            found = _measured(target, seconds, system, number)
-            shown.advance()
-            if system == "detaug" and isinstance(found, str):
-                raise UnusableError(f"the pipeline cannot be measured: {found}")
-            return found
-
-        found = interleaved(tuple(SYSTEMS), ROUNDS, measure)
+        found = interleaved(tuple(SYSTEMS), ROUNDS, partial(_measured, shown, target, seconds, number))
         rates += [_summary(system, number, found) for system in SYSTEMS]
     return Result(target, seconds, tuple(rates), environment())
 
@@ -149,15 +131,20 @@ def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
     return Rate(system, processes, tuple(found[system]), times)
 
 
-def _measured(target: str | None, seconds: float, system: str, processes: int) -> float | str:
-    """Batches per second in a process of its own, or why there are none."""
+def _measured(shown: Progress, target: str | None, seconds: float, processes: int, system: str) -> float | str:
+    """Batches per second in a process of its own, or why there are none. UnusableError: detaug has none."""
+    shown.update(f"{system}, processes: {processes}")
     try:
-        return in_fresh_process(_rate_or_reason, target, seconds, system, processes)
+        found = in_fresh_process(_rate_or_reason, target, seconds, processes, system)
     except MeasurementError as error:
-        return str(error)
+        found = str(error)
+    if system == "detaug" and isinstance(found, str):
+        raise UnusableError(f"the pipeline cannot be measured: {found}")
+    shown.advance()
+    return found
 
 
-def _rate_or_reason(target: str | None, seconds: float, system: str, processes: int) -> float | str:
+def _rate_or_reason(target: str | None, seconds: float, processes: int, system: str) -> float | str:
     try:
         with collected_notices(), SYSTEMS[system](_made(target), processes) as batches:
             return _rate(batches, seconds)

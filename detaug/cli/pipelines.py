@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,7 @@ def bench(
     with progress("bench") as shown:
         result = benching.bench(target, processes or (), seconds, shown)
     write_output(output, result.png())
-    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, result.as_json())
+    conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
 
 
 @click.command(short_help="Compare batches of a real MRI, run after run.")
