@@ -51,15 +51,12 @@ def warmup() -> None:
     from detaug.kernels.cache import cache_folder
     from detaug.kernels.compiling import all_kernels
 
-    console = options.console()
     began = time.perf_counter()
     kernels = all_kernels()
     compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
-    console.print(
-        f"{len(kernels)} kernels: {compiled} compiled, {len(kernels) - compiled} already there, in {seconds:.1f} s",
-        highlight=False,
-    )
+    there = len(kernels) - compiled
+    click.echo(f"{len(kernels)} kernels: {compiled} compiled, {there} already there, in {seconds:.1f} s")
     folder = cache_folder()
     kept = f"kept in {folder}" if folder else "not kept: no folder can be written to, so every process compiles its own"
-    console.print(f"Compiled code is {kept}", highlight=False, soft_wrap=True)
+    click.echo(f"Compiled code is {kept}")

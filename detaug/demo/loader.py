@@ -62,7 +62,6 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
         [
             SpatialTransform(
                 tuple(patch_size),
-                do_elastic_deform=True,
                 alpha=(0.0, 200.0),
                 sigma=(6.0, 9.0),
                 angle_x=angle,
@@ -71,7 +70,6 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
                 scale=(0.8, 1.25),
                 border_mode_data="constant",
                 border_cval_data=-2.0,
-                order_data=3,
                 order_seg=1,
                 random_crop=False,
                 p_el_per_sample=0.3,

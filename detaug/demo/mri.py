@@ -8,7 +8,6 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +46,15 @@ def load_template() -> Case:
     Raises:
         NotInstalled: (a ModuleNotFoundError) nilearn is not.
     """
-    datasets = _nilearn_datasets()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from nilearn import datasets
+    except ModuleNotFoundError as error:
+        raise NotInstalled(
+            f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
+            name=error.name,
+        ) from error
     t1, grey, white = (
         np.asarray(getattr(datasets, f"load_mni152_{which}template")(resolution=1).dataobj, np.float32)
         for which in ("", "gm_", "wm_")
@@ -68,16 +75,3 @@ def turned_template() -> Case:
     """With nnU-Net's axes: from the feet to the head, to the back, to the left."""
     head, turned = load_template(), (slice(None), slice(None, None, -1), slice(None, None, -1))
     return replace(head, image=head.image.T[turned], labels=head.labels.T[turned])
-
-
-def _nilearn_datasets() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from nilearn import datasets
-    except ModuleNotFoundError as error:
-        raise NotInstalled(
-            f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
-            name=error.name,
-        ) from error
-    return datasets
