@@ -13,6 +13,7 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel
 
 LANES = 256
+_ROWS = 4
 _RANGE_LANES = 64
 
 _f64 = np.float64
@@ -42,6 +43,16 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
     return pivot + mean, math.sqrt(around_the_mean / max(count - 1, 1))
 
 
+@inlined
+def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
+    """The least and the largest of each lane, of `_ROWS` values each: of one alone the compiler makes a store on a condition, and
+    no vectors."""
+    for i in range(LANES):
+        a, b, c, d = values[i], values[LANES + i], values[2 * LANES + i], values[3 * LANES + i]
+        lowest[i] = min(lowest[i], a, b, c, d)
+        highest[i] = max(highest[i], a, b, c, d)
+
+
 @kernel("UniTuple(float64, 4)(float32[::1])")
 def moments(values: Any) -> Any:
     """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values is not."""
@@ -51,17 +62,20 @@ def moments(values: Any) -> Any:
     highest = np.full(LANES, values[0], np.float32)
     pivot = _f64(values[0])
     count = values.shape[0]
-    for start in range(0, count, LANES):
-        piece = values[start : start + LANES]
-        add_to_lanes(piece, pivot, sums, squares)
-        for i in range(piece.shape[0]):
-            value = piece[i]
-            lowest[i] = value if value < lowest[i] else lowest[i]
-            highest[i] = value if value > highest[i] else highest[i]
+    for start in range(0, count, _ROWS * LANES):
+        rows = values[start : start + _ROWS * LANES]
+        whole = rows.shape[0] == _ROWS * LANES
+        if whole:
+            _widen_by_rows(rows, lowest, highest)
+        for at in range(0, rows.shape[0], LANES):
+            piece = rows[at : at + LANES]
+            add_to_lanes(piece, pivot, sums, squares)
+            for i in range(0 if whole else piece.shape[0]):
+                lowest[i] = min(lowest[i], piece[i])
+                highest[i] = max(highest[i], piece[i])
     low, high = lowest[0], highest[0]
     for lane in range(1, LANES):
-        low = lowest[lane] if lowest[lane] < low else low
-        high = highest[lane] if highest[lane] > high else high
+        low, high = min(low, lowest[lane]), max(high, highest[lane])
     mean, deviation = mean_and_deviation(sums, squares, pivot, values.shape[0])
     return _f64(low), _f64(high), mean, deviation
 

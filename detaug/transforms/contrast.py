@@ -16,6 +16,8 @@ from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_witho
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
+_CHUNK = 2**15  # voxels that are still in the CPU's cache when they are clamped
+
 
 class BGContrast:
     """Draws a contrast factor as batchgenerators does: half of the time below 1 (if the range reaches there), else
@@ -134,6 +136,8 @@ def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: flo
     if not math.isfinite(center):
         destination.fill(np.nan)
         return
-    scale_around(source, destination, *map(np.float32, (center, factor, center)))
-    if keep_range:
-        clamp(destination, np.float32(low), np.float32(high))
+    for start in range(0, len(source), _CHUNK):
+        before, after = source[start : start + _CHUNK], destination[start : start + _CHUNK]
+        scale_around(before, after, *map(np.float32, (center, factor, center)))
+        if keep_range:
+            clamp(after, np.float32(low), np.float32(high))
