@@ -26,6 +26,7 @@ from detaug.kernels.coordinates import (
     nearest_voxel,
     place_piece,
     place_row,
+    row_of,
     split_piece,
     split_straight,
     tap_piece,
@@ -254,8 +255,8 @@ def resample_labels(
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     for c in range(source.shape[0]):
         channel = source[c]
-        for row in range(first * out.shape[2], last * out.shape[2]):
-            i, j = row // out.shape[2], row % out.shape[2]
+        for number in range((last - first) * out.shape[2]):
+            i, j = row_of(number, first, last, out.shape[2])
             for begin in range(0, out.shape[3], PIECE):
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]

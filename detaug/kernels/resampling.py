@@ -25,6 +25,7 @@ from detaug.kernels.coordinates import (
     nearest_voxel,
     place_piece,
     place_row,
+    row_of,
     split_piece,
     split_straight,
     tap_piece,
@@ -126,8 +127,8 @@ def resample_images(
     patch_map = Map(matrix, offset, displacement, first)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
     straight = is_straight(displacement, flat, source.shape[1])
-    for row in range(first * out.shape[2], last * out.shape[2]):
-        i, j = row // out.shape[2], row % out.shape[2]
+    for number in range((last - first) * out.shape[2]):
+        i, j = row_of(number, first, last, out.shape[2])
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = 0, size, 0, size
