@@ -20,7 +20,7 @@ from detaug.engine.checking.checks import Checks
 from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
-from detaug.engine.health import Health, idle_told
+from detaug.engine.health import Health
 from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.order.outcomes import Position
@@ -214,7 +214,12 @@ class DeterministicAugmenter(Generic[Batch]):
         self._rest_is_wanted = False
         self._finalizer: Any = None
         if idle := self._num_workers - self._busy_workers:
-            logger.warning("%s", idle_told(idle, self._num_workers, self._source.class_name, self.num_streams))
+            logger.warning(
+                f"{idle} of {self._num_workers} processes will be idle: {self._source.class_name} keeps state between batches, "
+                f"and its streams (num_streams={self.num_streams}) can be made by {self._num_workers - idle} at most. Pass "
+                "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it "
+                "keeps nothing between batches."
+            )
 
     @classmethod
     def from_dataset(
@@ -327,10 +332,9 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
         try:
-            asked, taken = time.perf_counter(), self._schedule.position.taken
-            self._health.epoch_begins(taken, anew=False)  # what lies between two loops is no epoch's time
+            asked = time.perf_counter()
             batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
-            self._health.got_a_batch(asked, taken)
+            self._health.got_a_batch(asked)
             return batch
         except StopIteration:
             end = self._schedule.ended
@@ -338,7 +342,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 if end.taken + end.before == 0:
                     whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
                     self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
-                self._health.epoch_ends(end.epoch, end.taken, self._busy_workers)
+                self._health.epoch_ends(end.epoch, self._busy_workers)
             raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
@@ -471,9 +475,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loaded_epoch = None
         if self._rest_is_wanted:
             return
-        left = self._schedule.position
         self._move(self._schedule.start_of(number))
-        self._health.epoch_ends(left.epoch, left.taken, self._busy_workers)
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of them says where a loader's
@@ -505,16 +507,17 @@ class DeterministicAugmenter(Generic[Batch]):
             self._schedule = self._new_schedule()
         self._loader_states.load(loader_states)
         self._move(position)
-        self._health.epoch_begins(position.taken)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
 
     def _move(self, position: Position) -> None:
+        left = self._schedule.position
         if self._engine is None:
             self._schedule.position = position
-            return
-        self._check_owner()
-        self._engine.move(position)
+        else:
+            self._check_owner()
+            self._engine.move(position)
+        self._health.epoch_ends(left.epoch, self._busy_workers)
 
     def _go_to_epoch(self, epoch: int) -> None:
         """To its first batch, also directly after `load_state_dict`."""

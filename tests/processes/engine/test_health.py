@@ -37,11 +37,9 @@ def short_epochs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_SHORTEST", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("processes", "advice"), [(0, "in the calling process; num_processes="), (2, "its 2 processes worked")]
-)
-def test_a_loop_that_waits_is_told_once_with_what_would_help(
-    make: Maker, processes: int, advice: str, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("processes", "who"), [(0, "the calling process (num_processes=0)"), (2, "2 workers")])
+def test_a_loop_that_waits_is_told_once_with_how_busy_its_processes_were(
+    make: Maker, processes: int, who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "detaug")
     augmenter = make(Pids(), slow, processes, **OPTIONS)
@@ -50,7 +48,7 @@ def test_a_loop_that_waits_is_told_once_with_what_would_help(
     assert [record.levelno for record in said] == [logging.WARNING]
     text = said[0].getMessage()
     assert text.startswith("epoch 0: the loop waited for data")
-    assert advice in text
+    assert f"made by {who}, busy" in text
     list(augmenter)
     again = [record for record in caplog.records if "epoch 1: the loop waited" in record.getMessage()]
     assert [record.levelno for record in again] == [logging.INFO]
