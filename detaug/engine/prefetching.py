@@ -36,6 +36,7 @@ from detaug.engine.order.outcomes import (
     Task,
 )
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.tasks import Made
 from detaug.errors import ReproducibilityError
 from detaug.memory.limits import explained
 from detaug.pipeline.loader_states import LoaderState
@@ -239,11 +240,6 @@ class PrefetchingEngine:
         self._stop_workers()
         self._tell_user()
 
-    def _took(self, task: Task, seconds: float, state: LoaderState | None) -> None:
-        """A worker has answered, after so many seconds of work; `state`: of its stream's loader behind that batch."""
-        self._work.took(task, seconds, state)
-        self._deaths.pop(task.key, None)
-
     def _tell_user(self) -> None:
         # One unread note is enough: its reader looks at everything that changed before it.
         if self._news.empty():
@@ -306,20 +302,22 @@ class PrefetchingEngine:
     def _take(
         self,
         task: Task,
-        ended: bool,
-        error: failures.ErrorRecord | None,
+        made: Made,
+        seconds: float,
         where: str,
         open_batch: Callable[[], Any],
         to_user: Callable[[], Callable[[], None] | None] = lambda: None,
     ) -> None:
-        """What has come of a task: there is no such batch, an error, or what `open_batch` gives."""
-        outcome: Outcome
-        if ended:
+        """A worker has answered, after so many seconds of work; `open_batch` gives its batch."""
+        self._work.took(task, seconds, made.state)
+        self._deaths.pop(task.key, None)
+        if made.ended:
             with self._lock:
                 self._schedule.end_stream(task.key)
             return
-        if error is not None:
-            outcome = self._work.failed(failures.error_of(error, task.key, self._work.places, where))
+        outcome: Outcome
+        if made.error is not None:
+            outcome = self._work.failed(failures.error_of(made.error, task.key, self._work.places, where))
         elif task.probe:
             outcome = Exists()
         else:

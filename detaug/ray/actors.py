@@ -4,53 +4,40 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.engine.checking.making import Answer, CheckedBatch, Explain, Request, answer, make_to_check
+from detaug.engine.checking.making import Answer, CheckedBatch, Explain, Request, answer
 from detaug.engine.executor import Job
-from detaug.engine.failures import ErrorRecord, describe
+from detaug.engine.tasks import Made, Maker
 from detaug.engine.warming import warm_up
 from detaug.memory.blocks import Bytes
-from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.pipeline.producer import Pipeline, Producer
 from detaug.purity.bulk import MOST_BYTES
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.frozen import Frozen, read_payload, write_payload
-from detaug.transport.transfer import pack, unpack
+from detaug.transport.transfer import Packed, pack, unpack
 
 #: Buffers from this size (bytes) on are used where they lie.
 _MAPPED = 65_536
 
 
-@dataclass
-class Made:
-    """What came of making a batch: one of `error`, `ended` and the batch, or none for a batch that was only asked for.
+class Reply(NamedTuple):
+    """What an actor answers. Of `made` the contents are `Packed`: Ray writes the buffers into its object store as they are."""
 
-    Attributes:
-        pickled, buffers: the batch, as `pack` takes it apart. Ray writes the buffers into its object store as they are.
-        ended: there is no such batch.
-        state: where the loader's copy stands behind it.
-        check: where it may be made a second time.
-    """
-
-    pickled: bytes = b""
-    buffers: Sequence[Bytes] = ()
-    ended: bool = False
-    error: ErrorRecord | None = None
-    state: LoaderState | None = None
-    check: CheckedBatch | None = None
-    seconds: float = 0.0
-    logs: Sequence[str] = ()
+    made: Made
+    check: CheckedBatch | None  # where it may be made a second time
+    seconds: float
+    logs: tuple[str, ...]
 
     def batch(self) -> Any:
         """It put together, where its buffers lie."""
-        return unpack(self.pickled, map(_writable, self.buffers))
+        packed: Packed = self.made.contents
+        return unpack(packed.pickled, map(_writable, packed.buffers))
 
 
 def _writable(buffer: Bytes) -> Bytes:
@@ -78,54 +65,37 @@ class BatchMaker:
         self._pristine = pristine = Pipeline.thaw(frozen)
         with preserved_global_rngs():
             warm_up(pristine.transform, pristine.source.loader)  # a node that has no compiled kernels makes them now
-        self._states = LoaderStates(pristine.source, job.branch.num_streams)
-        self._producer = Producer(pristine, job.branch, self._logs.append, job.guard, only=True, states=self._states)
-        self._producer.worker = place, job.num_workers
+        self._maker = Maker(pristine, job, self._logs.append)
+        self._maker.producer.worker = place, job.num_workers
         self._second: Producer | None = None
         self._written: Any = None  # a batch that Ray writes when `make` has returned: its objects may own the memory
-        self._made = 0
+        self._check: CheckedBatch | None = None  # of the batch that was made last
 
     def report(self) -> NodeReport:
         """Where it runs."""
         return NodeReport.here()
 
-    def make(self, epoch: int, step: int, probe: bool, state: LoaderState | None) -> Made:
+    def make(self, epoch: int, step: int, probe: bool, state: LoaderState | None) -> Reply:
         """A batch, or with `probe` only whether there is one. `state`: the loader's, ahead of its stream's first batch."""
         began = time.perf_counter()
-        self._written = None
+        self._written = self._check = None
         if state is not None:
-            self._states.give(state)
-        made = self._made_of(epoch, step, probe)
-        made.logs, self._logs[:] = tuple(self._logs), []
-        made.seconds = time.perf_counter() - began
-        return made
+            self._maker.states.give(state)
+        made = self._maker.make(BatchKey(epoch, step), probe, self._carry)
+        logs, self._logs[:] = tuple(self._logs), []
+        return Reply(made, self._check, time.perf_counter() - began, logs)
 
     def answer(self, request: Request) -> tuple[Answer, float]:
         """What the run-time check asks for, and the seconds it took; mostly from a pristine copy."""
         began = time.perf_counter()
         self._job.settings.renew()
-        producer = self._producer
+        producer = self._maker.producer
         if not isinstance(request, Explain) or request.fresh:
             if self._second is None:
                 self._second = Producer(self._pristine, self._job.branch, self._logs.append, self._job.guard)
             producer = self._second
         return answer(producer, request, BaseException), time.perf_counter() - began
 
-    def _made_of(self, epoch: int, step: int, probe: bool) -> Made:
-        self._job.settings.renew()
-        producer = self._producer
-        self._made += not probe
-        try:
-            if probe:
-                producer.make(epoch, step, transform=False)
-                return Made(state=producer.loader_state)
-            key, job = BatchKey(epoch, step), self._job
-            self._written, check = make_to_check(producer, key, self._made, job.check_every, job.noted)
-            packed = pack(self._written)
-            return Made(packed.pickled, packed.buffers, state=producer.loader_state, check=check)
-        except StreamEnded:
-            return Made(ended=True)
-        except SystemExit:
-            raise
-        except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-            return Made(error=describe(error))
+    def _carry(self, whole: list[Any], check: CheckedBatch | None) -> Packed:
+        self._written, self._check = whole, check
+        return pack(whole[0])

@@ -31,7 +31,7 @@ from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import Task
 from detaug.engine.prefetching import PrefetchingEngine, given_out
 from detaug.ray import nodes
-from detaug.ray.actors import BatchMaker, Made
+from detaug.ray.actors import BatchMaker, Reply
 from detaug.ray.nodes import NodeReport
 
 if TYPE_CHECKING:
@@ -250,14 +250,12 @@ class RayEngine(PrefetchingEngine):
         logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, _first_line(str(error)))
         self._lose([task])
 
-    def _answered(self, ticket: int, actor: Actor, made: Made) -> None:
-        task = actor.tasks.pop(ticket)
-        self._took(task, made.seconds, made.state)
-        for text in made.logs:
+    def _answered(self, ticket: int, actor: Actor, reply: Reply) -> None:
+        for text in reply.logs:
             self.say_once(text)
-        self._take(task, made.ended, made.error, f"in {actor.name}", made.batch)
-        if made.check is not None:
-            self._checking.reported(made.check._replace(worker=actor.number))
+        self._take(actor.tasks.pop(ticket), reply.made, reply.seconds, f"in {actor.name}", reply.batch)
+        if reply.check is not None:
+            self._checking.reported(reply.check._replace(worker=actor.number))
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 

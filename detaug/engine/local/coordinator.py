@@ -13,6 +13,7 @@ import logging
 import signal
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from detaug.engine import arguments
@@ -20,10 +21,10 @@ from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
-from detaug.engine.local import messages
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
 from detaug.engine.prefetching import PrefetchingEngine, given_out
+from detaug.engine.tasks import Made
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.processes.control import signal_name
 from detaug.transport.channel import ChannelClosed
@@ -163,18 +164,16 @@ class Coordinator(PrefetchingEngine):
             with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
                 worker.assign(task, self._state_for(worker.told, task))
 
-    def answered(self, worker: Worker, made: messages.Made, descriptor: int | None) -> None:
+    def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
-        seconds = time.monotonic() - worker.since
-        task = worker.answered()
-        contents: Any = made.contents  # which is there where anything of it is asked for
+        seconds, contents = time.monotonic() - worker.since, made.contents
 
         def batch() -> Any:
             worker.slots.map(contents, descriptor)
             return worker.slots.open(contents)
 
-        self._took(task, seconds, made.state)
-        self._take(task, made.ended, made.error, f"in {worker.name}", batch, lambda: worker.slots.hand_over(contents))
+        to_user = partial(worker.slots.hand_over, contents)
+        self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
 

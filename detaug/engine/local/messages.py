@@ -3,22 +3,23 @@
     parent → helper    Start, Kill, Quit                     helper → parent    Exited, CannotStart
     parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
                        (detaug.engine.checking.making)                          which may be made again; Checked;
-                                                                                for each Make a Made, in their order
+                                                                                for each Make a Made (detaug.engine.tasks), in
+                                                                                their order, with a new slot's descriptor
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detaug.engine.checking.making import Answer, CheckedBatch
     from detaug.engine.failures import ErrorRecord
+    from detaug.engine.tasks import Made
     from detaug.pipeline.loader_states import LoaderState
-    from detaug.transport.slots import SlotContents
 
 
 # --- to the helper
@@ -113,22 +114,6 @@ class Checked(NamedTuple):
     seconds: float
 
 
-class Made(NamedTuple):
-    """What came of a `Make`: an error, an end, or a batch; none of them: there is such a batch.
-
-    Attributes:
-        contents: of the slot in which the batch lies; with a descriptor if the slot is new.
-        ended: there is no such batch, since its stream has ended before.
-        error: what the loader or the transform has raised.
-        state: of the stream's loader afterwards, now and then.
-    """
-
-    contents: SlotContents | None = None
-    ended: bool = False
-    error: ErrorRecord | None = None
-    state: LoaderState | None = None
-
-
 FromHelper = Exited | CannotStart
 if TYPE_CHECKING:
-    FromWorker = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Made
+    FromWorker: TypeAlias = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Made

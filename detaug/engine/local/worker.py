@@ -10,16 +10,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
-from detaug.engine.checking.making import Request, answer, make_to_check
+from detaug.engine.checking.making import CheckedBatch, Request, answer
 from detaug.engine.executor import Job
 from detaug.engine.failures import describe
 from detaug.engine.local import messages
+from detaug.engine.tasks import Maker
 from detaug.memory.batch_memory import allocate_with
 from detaug.memory.limits import private_memory
-from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import (
     be_killed_first,
     die_with,
@@ -29,7 +30,7 @@ from detaug.processes.control import (
 from detaug.purity.pristine import Pristine
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload
-from detaug.transport.slots import WorkerSlots
+from detaug.transport.slots import SlotContents, WorkerSlots
 from detaug.transport.transfer import pack
 
 
@@ -68,11 +69,10 @@ class _Worker:
     def __init__(self, channel: Channel, pristine: Pristine, job: Job) -> None:
         self._channel = channel
         self._job = job
-        self._states = LoaderStates(pristine.source, job.branch.num_streams)
-        self._producer = Producer(pristine, job.branch, self._log, job.guard, only=True, states=self._states)
+        self._maker = Maker(pristine, job, self._log)
         self._slots = WorkerSlots()
+        self._descriptor: int | None = None  # of a new slot, which goes with its first batch
         self._tasks: deque[messages.Make | Request] = deque()
-        self._made = 0
 
     def run(self) -> None:
         """Until its memory exceeds the limit.
@@ -88,10 +88,12 @@ class _Worker:
             if not isinstance(task, messages.Make):
                 self._answer_check(task)
                 continue
-            made, descriptor = self._make(task.epoch, task.step, task.probe)
-            self._channel.send(made, descriptor)
-            if descriptor is not None:
-                os.close(descriptor)
+            made = self._maker.make(BatchKey(task.epoch, task.step), task.probe, self._carry)
+            self._slots.abandon()  # what was not written
+            self._channel.send(made, self._descriptor)
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
             if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
@@ -104,45 +106,24 @@ class _Worker:
         for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
             self._tasks.append(message)
             if isinstance(message, messages.Make):
-                self._producer.worker = message.place, self._job.num_workers
+                self._maker.producer.worker = message.place, self._job.num_workers
                 self._slots.give_back(message.given_back)
                 self._slots.drop(message.dropped)
                 if message.state is not None:
-                    self._states.give(message.state)
+                    self._maker.states.give(message.state)
 
-    def _make(self, epoch: int, step: int, probe: bool) -> tuple[messages.Made, int | None]:
-        """The answer to a task, and the descriptor of its slot where that is a new one."""
-        self._job.settings.renew()
-        self._made += not probe
-        try:
-            if not probe:
-                return self._batch(epoch, step)
-            self._producer.make(epoch, step, transform=False)
-            return messages.Made(state=self._producer.loader_state), None
-        except StreamEnded:
-            return messages.Made(ended=True), None
-        except SystemExit:
-            raise
-        except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
-            return messages.Made(error=describe(error)), None
-        finally:
-            self._slots.abandon()  # what was not written
-
-    def _batch(self, epoch: int, step: int) -> tuple[messages.Made, int | None]:
-        key, job = BatchKey(epoch, step), self._job
-        batch, check = make_to_check(self._producer, key, self._made, job.check_every, job.noted)
+    def _carry(self, whole: list[Any], check: CheckedBatch | None) -> SlotContents:
         # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
         if check is not None:
             self._channel.send(check)
-        state, packed = self._producer.loader_state, pack(batch)
-        whole, batch = [batch], None  # a buffer may be memory that an object of the batch frees: an ITK image's
-        contents, descriptor = self._slots.write(packed, whole)
-        return messages.Made(contents, state=state), descriptor
+        # It empties the list: a buffer may be memory that an object of the batch frees, an ITK image's.
+        contents, self._descriptor = self._slots.write(pack(whole[0]), whole)
+        return contents
 
     def _answer_check(self, request: Request) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch
         began, used = time.perf_counter(), time.process_time()
-        answered = answer(self._producer, request, BaseException)
+        answered = answer(self._maker.producer, request, BaseException)
         seconds = max(time.perf_counter() - began, time.process_time() - used)
         self._channel.send(messages.Checked(answered, seconds))
         allocate_with(self._slots.take)
