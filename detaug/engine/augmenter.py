@@ -164,7 +164,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if executor is None:
             executor = LocalProcesses() if self.num_processes else InThisProcess()
         self.executor: Executor = arguments.executor(executor)
-        self._num_workers = self.executor.num_workers(self.num_processes)
+        self._num_workers: int = self.executor.num_workers(self.num_processes)
         self.ledger = arguments.ledger(ledger, self.rank, self.world_size)
         self._ledger: LedgerWriter | None = None
         old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
@@ -206,9 +206,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
-        self._checks = Checks(
-            tuple(self.check.ignore), self.num_streams, self._source.stateless, self._loader_states, self.check.every
-        )
+        self._checks = Checks(self.check, self.num_streams, self._source.stateless, self._loader_states)
         self._schedule = self._new_schedule()
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
@@ -441,8 +439,7 @@ class DeterministicAugmenter(Generic[Batch]):
     @property
     def _busy_workers(self) -> int:
         """How many can make batches at a time."""
-        number: int = self._num_workers
-        return number if self._source.stateless else min(number, self._schedule.busy_workers)
+        return min(self._num_workers, self._schedule.busy_workers)
 
     # --- position ---------------------------------------------------------------------------------------------------
 
@@ -679,7 +676,6 @@ class DeterministicAugmenter(Generic[Batch]):
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,
-            on_mismatch=self.check.on_mismatch,
             states=self._loader_states,
             health=self._health,
             num_processes=self.num_processes,

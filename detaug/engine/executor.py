@@ -54,7 +54,6 @@ class Work:
     Attributes:
         schedule: which batch is due, and which to make. An engine with threads of its own guards it with a lock; the
             augmenter reads its position only.
-        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
     """
 
     pipeline: Pipeline
@@ -64,7 +63,6 @@ class Work:
     skip_errors: bool  # batches whose loader or transform raises are left out
     pin_memory: bool  # tensors are copied to page-locked memory where there is a GPU
     checks: Checks
-    on_mismatch: str | None
     states: LoaderStates
     health: Health
     num_processes: int  # what the user asked for

@@ -104,8 +104,7 @@ class InProcess:
         self.say_once = work.pipeline.say_once
         self._replayer = Replayer(work.pipeline, work.job, work.states)
         self._second = Replayer(work.pipeline, work.job)
-        hash_order = HashOrder(work.pipeline, work.job, work.checks)
-        self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
+        self._checking = Checking(work.checks, self, HashOrder(work))
         self._skip_log = SkipLog()
 
     def next(self) -> Any:

@@ -94,7 +94,7 @@ class RayEngine(PrefetchingEngine):
         self._actors: dict[int, Actor] = {}  # by number
         self._numbers = self._tickets = self._start_failures = 0
         self._told_of_waiting = False
-        self._checking = Checking(work.checks, work.on_mismatch, self)
+        self._checking = Checking(work.checks, self)
         self._ours = NodeReport.here()
         self._maker = ray.remote(BatchMaker)
         self._shipped = ray.put((work.pipeline.freeze(), work.job))

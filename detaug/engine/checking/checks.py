@@ -14,6 +14,7 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
+from detaug.engine.arguments import Check
 from detaug.engine.checking.differences import Difference, remarks_on_states
 from detaug.engine.checking.making import Again, CheckedBatch
 from detaug.pipeline.loader_states import LoaderStates
@@ -36,22 +37,20 @@ class Checks:
     """Which batches are checked, and what has come of it.
 
     Args:
-        ignore: keys that may differ.
+        check: the user's; where every batch is to be checked, none waits for the account.
         num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
         states: the loader's, which are checked as well.
-        every: as `is_checked` has it; where every batch is to be checked, none waits for the account.
     """
 
-    def __init__(
-        self, ignore: tuple[str, ...], num_streams: int, stateless: bool, states: LoaderStates, every: int = 0
-    ) -> None:
+    def __init__(self, check: Check, num_streams: int, stateless: bool, states: LoaderStates) -> None:
         self.done = self.informative = self.different = 0
         self.remarks: list[str] = []  # what the last comparison says beside a difference
-        self.knows_hash_order = not every  # or it is known, or cannot be
-        self.ignore = ignore
+        self.knows_hash_order = not check.every  # or it is known, or cannot be
+        self.ignore = tuple(check.ignore)
+        self.on_mismatch = check.on_mismatch
         self.num_streams = num_streams
         self.stateless = stateless
-        self._thorough = every == 1
+        self._thorough = check.every == 1
         self._states = states
         self._batches = 0
         self._worked = self._paid = 0.0

@@ -14,9 +14,8 @@ import logging
 import os
 import subprocess
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
-from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.differences import Difference
 from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain, answer
 from detaug.pipeline.plan import BatchKey
@@ -28,25 +27,25 @@ from detaug.purity.set_order import in_a_sets_order
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
 
+if TYPE_CHECKING:
+    from detaug.engine.executor import Work
+
 logger = logging.getLogger("detaug")
 
 #: Hash seeds of the interpreters. Fresh workers have 0.
 _SEEDS = range(2, 10)
 #: The first one starts when a run is so old (seconds): it takes longer than that, so shorter runs do not pay for it.
 _START_AFTER = 0.5
-#: It is looked so often (seconds) where nothing else happens.
-LOOK_EVERY = 0.5
 #: A pipeline of more bytes is not sent.
 _MOST_BYTES = 2**28
 
 
 class HashOrder:
-    """The interpreters, one at a time. `job`: `detaug.engine.executor.Job`."""
+    """The interpreters, one at a time."""
 
-    def __init__(self, pipeline: Pipeline, job: Any, checks: Checks) -> None:
-        self._pipeline = pipeline
-        self._job = job
-        self._checks = checks
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._checks = work.checks
         self._began = time.monotonic()
         self._check: CheckedBatch | None = None
         self._made: list[BatchReport] = []
@@ -54,7 +53,9 @@ class HashOrder:
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
-        elif path := in_a_sets_order({"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}):
+            return
+        pipeline = work.pipeline
+        if path := in_a_sets_order({"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}):
             pipeline.say_once(
                 f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
                 "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "
@@ -101,12 +102,12 @@ class HashOrder:
     def _start(self) -> None:
         assert self._check is not None
         try:
-            frozen = self._pipeline.freeze()
+            frozen = self._work.pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
                 raise ValueError(
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, self._job)
+            payload = write_payload(frozen, self._work.job)
             ours, theirs = Channel.pair()
             try:
                 # Its imports take seconds: it is not to outlive this process by these.

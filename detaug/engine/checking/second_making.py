@@ -12,7 +12,7 @@ from typing import Protocol
 
 from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.differences import Difference, Repeats
-from detaug.engine.checking.hash_order import LOOK_EVERY, HashOrder
+from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.making import Again, Answer, CheckedBatch, Explain, MakeAgain, Request
 
 logger = logging.getLogger("detaug")
@@ -37,18 +37,14 @@ class Checking:
 
     Args:
         checks: which are made, and what they cost.
-        on_mismatch: "raise", "warn", or None: the one for a worker's first batches, the other later.
         engine: asks the processes, and is told what is found.
         hash_order: beside them; None: it is not looked at.
     """
 
-    def __init__(
-        self, checks: Checks, on_mismatch: str | None, engine: Asks, hash_order: HashOrder | None = None
-    ) -> None:
+    def __init__(self, checks: Checks, engine: Asks, hash_order: HashOrder | None = None) -> None:
         self.checks = checks
         self._repeats = Repeats(checks.ignore, checks.num_streams, checks.stateless)
         self._hash_order = hash_order
-        self._on_mismatch = on_mismatch
         self._engine = engine
         self._check: CheckedBatch | None = None
         self._asked = False  # another process
@@ -59,10 +55,6 @@ class Checking:
     def under_way(self) -> bool:
         """Whether an answer is on its way, or a check will be made at once."""
         return self._check is not None or self._difference is not None or self.checks.waits
-
-    def seconds_to_next_look(self) -> float | None:
-        """When `go_on` may find something to do though nothing else happens; None: not before something does."""
-        return None if self._hash_order is None or self.checks.knows_hash_order else LOOK_EVERY
 
     def reported(self, check: CheckedBatch) -> None:
         """A worker has made a batch that may be made again."""
@@ -139,7 +131,8 @@ class Checking:
             self._tell(difference)
 
     def _tell(self, difference: Difference) -> None:
-        if self._on_mismatch == "raise" or (self._on_mismatch is None and difference.early):
+        how = self.checks.on_mismatch
+        if how == "raise" or (how is None and difference.early):
             self._engine.fail(difference.error())
         else:
             logger.warning("%s", difference.text())

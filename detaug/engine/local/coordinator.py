@@ -86,8 +86,7 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            hash_order = HashOrder(work.pipeline, work.job, work.checks)
-            self._checking = Checking(work.checks, work.on_mismatch, self, hash_order)
+            self._checking = Checking(work.checks, self, HashOrder(work))
             self._pool = Pool(work, settings, self, self._checking)
             self._begin("detaug-coordinator")
         except Exception as error:
@@ -119,7 +118,7 @@ class Coordinator(PrefetchingEngine):
         self._checking.go_on()
         # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
         self._tell_what_is_due()
-        self._pool.wait(self._checking.seconds_to_next_look())
+        self._pool.wait()
 
     # --- what happens to the processes, as the pool tells
 

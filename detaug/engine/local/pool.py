@@ -99,11 +99,11 @@ class Pool:
         with contextlib.suppress(OSError):
             self._wake.send(b"!")
 
-    def wait(self, most: float | None = None) -> None:
-        """Tell what has happened, in order, as soon as something has; nothing after `most` seconds. Then say which workers hang,
-        kill those that do for too long, and start those whose pause is over."""
+    def wait(self) -> None:
+        """Tell what has happened, in order, as soon as something has. Then say which workers hang, kill those that do for too
+        long, and start those whose pause is over."""
         pause = max(0.0, self._pausing[0][0] - time.monotonic()) if self._pausing else None
-        looks = (self._stalls.seconds_to_next_look(self.workers.values()), pause, most)
+        looks = (self._stalls.seconds_to_next_look(self.workers.values()), pause)
         ready = self._selector.select(min((each for each in looks if each is not None), default=None))
         for key, _ in ready:
             # An earlier one may have closed it, and its number may already be another's.

@@ -54,12 +54,10 @@ class Schedule:
         self.plan = plan
         self.window = window
         self.stateless = stateless
-        self._wraps_at = plan.wraps_at
         self.ended: Position | None = None  # where the last epoch was over that was taken to its end
         self.taken: Position | None = None  # where the batch was that was taken last
         self._settled: Position | None = None
         self.limit = limit
-        self._share = None if limit is None else plan.share_of(limit)
         self.max_skips = max_skips
         self.probing = probing and plan.world_size > 1
         self.position = self.start_of(0)
@@ -69,13 +67,12 @@ class Schedule:
         self._stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
         self._ends = StreamEnds(plan, self.probing, self._stride)
         self._num_workers = max(1, num_workers)
-        self._last = plan.end()
         self._wanted: dict[BatchKey, Task] = {}  # in the order of their places
 
     @property
     def busy_workers(self) -> int:
         """How many workers can be kept busy."""
-        return min(self._num_workers, self.plan.num_streams // self._stride)
+        return self._num_workers if self.stateless else min(self._num_workers, self.plan.num_streams // self._stride)
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -83,8 +80,7 @@ class Schedule:
 
     def key_at(self, position: Position) -> BatchKey:
         """Which batch that position is about."""
-        step = position.step
-        return BatchKey(position.epoch, step if self._wraps_at is None else self.plan.made_at(step))
+        return BatchKey(position.epoch, self.plan.made_at(position.step))
 
     # --- what is to be made
 
@@ -122,9 +118,9 @@ class Schedule:
 
     def end_stream(self, key: BatchKey) -> None:
         """There is no such batch: its stream has ended."""
-        if self._wraps_at is not None:
+        if (length := self.plan.wraps_at) is not None:
             too_soon = ValueError(
-                f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {self._wraps_at}: "
+                f"the loader has no batch for step {key.step} of epoch {key.epoch}, but an epoch was to have {length}: "
                 "with tail='pad' each rank gets as many batches as that says. Pass the right batches_per_epoch, or another tail"
             )
             self.finish(key, Failed(too_soon))
@@ -204,11 +200,11 @@ class Schedule:
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
-        share, last = self._share, self._last
-        if position.before:  # more or fewer ranks began the epoch
-            share = None if self.limit is None else self.plan.share_of(max(0, self.limit - position.before))
-            last = self.plan.end(self.plan.phase_of(position.step))
-        return (share is not None and position.taken >= share) or (last is not None and position.step >= last)
+        last = self.plan.end(self.plan.phase_of(position.step))
+        if last is not None and position.step >= last:
+            return True
+        # Of those that were left when there came to be as many ranks as now.
+        return self.limit is not None and position.taken >= self.plan.share_of(max(0, self.limit - position.before))
 
     def _end_at(self, position: Position) -> EpochEnd | None:
         over = self.is_over(position)

@@ -8,6 +8,7 @@ from itertools import product
 
 import pytest
 
+from detaug.engine.arguments import Check
 from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.making import Again, CheckedBatch, is_checked
 from detaug.pipeline.loader_states import LoaderStates
@@ -23,7 +24,8 @@ SHARE, AT_FIRST = 0.015, 0.4
 
 
 def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
-    return Checks(ignore, num_streams, stateless, LoaderStates(resolve_source([1]), num_streams), every)
+    states = LoaderStates(resolve_source([1]), num_streams)
+    return Checks(Check(every, ignore), num_streams, stateless, states)
 
 
 def check(step, number=1, worker=1):
