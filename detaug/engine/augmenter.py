@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import gcd
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn
 
@@ -17,7 +18,6 @@ from typing_extensions import TypeVar
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
 from detaug.engine.checking.checks import Checks
-from detaug.engine.epoch_lengths import EpochLengths
 from detaug.engine.executor import Engine, Executor, Job, Work
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
@@ -36,7 +36,7 @@ from detaug.loops.loader import VALIDATION_NAMES, AugmenterLoader
 from detaug.pipeline import identity
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
-from detaug.pipeline.plan import TAILS, BatchKey
+from detaug.pipeline.plan import TAILS, BatchKey, Plan
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.surroundings import ProcessSettings
@@ -189,14 +189,6 @@ class DeterministicAugmenter(Generic[Batch]):
             self._source.seen = None
         num_streams = arguments.optional_positive("num_streams", num_streams if old_style is None else len(old_style))
         self.num_streams = num_streams or self._source.default_num_streams
-        self._lengths = EpochLengths(
-            self._source,
-            self.batches_per_epoch,
-            self.num_streams,
-            self.rank,
-            self.world_size,
-            self.tail,
-        )
         self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
         tree = SeedTree(old_style if old_style is not None else seed)
         self._tree = tree.child(name) if arguments.text("name", name) else tree
@@ -373,7 +365,8 @@ class DeterministicAugmenter(Generic[Batch]):
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
-        number = self._source.length_hint if self._lengths.total is None else self._lengths.total
+        total = self._source.total_batches
+        number = self._source.length_hint if total is None else total
         if number is None:
             why = "its epochs have no end" if self._source.endless else "its loader does not say how many it gives"
             raise TypeError(f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=...")
@@ -390,7 +383,7 @@ class DeterministicAugmenter(Generic[Batch]):
             TypeError: the number of batches of an epoch is not known. (Lightning and others then read one batch ahead, and a
                 state would be one too far.)
         """
-        if self._lengths.total is None:
+        if self._source.total_batches is None:
             raise TypeError(
                 f"aug.loader() needs to know how many batches an epoch has, and {self._source.class_name} does not say: pass "
                 "batches_per_epoch=... to the augmenter"
@@ -411,7 +404,7 @@ class DeterministicAugmenter(Generic[Batch]):
             Exception: whatever the loader or the transform raises, as it is.
         """
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
-        end = self._lengths.known_steps(self.batches_per_epoch if self._source.stateless else None)
+        end = self._source.known_steps
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
@@ -492,7 +485,7 @@ class DeterministicAugmenter(Generic[Batch]):
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
         position = loaded.position_for(
-            self.rank, self.world_size, self._lengths.total if self.tail == "uneven" else None
+            self.rank, self.world_size, self._source.total_batches if self.tail == "uneven" else None
         )
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
@@ -550,8 +543,17 @@ class DeterministicAugmenter(Generic[Batch]):
             self._engine.put_back(batch)
 
     def _new_schedule(self) -> Schedule:
+        """At the start of epoch 0."""
+        source, limit = self._source, self.batches_per_epoch
+        wraps_at = source.total_batches if self.tail == "pad" else None
+        plan = Plan(self.num_streams, self.rank, self.world_size, source.known_steps, self.tail, wraps_at)
+        # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
+        told = limit is not None and gcd(self.num_streams, self.world_size) > 1
+        known = told or source.endless or source.stateless or source.num_steps is not None
+        probing = not known and self.tail == "drop"
+        window = self._num_workers + self.num_cached if self._num_workers else 1
         skips = self.on_error.most if isinstance(self.on_error, Skip) else None
-        return self._lengths.schedule(self._num_workers, self.num_cached, skips)
+        return Schedule(plan, window, self._num_workers, source.stateless, limit, probing, skips)
 
     def _state(self, position: Position | None = None) -> State:
         """Where the stream stands, or stood when `position` was due."""

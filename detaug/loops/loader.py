@@ -43,7 +43,7 @@ class Batches(Dataset[Any]):
 
     def __len__(self) -> int:
         """Batches of an epoch, over all ranks."""
-        total = self.augmenter._lengths.total
+        total = self.augmenter._source.total_batches
         assert total is not None, "there is no loader without it"
         return total
 

@@ -85,6 +85,19 @@ class Source(ABC):
             return None
         return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
 
+    @property
+    def total_batches(self) -> int | None:
+        """An epoch's batches over all ranks, where the user or the loader says how many."""
+        limits = (self.batches_per_epoch, self.num_steps)
+        return min((number for number in limits if number is not None), default=None)
+
+    @property
+    def known_steps(self) -> int | None:
+        """An epoch's steps over all ranks, where they are known."""
+        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
+        numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
+        return self.total_batches if numbered else self.num_steps
+
     def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
         """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
         if self.streams_share_data:

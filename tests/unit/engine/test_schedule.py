@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from detaug.engine.epoch_lengths import EpochLengths
+from detaug import DeterministicAugmenter
 from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import given_out
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
-from detaug.sources import Source
+from detaug.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
@@ -200,29 +199,15 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_fi
     assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]
 
 
-class Loader(Source):
-    """A source of which only the attributes count."""
-
-    def __init__(self, **attributes: Any) -> None:
-        for name, value in attributes.items():
-            setattr(self, name, value)
-
-    def make(self, batch: Any) -> Any:
-        raise AssertionError("no batch is made")
-
-
-def lengths(source: Source, limit: int | None = None, **others: Any) -> EpochLengths:
-    source.batches_per_epoch = limit
-    return EpochLengths(source, limit, **{"num_streams": 2, "rank": 0, "world_size": 1, "tail": "drop", **others})
-
-
 @pytest.mark.parametrize(("limit", "num_steps", "total"), [(None, None, None), (7, None, 7), (None, 9, 9), (7, 9, 7)])
-def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(
-    limit: int | None, num_steps: int | None, total: int | None
-) -> None:
-    assert lengths(Loader(num_steps=num_steps), limit).total == total
+def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(limit, num_steps, total):
+    source = resolve_source([1], None, limit)
+    source.num_steps = num_steps
+    assert source.total_batches == total
 
 
-def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers() -> None:
-    assert lengths(Loader(stateless=True)).schedule(num_workers=3, num_cached=2, max_skips=None).window == 5
-    assert lengths(Loader(stateless=True)).schedule(num_workers=0, num_cached=2, max_skips=None).window == 1
+@pytest.mark.parametrize(("num_processes", "window"), [(3, 5), (0, 1)])
+def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers(num_processes, window):
+    assert (
+        DeterministicAugmenter.from_dataset([1, 2], 1, num_processes=num_processes, seed=1)._schedule.window == window
+    )
