@@ -616,7 +616,6 @@ class DeterministicAugmenter(Generic[Batch]):
             return
         if self._closed:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
-        self._check_owner(started=False)
         self._check_ranks()
         self._settings = ProcessSettings.here()
         group = process_group()

@@ -47,14 +47,9 @@ class State:
     def as_dict(self) -> dict[str, Any]:
         """Plain integers and strings."""
         state: dict[str, Any] = {"format": _FORMAT, **{name: getattr(self, name) for name in _NUMBERS}}
-        state.update(seed=self.seed, name=self.name, pipeline="\n".join(self.pipeline))
-        if self.loader_states:
-            state["loader_states"] = self.loader_states
-        if self.skipped:
-            state["skipped"] = self.skipped
-        if self.before is not None:
-            state["before"] = self.before
-        return state
+        state |= {"seed": self.seed, "name": self.name, "pipeline": "\n".join(self.pipeline)}
+        optional = {"loader_states": self.loader_states or None, "skipped": self.skipped or None, "before": self.before}
+        return state | {name: value for name, value in optional.items() if value is not None}
 
     @staticmethod
     def from_dict(state: Any) -> State:

@@ -64,7 +64,7 @@ class Actor:
         number: never used twice.
         index: stream-bound streams belong to it.
         report: from its process; None: it is not there yet.
-        tasks: that of each call that is under way, by ticket, in the order in which they were made.
+        tasks: whose answers have not come, in the order in which they are made.
         told: the generation of loader states that each stream was told of.
     """
 
@@ -73,7 +73,7 @@ class Actor:
     handle: Any
     started: float
     report: NodeReport | None = None
-    tasks: dict[int, Task] = field(default_factory=dict)
+    tasks: list[Task] = field(default_factory=list)
     told: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -92,8 +92,7 @@ class RayEngine(PrefetchingEngine):
         self._settings = settings
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._actors: dict[int, Actor] = {}  # by number
-        self._numbers = self._tickets = self._start_failures = 0
-        self._told_of_waiting = False
+        self._numbers = self._start_failures = 0
         self._checking = Checking(work.checks, self)
         self._ours = NodeReport.here()
         self._maker = ray.remote(BatchMaker)
@@ -150,7 +149,7 @@ class RayEngine(PrefetchingEngine):
         node = self._ours.node_id if index < self._work.num_processes else None
         handle = self._maker.options(**self._settings.options(node)).remote(self._shipped, index)
         actor = self._actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
-        self._call(actor, "report", (), self._is_ready, lambda _actor, _error: None)
+        self._call(actor, "report", (), partial(self._is_ready, actor), lambda _: None)
 
     def _is_ready(self, actor: Actor, report: NodeReport) -> None:
         if why := nodes.why_unusable(report, self._ours):
@@ -170,24 +169,24 @@ class RayEngine(PrefetchingEngine):
         actor: Actor,
         method: str,
         arguments: Sequence[Any],
-        take: Callable[[Actor, Any], None],
-        lost: Callable[[Actor, BaseException], None],
+        take: Callable[[Any], None],
+        lost: Callable[[BaseException], None],
     ) -> None:
         """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both in the engine's thread."""
 
         def took(result: Callable[[], Any]) -> None:
             if actor.number not in self._actors:  # it is dead to us; who asked it is told so
-                lost(actor, exceptions.ActorDiedError())
+                lost(exceptions.ActorDiedError())
                 return
             try:
                 answer = result()
             except _DEATHS as error:
                 self._died(actor, error)
-                lost(actor, error)
+                lost(error)
             except exceptions.ObjectLostError as error:
-                lost(actor, error)
+                lost(error)
             else:
-                take(actor, answer)
+                take(answer)
 
         future = getattr(actor.handle, method).remote(*arguments).future()
         # No reference to it is kept but the future's: the batch's memory is given back with the batch.
@@ -201,7 +200,7 @@ class RayEngine(PrefetchingEngine):
             return
         with suppress(Exception):  # one that Ray ended because its node had too little memory may still be there
             ray.kill(actor.handle)
-        tasks = list(actor.tasks.values())
+        tasks = list(actor.tasks)
         why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
         if actor.report is None:
             self._start_failures += 1
@@ -218,11 +217,9 @@ class RayEngine(PrefetchingEngine):
 
     def _look_for_actors_without_a_place(self) -> None:
         long_ago, each_wants = time.monotonic() - _PATIENCE, self._settings.num_cpus
-        waiting = [each for each in self._actors.values() if each.report is None]
-        if not self._told_of_waiting and any(each.started < long_ago for each in waiting):
-            self._told_of_waiting = True
+        if any(each.report is None and each.started < long_ago for each in self._actors.values()):
             self.say_once(
-                f"{len(waiting)} of {len(self._actors)} actors still start, or wait for a place: each wants {each_wants:g} CPUs. "
+                f"of {len(self._actors)} actors some still start, or wait for a place: each wants {each_wants:g} CPUs. "
                 "Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams of a loader that keeps "
                 "state wait for their own actor"
             )
@@ -235,25 +232,25 @@ class RayEngine(PrefetchingEngine):
         with self._lock:
             given = list(given_out(self._schedule, ready))
         for actor, task in given:
-            self._tickets += 1
-            actor.tasks[self._tickets] = task
+            actor.tasks.append(task)
             arguments = (*task.key, task.probe, self._state_for(actor.told, task))
-            answered, lost = (partial(each, self._tickets) for each in (self._answered, self._lost))
+            answered, lost = (partial(each, actor, task) for each in (self._answered, self._lost))
             self._call(actor, "make", arguments, answered, lost)
 
-    def _lost(self, ticket: int, actor: Actor, error: BaseException) -> None:
+    def _lost(self, actor: Actor, task: Task, error: BaseException) -> None:
         """The actor made the batch, and its node's object store lost it."""
-        task = actor.tasks.pop(ticket, None)
-        if task is None or actor.number not in self._actors:
+        if actor.number not in self._actors:
             return  # it died, and the task is open again already
+        actor.tasks.remove(task)
         what = failures.describe_batch(task.key, self._work.places)
         logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, _first_line(str(error)))
         self._lose([task])
 
-    def _answered(self, ticket: int, actor: Actor, reply: Reply) -> None:
+    def _answered(self, actor: Actor, task: Task, reply: Reply) -> None:
+        actor.tasks.remove(task)
         for text in reply.logs:
             self.say_once(text)
-        self._take(actor.tasks.pop(ticket), reply.made, reply.seconds, f"in {actor.name}", reply.batch)
+        self._take(task, reply.made, reply.seconds, f"in {actor.name}", reply.batch)
         if reply.check is not None:
             self._checking.reported(reply.check._replace(worker=actor.number))
 
@@ -272,8 +269,8 @@ class RayEngine(PrefetchingEngine):
             actor,
             "answer",
             (request,),
-            lambda _actor, done: checking.answered(done[0], done[1], who),
-            lambda _actor, _error: checking.give_up() if another else checking.lost(worker),
+            lambda done: checking.answered(done[0], done[1], who),
+            lambda _: checking.give_up() if another else checking.lost(worker),
         )
         return True
 

@@ -42,7 +42,8 @@ SLOW_SECONDS = 60.0
 _LEAVE_SECONDS = 1.0
 #: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
 _KILL_SECONDS = 3.0
-_TICK = 1.0
+#: It is looked for them at least so often (seconds).
+TICK = 1.0
 _STATES = {
     psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
     psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
@@ -105,17 +106,12 @@ class StallWatch:
         self._places = places
         self._looked = time.monotonic()
 
-    @staticmethod
-    def seconds_to_next_look(workers: Collection[Worker]) -> float | None:
-        """None: nothing can happen that a message would not tell."""
-        return _TICK if any(worker.tasks or worker.left or not worker.ready for worker in workers) else None
-
     def look(self, workers: Collection[Worker]) -> None:
         """Say, kill or give up what is due."""
         now = time.monotonic()
         since_last = now - self._looked
         for worker in list(workers):
-            if since_last > 2 * _TICK:  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
+            if since_last > 2 * TICK:  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
                 worker.since = min(now, worker.since + since_last)
                 worker.killed = worker.killed and min(now, worker.killed + since_last)
             seconds = now - worker.since

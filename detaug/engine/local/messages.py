@@ -114,6 +114,5 @@ class Checked(NamedTuple):
     seconds: float
 
 
-FromHelper = Exited | CannotStart
 if TYPE_CHECKING:
     FromWorker: TypeAlias = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Made

@@ -19,6 +19,7 @@ from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import (
+    TICK,
     Helper,
     StallWatch,
     Worker,
@@ -100,12 +101,9 @@ class Pool:
             self._wake.send(b"!")
 
     def wait(self) -> None:
-        """Tell what has happened, in order, as soon as something has. Then say which workers hang, kill those that do for too
-        long, and start those whose pause is over."""
-        pause = max(0.0, self._pausing[0][0] - time.monotonic()) if self._pausing else None
-        looks = (self._stalls.seconds_to_next_look(self.workers.values()), pause)
-        ready = self._selector.select(min((each for each in looks if each is not None), default=None))
-        for key, _ in ready:
+        """Tell what has happened, in order, as soon as something has. Then, and at every tick, say which workers hang, kill those
+        that do for too long, and start those whose pause is over."""
+        for key, _ in self._selector.select(TICK):
             # An earlier one may have closed it, and its number may already be another's.
             if self._selector.get_map().get(key.fd) is key:
                 key.data()
@@ -271,31 +269,25 @@ class Pool:
         try:
             arrived = self.helper.control.receive_ready()
         except ChannelClosed:
-            self._lose_helper()
+            self._lose_helper(self.helper)
             return
         for message, _ in arrived:
-            self._take_from_helper(message)
-
-    def _take_from_helper(self, message: messages.FromHelper) -> None:
-        worker = self._worker(message.number)
-        if worker is None:
-            return
-        match message:
-            case messages.Exited() | messages.CannotStart() if worker is self._checker:
+            worker = self._worker(message.number)
+            if worker is None:
+                continue
+            if worker is self._checker:
                 self._lose_checker()
-            case messages.Exited(_, exitcode, peak):
-                self._lose_worker(worker, exitcode, peak)
-            case messages.CannotStart(_, why):
-                self._lack_worker(worker, why)
+            elif isinstance(message, messages.Exited):
+                self._lose_worker(worker, message.exitcode, message.peak)
+            else:
+                self._lack_worker(worker, message.why)
 
-    def _lose_helper(self) -> None:
+    def _lose_helper(self, helper: Helper) -> None:
         """It was killed, and the kernel has killed its workers: start all of them anew.
 
         Not those of "fork". By now the program has gone on: what it would fork has other globals, threads, locks, perhaps
         a CUDA context.
         """
-        helper = self.helper
-        assert helper is not None
         logger.warning("the helper process (pid %d) has ended", helper.pid)
         self._helper_losses += 1
         self._selector.unregister(helper.control)
