@@ -97,13 +97,8 @@ def start_method(value: Any) -> str:
     """The start method asked for, or the one the program has chosen, or this platform's default."""
     if value is None:
         chosen = multiprocessing.get_start_method(allow_none=True)
-        if chosen in START_METHODS and chosen is not None:
-            return chosen
-        return "fork" if sys.platform.startswith("linux") else "spawn"
-    one_of("start_method", value, START_METHODS)
-    if value not in multiprocessing.get_all_start_methods():
-        raise ValueError(f"start_method={value!r} does not exist on this platform")
-    return str(value)
+        return chosen or ("fork" if sys.platform.startswith("linux") else "spawn")
+    return one_of("start_method", value, START_METHODS)
 
 
 def executor(value: Any) -> Any:

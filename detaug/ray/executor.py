@@ -43,7 +43,7 @@ class RayExecutor:
     Raises:
         ImportError: Ray is not installed (when the first batch is asked for).
         ConnectionError: there is no cluster at that address.
-        ValueError: a number is out of its range.
+        TypeError, ValueError: a number is none, or out of its range.
     """
 
     num_actors: int
@@ -57,8 +57,7 @@ class RayExecutor:
 
     def __post_init__(self) -> None:
         arguments.count("max_restarts", self.max_restarts)
-        if not isinstance(self.num_actors, int) or self.num_actors < 0:
-            raise ValueError(f"num_actors must be a non-negative integer, not {self.num_actors!r}")
+        arguments.count("num_actors", self.num_actors)
         if self.address is not None and "://" in self.address:
             raise ValueError(f"address must be 'auto' or 'host:port' of the cluster's head, not {self.address!r}")
 

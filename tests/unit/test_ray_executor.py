@@ -24,7 +24,7 @@ def test_a_url_says_it_all() -> None:
         ("ray://auto", "it needs num_actors"),
         ("ray://auto?num_actors=many", "invalid literal"),
         ("ray://auto?num_actors=3&cpus=2", "may have num_cpus"),
-        ("ray://auto?num_actors=-3", "num_actors must be a non-negative integer"),
+        ("ray://auto?num_actors=-3", "num_actors must not be negative, got -3"),
     ],
 )
 def test_a_wrong_url_is_said_to_be_wrong(url: str, said: str) -> None:

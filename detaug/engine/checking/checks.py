@@ -14,6 +14,8 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from detaug.engine.arguments import Check
 from detaug.engine.checking.differences import Difference, remarks_on_states
 from detaug.engine.checking.making import Again, CheckedBatch
@@ -44,7 +46,6 @@ class Checks:
 
     def __init__(self, check: Check, num_streams: int, stateless: bool, states: LoaderStates) -> None:
         self.done = self.informative = self.different = 0
-        self.remarks: list[str] = []  # what the last comparison says beside a difference
         self.knows_hash_order = not check.every  # or it is known, or cannot be
         self.ignore = tuple(check.ignore)
         self.on_mismatch = check.on_mismatch
@@ -156,12 +157,11 @@ class Checks:
         self.different += 1
         return self._difference(check, one, other, self._latest)._replace(why="hashes")
 
-    def compare(self, check: CheckedBatch, again: Again) -> Difference | None:
-        """What a second making says of the first, and of the loader's states."""
+    def compare(self, check: CheckedBatch, again: Again, say: Callable[[str], None]) -> Difference | None:
+        """What a second making says of the first, and of the loader's states. What there is to `say` beside is no error."""
         states = self._states
         self.done += 1
         self.informative += check.is_informative
-        self.remarks = []
         difference = None
         if again.report is not None:
             # Making it has failed, which it did not the first time.
@@ -171,7 +171,7 @@ class Checks:
         if again.refused and states.trusted:
             # A worker that is refused steps forward, so that its batches are right.
             states.distrust()
-            self.remarks.append(f"{again.refused}; its streams are stepped forward instead")
+            say(f"{again.refused}; its streams are stepped forward instead")
         if difference is None and again.restored is not None and states.trusted:
             keys = differing_keys(check.report.raw, again.restored, self.ignore)
             if not keys:
@@ -180,7 +180,7 @@ class Checks:
                 difference = Difference(check, keys, True, check.number <= _FIRST_BATCHES, why="states")
             else:
                 states.distrust()
-                self.remarks.append(remarks_on_states(check, keys))
+                say(remarks_on_states(check, keys))
         if difference is not None:
             self.different += 1
             states.distrust()

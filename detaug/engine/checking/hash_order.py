@@ -65,9 +65,11 @@ class HashOrder:
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
         if self._channel is None:
-            if self._is_due():
+            if self._check is None and time.monotonic() - self._began >= _START_AFTER:
+                self._check = self._checks.for_other_hashes()
+            if self._check is not None:
                 with interrupts_deferred():  # or an interpreter might run that no object knows of
-                    self._start()
+                    self._start(self._check)
             return None
         try:
             arrived = self._channel.receive_ready(1)
@@ -86,21 +88,7 @@ class HashOrder:
             self._channel.close()
             self._channel = None
 
-    @property
-    def _is_suspect(self) -> bool:
-        """Whether the batch is another one in a fresh interpreter."""
-        return bool(self._check and self._made and self._checks.differing(self._check.report, self._made[0]))
-
-    def _is_due(self) -> bool:
-        if self._check is None:
-            if time.monotonic() - self._began < _START_AFTER:
-                return False
-            self._check = self._checks.for_other_hashes()
-            return self._check is not None
-        return not self._made or self._is_suspect
-
-    def _start(self) -> None:
-        assert self._check is not None
+    def _start(self, check: CheckedBatch) -> None:
         try:
             frozen = self._work.pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
@@ -112,7 +100,7 @@ class HashOrder:
             try:
                 # Its imports take seconds: it is not to outlive this process by these.
                 early = f"from detaug.processes.control import die_with; die_with({os.getpid()})"
-                code = f"{early}; {code_of(__name__, theirs.fileno(), payload, *self._check.key)}"
+                code = f"{early}; {code_of(__name__, theirs.fileno(), payload, *check.key)}"
                 surrounding = Surrounding.here(_SEEDS[len(self._made)])
                 self._process = surrounding.start(code, (theirs.fileno(), payload), quiet=True)
                 self._channel = ours
@@ -130,7 +118,8 @@ class HashOrder:
             return None
         self._made.append(again.report)
         keys = self._checks.differing(self._made[0], again.report)
-        self._checks.knows_hash_order = bool(keys) or not self._is_suspect or len(self._made) == len(_SEEDS)
+        is_another_here = self._checks.differing(self._check.report, self._made[0])
+        self._checks.knows_hash_order = bool(keys) or not is_another_here or len(self._made) == len(_SEEDS)
         return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
 
     def _give_up(self, why: str) -> None:

@@ -93,9 +93,7 @@ class Checking:
         self.checks.paid(seconds)
         if check is None:
             return
-        difference = self.checks.compare(check, again)
-        for said in self.checks.remarks:
-            self._engine.say_once(said)
+        difference = self.checks.compare(check, again, self._engine.say_once)
         if difference is None:
             return
         if difference.why:

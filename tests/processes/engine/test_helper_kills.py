@@ -6,15 +6,15 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
+from detaug import DeterministicAugmenter, fingerprint
 from detaug.engine.local import messages
+from tests.support.augmenters import Maker
 from tests.support.processes import wait_until
 
 pytestmark = [
@@ -47,28 +47,16 @@ def expected(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return prints(alone, 80)
 
 
-@pytest.fixture
-def augmenter() -> Iterator[DeterministicAugmenter]:
-    with DeterministicAugmenter(Scaled(), None, 2, seed=3, executor=LocalProcesses(max_restarts=1000)) as made:
-        yield made
-
-
 def helper_of(augmenter: DeterministicAugmenter) -> Any:
     helper = augmenter._engine._pool.helper  # type: ignore[union-attr]
     assert helper is not None
     return helper
 
 
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-
-
-def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
-    augmenter: DeterministicAugmenter, expected: list[str]
-) -> None:
+def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(make: Maker, expected: list[str]) -> None:
+    augmenter = make(Scaled(), None, 2, seed=3)
     batches = prints(augmenter, 5)
-    kill(helper_of(augmenter).pid)
+    os.kill(helper_of(augmenter).pid, signal.SIGKILL)
     wait_until(lambda: augmenter._engine._fatal is not None, "the loss is noticed")  # type: ignore[union-attr]
     error = ""
     while not error:
@@ -96,7 +84,7 @@ def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(
             batches = prints(augmenter, 2)
             for _ in range(3):
                 (pid,) = augmenter._engine.worker_pids()  # type: ignore[union-attr]
-                kill(pid)
+                os.kill(pid, signal.SIGKILL)
                 batches += prints(augmenter, 6)
             assert batches == expected[: len(batches)]
             pids = [helper_of(augmenter).pid]

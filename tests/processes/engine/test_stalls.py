@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,14 +25,10 @@ from tests.support.witness import WITNESS
 pytestmark = pytest.mark.timeout(90)
 
 
-@pytest.fixture
-def half_a_second_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
-
-
 def test_without_a_timeout_a_warning_names_batch_worker_and_time(
-    make: Maker, mark: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, half_a_second_is_slow: None
+    make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
     transform = Sleepy(4, str(tmp_path / "slept"), seconds=2.5)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     batches = take(make(RandomLoader(), transform, 1, seed=2), 8)
@@ -41,7 +38,7 @@ def test_without_a_timeout_a_warning_names_batch_worker_and_time(
     pid = batches[0][WITNESS]["pid"]
     for words in (f"(pid {pid})", "epoch 0, step 4", f"py-spy dump --pid {pid} shows where it is"):
         assert words in warnings[0]
-    assert f"for {0.5:.0f} s" in warnings[0] or "for 1 s" in warnings[0] or "for 2 s" in warnings[0]
+    assert re.search(r"for [012] s", warnings[0])
 
 
 def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCaptureFixture) -> None:

@@ -34,7 +34,7 @@ def check(step, number=1, worker=1):
 
 def answer(checks, made, seconds):
     checks.paid(seconds)
-    checks.compare(made, Again(BatchReport({}, {"x": "1"}), None))
+    checks.compare(made, Again(BatchReport({}, {"x": "1"}), None), print)
 
 
 class Run:
@@ -152,11 +152,11 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(("pid",))
     first = CheckedBatch(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
-    assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None)) is None
-    found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None))
+    assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None), print) is None
+    found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None), print)
     assert found is not None
     assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
-    found = checks.compare(first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None))
+    found = checks.compare(first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None), print)
     assert found is not None
     assert found.in_loader
     assert (checks.done, checks.informative, checks.different) == (3, 3, 2)
