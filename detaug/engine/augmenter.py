@@ -607,7 +607,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if self.num_processes:
             refuse_while_importing()  # at every batch: nobody waits for one who would have to wait for the import
         if self._engine is None:
-            self._check_owner(started=False)  # in a fork, the thread that had the lock is not there to let it go
+            self._check_owner()  # in a fork, the thread that had the lock is not there to let it go
             with self._starting:
                 self._start_once()
 
@@ -639,10 +639,10 @@ class DeterministicAugmenter(Generic[Batch]):
         if not self._ranks_are_given:
             check_all_are_known(self.world_size, "DeterministicAugmenter.from_torch_distributed(...)")
 
-    def _check_owner(self, started: bool = True) -> None:
+    def _check_owner(self) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it
         needs none, and continues."""
-        if os.getpid() == self._owner or (started and self._engine is not None and not self._engine.prefetches):
+        if os.getpid() == self._owner or (self._engine is not None and not self._engine.prefetches):
             return
         raise RuntimeError(
             f"this augmenter was made in another process (pid {self._owner}), which this one (pid {os.getpid()}) was "
@@ -655,7 +655,6 @@ class DeterministicAugmenter(Generic[Batch]):
         engine, self._engine = self._engine, None
         if self._finalizer is not None:
             self._finalizer.detach()
-            self._finalizer = None
         if engine is not None:
             engine.close()
         before, self._schedule = self._schedule, self._new_schedule()

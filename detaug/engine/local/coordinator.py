@@ -178,11 +178,9 @@ class Coordinator(PrefetchingEngine):
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         """See there."""
-        if another:
-            return self._pool.ask_checker(request)
-        made = self._pool.workers.get(worker)
-        if made is None:
+        asked = self._pool.checker() if another else self._pool.workers.get(worker)
+        if asked is None or not asked.ready:
             return False
-        with contextlib.suppress(ChannelClosed):
-            made.channel.send(request)
+        with contextlib.suppress(ChannelClosed):  # the helper will say that it ended
+            asked.channel.send(request)
         return True

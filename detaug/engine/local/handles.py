@@ -61,9 +61,7 @@ class Worker:
     slots: ParentSlots
     pid: int = 0
     ready: bool = False  # it has set itself up
-    tasks: deque[Task] = field(
-        default_factory=deque
-    )  # whose answers have not come, in the order in which they are made
+    tasks: deque[Task] = field(default_factory=deque)  # whose answers have not come, in the order of their making
     since: float = field(default_factory=time.monotonic)  # when the batch it is making was begun, or itself was started
     warned: float = 0.0  # elapsed seconds at the last warning
     left: float = 0.0  # when its channel was found closed, or it was killed

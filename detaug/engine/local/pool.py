@@ -14,7 +14,7 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from detaug.engine.checking.making import CheckedBatch, Request
+from detaug.engine.checking.making import CheckedBatch
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
@@ -207,8 +207,8 @@ class Pool:
 
     # --- the checker
 
-    def ask_checker(self, request: Request) -> bool:
-        """Send something to the process that makes batches again; False: it has yet to start, and `Checking.go_on` follows.
+    def checker(self) -> Worker | None:
+        """The process that makes batches again, perhaps not ready: `Checking.go_on` follows once it is.
 
         A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is started with the
         first check, and stays.
@@ -218,13 +218,7 @@ class Pool:
                 self._checker = self._new_worker(_NO_PLACE)
             except OSError:  # without descriptors to spare a check is not what they are for
                 self._checking.give_up()
-        if self._checker is None or not self._checker.ready:
-            return False
-        try:
-            self._checker.channel.send(request)
-        except ChannelClosed:
-            return False  # the helper will say that it ended
-        return True
+        return self._checker
 
     def _end_checker(self) -> None:
         if self._checker is not None:
