@@ -84,18 +84,12 @@ class Schedule:
 
     # --- what is to be made
 
-    def wanted(self) -> dict[BatchKey, Task]:
-        """The tasks of the next `window` steps; epochs follow each other once their end is known. Not to be changed."""
-        self._settle()
-        return self._wanted
-
     def next_for(self, worker: int) -> Task | None:
         """The lowest task not yet started that this worker may take; None: there is nothing to do for it now."""
-        self._settle()
-        for key, task in self._wanted.items():
+        for key, task in self.wanted().items():
             if key in self.in_flight or key in self.outcomes:
                 continue
-            if self.stateless or self._owner_of(self.plan.stream_of(key.step)) == worker:
+            if self.stateless or self.plan.stream_of(key.step) // self._stride % self._num_workers == worker:
                 return task
         return None
 
@@ -111,9 +105,8 @@ class Schedule:
 
     def finish(self, key: BatchKey, outcome: Outcome) -> None:
         """A task is done. Its outcome is dropped if the step is no longer wanted."""
-        self._settle()
         self.in_flight.discard(key)
-        if key in self._wanted:
+        if key in self.wanted():
             self.outcomes[key] = outcome
 
     def end_stream(self, key: BatchKey) -> None:
@@ -131,16 +124,12 @@ class Schedule:
             self._settled = None
 
     def take(self) -> Taken:
-        """Take what is due, if it is there: the position moves past it."""
+        """Take what is due, if it is there: the position moves behind it, or past gaps and skipped steps only where it is a
+        failure or not known. It moves last of all."""
         before, (position, outcome) = self.position, self.due()
         steps = range(before.step, position.step, self.plan.world_size)
         passed = [self.outcomes.get(self.key_at(before._replace(step=step))) for step in steps]
-        self.hand_out(position, outcome)
-        return Taken(position, outcome, [each for each in passed if isinstance(each, Skipped)])
-
-    def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        """What was due is taken: the position moves behind it, or past gaps and skipped steps only where it is a failure
-        or not known. It moves last of all."""
+        taken = Taken(position, outcome, [each for each in passed if isinstance(each, Skipped)])
         if isinstance(outcome, Delivered):
             then = self.after(position)
             self.outcomes.pop(self.key_at(position), None)
@@ -151,9 +140,10 @@ class Schedule:
             self.position = outcome.then
         elif position != self.position:
             self.position = position
+        return taken
 
     def put_back(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
-        """What `hand_out` took, or was about to, is due again."""
+        """What `take` took, or was about to, is due again."""
         if isinstance(outcome, Delivered):
             self.outcomes[self.key_at(position)] = outcome
         if isinstance(outcome, (Delivered, EpochEnd)):
@@ -220,16 +210,18 @@ class Schedule:
 
     # --- what is wanted
 
-    def _settle(self) -> None:
+    def wanted(self) -> dict[BatchKey, Task]:
+        """The tasks of the next `window` steps; epochs follow each other once their end is known. Not to be changed."""
         position = self.position
         if self._settled is position:
-            return
+            return self._wanted
         self._ends.forget_before(position.epoch)
         wanted = {task.key: task for task in self._upcoming()}
         self._wanted = wanted
         for key in [key for key in self.outcomes if key not in wanted]:
             self.outcomes.pop(key, None)
         self._settled = position
+        return wanted
 
     def _upcoming(self) -> Iterator[Task]:
         """As many steps as the window has room for, in order; of other ranks those that are looked at, beside them."""
@@ -250,6 +242,3 @@ class Schedule:
                 yield Task(key, probe=False)
             own += 1
             position = self.after(position)
-
-    def _owner_of(self, stream: int) -> int:
-        return stream // self._stride % self._num_workers
