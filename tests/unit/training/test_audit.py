@@ -63,21 +63,21 @@ def test_dropout_and_what_counts_its_calls_are_the_same_in_every_run(added: list
     assert str(report).startswith("Deterministic: the same bytes in all outputs and gradients on cpu")
 
 
-def test_the_first_module_whose_output_differs_is_named() -> None:
-    report = audit(network(Noise()), nn.CrossEntropyLoss(), BATCH)
-    assert report.difference == "output of 3 (Noise)"
-    assert "output of 3 (Noise)" in str(report)
-
-
-def test_a_loss_that_differs_is_named() -> None:
-    report = audit(network(), lambda output, _: (output * random.SystemRandom().random()).sum(), BATCH)
-    assert report.difference == "the loss"
-
-
-def test_the_first_gradient_that_differs_is_named() -> None:
-    """In the order of the backward pass: the layers behind the noisy one are right."""
-    report = audit(network(NoisyBackward()), nn.CrossEntropyLoss(), BATCH)
-    assert report.difference in ("gradient of 1.weight", "gradient of 1.bias")
+@pytest.mark.parametrize(
+    ("added", "loss", "where"),
+    [
+        ([Noise()], nn.CrossEntropyLoss(), ["output of 3 (Noise)"]),
+        ([], lambda output, _: (output * random.SystemRandom().random()).sum(), ["the loss"]),
+        # in the order of the backward pass: the layers behind the noisy one are right
+        ([NoisyBackward()], nn.CrossEntropyLoss(), ["gradient of 1.weight", "gradient of 1.bias"]),
+    ],
+)
+def test_the_first_output_loss_or_gradient_that_differs_is_named(
+    added: list[nn.Module], loss: Any, where: list[str]
+) -> None:
+    report = audit(network(*added), loss, BATCH)
+    assert report.difference in where
+    assert f"the first difference is in {report.difference}" in str(report)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch alerts where an operation runs")

@@ -13,6 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
+from detaug.training import deterministic_mode
 from detaug.training.layers import functions as ours
 
 needs_cuda = pytest.mark.skipif(
@@ -45,12 +46,8 @@ def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
     for _ in range(10):
         for wanted, found in zip(first, value_and_gradient(function, tensor), strict=True):
             assert torch.equal(wanted, found)
-    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(True)
-    try:
+    with deterministic_mode():
         within = value_and_gradient(function, tensor)
-    finally:
-        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
     for wanted, found in zip(first, within, strict=True):
         assert torch.equal(wanted, found)
 

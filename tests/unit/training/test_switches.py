@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 from functools import partial
+from operator import attrgetter
 
 import pytest
 import torch
@@ -110,23 +111,25 @@ def test_everything_is_set_inside_and_put_back_outside():
 
 
 @pytest.mark.skipif(not NEW_PRECISION, reason="this torch has no fp32_precision")
-@pytest.mark.parametrize("place", ["everything", "cuda.matmul", "cudnn.conv", "mkldnn.matmul"])
-def test_precision_set_in_the_new_way_is_lifted_and_put_back(place):
-    if place == "everything":
-        torch.backends.fp32_precision = "tf32"
-    elif place == "cuda.matmul":
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-    elif place == "cudnn.conv":
-        torch.backends.cudnn.conv.fp32_precision = "tf32"
-    else:
-        torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+@pytest.mark.parametrize(
+    ("place", "precision", "varies"),
+    [
+        ("", "tf32", "cuda.matmul"),
+        ("cuda.matmul", "tf32", "cuda.matmul"),
+        ("cudnn.conv", "tf32", "cuda.conv"),
+        ("mkldnn.matmul", "bf16", "mkldnn.matmul"),
+    ],
+)
+def test_precision_set_in_the_new_way_is_lifted_and_put_back(place, precision, varies):
+    backend = attrgetter(place)(torch.backends) if place else torch.backends
+    backend.fp32_precision = precision
     before = in_force()
-    assert ("cuda.matmul" if place == "everything" else place.replace("cudnn", "cuda")) in not_deterministic()
+    assert varies in not_deterministic()
     with deterministic_mode():
         assert not_deterministic() == set()
     assert in_force() == before
     # What followed the setting above it follows it again.
-    if place == "everything":
+    if not place:
         assert torch.backends.cuda.matmul.fp32_precision == "tf32"
         torch.backends.fp32_precision = "ieee"
         assert torch.backends.cuda.matmul.fp32_precision == "ieee"
