@@ -24,6 +24,9 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 SAMPLES, BATCH, SEED, SAVED_AT = 16, 2, 3, 3
 TIMEOUT = 120
+PROGRAM = ["-m", "tests.peers.loops.table", "run"]
+#: This process's place, as torchrun says.
+RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 #: The samples of a batch, and their random numbers.
 Batch = tuple[list[int], list[float]]
@@ -50,67 +53,53 @@ def draw(index: int, generator: Any = np.random) -> torch.Tensor:
 
 
 class Run(NamedTuple):
-    """One epoch, or the rest of one.
+    """One epoch of a library, or the rest of one. A `folder` has what the runs of a column share; there the state is saved after
+    `SAVED_AT` batches of each rank, or loaded, as `state` says."""
 
-    Attributes:
-        workers: worker processes.
-        load: the folder of the run that this one continues.
-        save: where the library saves after `SAVED_AT` batches of each rank.
-        taken: called with every batch.
-    """
-
+    library: str
     workers: int
-    load: Path | None
-    save: Path | None
-    taken: Callable[[Batch], None]
+    folder: str
+    state: str = ""
+    ranks: int = 1
+    kill: bool = False
 
-    def take(self, batch: torch.Tensor) -> None:
-        self.taken((batch[:, 0].int().tolist(), batch[:, 1].tolist()))
+    def batches(self) -> list[Batch]:
+        """Rank after rank, made by programs of their own; empty where one did not come to its end."""
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(self.ranks)]
+        command = [sys.executable, *(torchrun if self.ranks > 1 else []), *PROGRAM, json.dumps(self)]
+        with tempfile.TemporaryDirectory() as told:
+            kill = Path(told, "kill")
+            if self.kill:
+                kill.touch()
+            try:
+                environment = os.environ | {"TABLE_TOLD": told}
+                subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=True)
+            except subprocess.SubprocessError:
+                return []
+            made = [json.loads(file.read_text()) for file in sorted(Path(told).glob("rank*.json"))]
+            return [] if kill.exists() else [tuple(batch) for batches in made for batch in batches]
 
 
-def place() -> tuple[int, int]:
-    """This process's rank, and how many there are, as torchrun says."""
-    return int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-
-def read(run: Run, loader: Any) -> None:
-    """A plain loop, which saves the loader's state where it has one."""
-    stateful = hasattr(loader, "state_dict")
-    if run.load and stateful:
-        loader.load_state_dict(torch.load(run.load / "loader.pt", weights_only=False))
-    for number, batch in enumerate(loader, 1):
-        run.take(batch)
-        if run.save and number == SAVED_AT and stateful:
-            state = loader.state_dict()  # of every rank, as some wait for each other
-            if place()[0] == 0:
-                torch.save(state, run.save / "loader.pt")
+# --- the libraries: each gives its loader, in so many worker processes -------------------------------------------------------
 
 
 def sampler(dataset: Any) -> dict[str, Any]:
-    rank, world = place()
-    if world > 1:
-        return {"sampler": DistributedSampler(dataset, world, rank, seed=SEED)}
+    if RANKS > 1:
+        return {"sampler": DistributedSampler(dataset, RANKS, RANK, seed=SEED)}
     return {"shuffle": True, "generator": torch.Generator().manual_seed(SEED)}
 
 
-def seed_all() -> None:
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
+def torch_dataloader(run: Run) -> Any:
+    return DataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers()))
 
 
-def torch_dataloader(run: Run) -> None:
-    seed_all()
-    read(run, DataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers())))
-
-
-def torchdata_stateful(run: Run) -> None:
+def torchdata_stateful(run: Run) -> Any:
     from torchdata.stateful_dataloader import StatefulDataLoader
 
-    seed_all()
-    read(run, StatefulDataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers())))
+    return StatefulDataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers()))
 
 
-def grain(run: Run) -> None:
+def grain(run: Run) -> Any:
     from grain.python import Batch as Together
     from grain.python import DataLoader as GrainLoader
     from grain.python import IndexSampler, RandomMapTransform, ShardOptions
@@ -119,54 +108,44 @@ def grain(run: Run) -> None:
         def random_map(self, element: int, rng: np.random.Generator) -> np.ndarray:
             return draw(element, rng).numpy()
 
-    rank, world = place()
-    indices = IndexSampler(
-        SAMPLES, ShardOptions(rank, world, drop_remainder=True), shuffle=True, num_epochs=1, seed=SEED
-    )
+    shard = ShardOptions(RANK, RANKS, drop_remainder=True)
+    indices = IndexSampler(SAMPLES, shard, shuffle=True, num_epochs=1, seed=SEED)
+    operations = [Draws(), Together(BATCH)]
     loader = iter(
-        GrainLoader(
-            data_source=range(SAMPLES), sampler=indices, operations=[Draws(), Together(BATCH)], worker_count=run.workers
-        )
+        GrainLoader(data_source=range(SAMPLES), sampler=indices, operations=operations, worker_count=run.workers)
     )
-    if run.load:
-        loader.set_state((run.load / "loader").read_bytes())
-    for number, batch in enumerate(loader, 1):
-        run.take(torch.from_numpy(batch))
-        if run.save and number == SAVED_AT and rank == 0:
-            (run.save / "loader").write_bytes(loader.get_state())
+    loader.state_dict, loader.load_state_dict = loader.get_state, loader.set_state  # by torch's names
+    return loader
 
 
-def streaming(run: Run) -> None:
+def streaming(run: Run) -> Any:
     from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
 
     class Stream(StreamingDataset):
         def __getitem__(self, at: int) -> torch.Tensor:
             return draw(super().__getitem__(at)["index"])
 
-    rank, world = place()
-    os.environ.update({"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(world)})
-    folder = Path(os.environ["TABLE_FOLDER"]) / "stream"
-    if rank == 0 and not folder.exists():
+    os.environ.update({"LOCAL_RANK": str(RANK), "LOCAL_WORLD_SIZE": str(RANKS)})
+    folder = Path(run.folder, "stream")
+    if RANK == 0 and not folder.exists():
         with MDSWriter(out=str(folder), columns={"index": "int"}) as out:
             for index in range(SAMPLES):
                 out.write({"index": index})
-    if world > 1:
+    if RANKS > 1:
         torch.distributed.init_process_group("gloo")
         torch.distributed.barrier()
-    seed_all()
     dataset = Stream(local=str(folder), shuffle=True, shuffle_seed=SEED, batch_size=BATCH, num_canonical_nodes=1)
-    read(run, StreamingDataLoader(dataset, batch_size=BATCH, num_workers=run.workers))
+    return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=run.workers)
 
 
-def detaug(run: Run) -> None:
+def detaug(run: Run) -> Any:
     from detaug import DeterministicAugmenter
 
     make = DeterministicAugmenter.from_torch_distributed
-    with make(Numbers(), batch_size=BATCH, num_processes=run.workers, seed=SEED) as augmenter:
-        read(run, augmenter.loader())
+    return make(Numbers(), batch_size=BATCH, num_processes=run.workers, seed=SEED).loader()
 
 
-LIBRARIES: dict[str, Callable[[Run], None]] = {
+LIBRARIES: dict[str, Callable[[Run], Any]] = {
     "torch DataLoader": torch_dataloader,
     "StatefulDataLoader": torchdata_stateful,
     "Grain": grain,
@@ -176,68 +155,57 @@ LIBRARIES: dict[str, Callable[[Run], None]] = {
 MODULES = {"StatefulDataLoader": "torchdata", "Grain": "grain", "Streaming": "streaming"}
 
 
-# --- the rows: each runs the library in programs of their own ------------------------------------------------------------
+def read(run: Run) -> list[Batch]:
+    """A plain loop of this rank, which saves or loads the loader's state where it has one."""
+    np.random.seed(SEED)
+    torch.manual_seed(SEED)
+    loader, found, file = LIBRARIES[run.library](run), [], Path(run.folder, "state.pt")
+    stateful = hasattr(loader, "state_dict")
+    if run.state == "load" and stateful:
+        loader.load_state_dict(torch.load(file, weights_only=False))
+    for number, batch in enumerate(loader, 1):
+        samples, numbers = torch.as_tensor(batch).T.tolist()
+        found.append(([int(sample) for sample in samples], numbers))
+        if run.state == "save" and number == SAVED_AT and stateful:
+            state = loader.state_dict()  # of every rank, as some wait for each other
+            if RANK == 0:
+                torch.save(state, file)
+    return found
 
 
-def batches(library: str, workers: int, load: Path | None = None, save: Path | None = None, ranks: int = 1, kill: bool = False,
-            folder: Path | None = None) -> list[Batch] | None:  # fmt: skip
-    """The batches of a run, rank after rank; None where it did not come to its end."""
-    arguments = ["-m", "tests.peers.loops.table", "run", library, str(workers), str(load or ""), str(save or "")]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(ranks)] if ranks > 1 else []
-    with tempfile.TemporaryDirectory() as told:
-        if kill:
-            Path(told, "kill").touch()
-        environment = os.environ | {"TABLE_TOLD": told, "TABLE_FOLDER": str(folder or told)}
-        command = [sys.executable, *launcher, *arguments]
-        try:
-            subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=True)
-        except subprocess.SubprocessError:
-            return None
-        files = sorted(Path(told).glob("rank*.json"))
-        if len(files) != ranks or Path(told, "kill").exists():
-            return None
-        return [tuple(batch) for file in files for batch in json.loads(file.read_text())]
-
-
-def ids(found: list[Batch] | None) -> list[list[int]]:
-    return [samples for samples, _ in found or []]
+# --- the rows ----------------------------------------------------------------------------------------------------------
 
 
 def measure(library: str) -> dict[str, bool]:
     """The table's column."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        one, three = (batches(library, workers, folder=folder) for workers in (1, 3))
-        whole = batches(library, 2, save=folder, folder=folder)
-        rest = batches(library, 2, load=folder, folder=folder)
-        killed = batches(library, 2, kill=True, folder=folder)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        ranks = batches(library, 1, save=folder, ranks=2, folder=folder)
-        alone = batches(library, 1, load=folder, folder=folder)
+    with tempfile.TemporaryDirectory() as folder:
+        one, three = (Run(library, workers, folder).batches() for workers in (1, 3))
+        whole, rest = (Run(library, 2, folder, state).batches() for state in ("save", "load"))
+        killed = Run(library, 2, folder, kill=True).batches()
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = Run(library, 1, folder, "save", ranks=2).batches()
+        alone = Run(library, 1, folder, "load").batches()
+    half = len(ranks) // 2
+    seen = ids(ranks[:SAVED_AT]) + ids(ranks[half : half + SAVED_AT]) + ids(alone)
     return {
-        "Same order for any number of workers": one is not None and ids(one) == ids(three),
+        "Same order for any number of workers": bool(one) and ids(one) == ids(three),
         "Exact resume in mid-epoch": bool(rest) and ids(whole)[SAVED_AT:] == ids(rest),
-        "Same augmentations after the resume": bool(rest) and whole is not None and whole[SAVED_AT:] == rest,
-        "Goes on when a worker is killed": whole is not None and whole == killed,
-        "Goes on with another number of ranks": bool(ranks and alone) and _once_each(ranks, alone),
+        "Same augmentations after the resume": bool(rest) and whole[SAVED_AT:] == rest,
+        "Goes on when a worker is killed": bool(whole) and whole == killed,
+        "Goes on with another number of ranks": bool(ranks)
+        and sorted(chain.from_iterable(seen)) == list(range(SAMPLES)),
     }
 
 
-def _once_each(ranks: list[Batch], alone: list[Batch]) -> bool:
-    """Whether what two ranks had taken when they were saved, and what one gave afterwards, is the epoch."""
-    half = len(ranks) // 2
-    seen = ids(ranks[:SAVED_AT]) + ids(ranks[half : half + SAVED_AT]) + ids(alone)
-    return sorted(chain.from_iterable(seen)) == list(range(SAMPLES))
+def ids(found: list[Batch]) -> list[list[int]]:
+    return [samples for samples, _ in found]
 
 
 def main() -> None:
     warnings.simplefilter("ignore")
     if sys.argv[1:2] == ["run"]:
-        _, _, library, workers, load, save = sys.argv
-        found: list[Batch] = []
-        LIBRARIES[library](Run(int(workers), Path(load) if load else None, Path(save) if save else None, found.append))
-        Path(os.environ["TABLE_TOLD"], f"rank{place()[0]}.json").write_text(json.dumps(found))
+        found = read(Run(*json.loads(sys.argv[2])))
+        Path(os.environ["TABLE_TOLD"], f"rank{RANK}.json").write_text(json.dumps(found))
         return
     columns = {library: measure(library) for library in sys.argv[1:] or LIBRARIES}
     print("| |", " | ".join(columns), "|\n|---|" + "---|" * len(columns))
