@@ -18,8 +18,7 @@ from detaug.memory.limits import advice_for
 from detaug.pipeline.plan import BatchKey
 from detaug.processes.control import signal_name
 from detaug.seeding.current import Current, SeedBranch
-from detaug.sources import Source
-from detaug.sources.dataset import DatasetSource
+from detaug.sources import DatasetSource, Source
 
 #: An exception that holds more (bytes), such as its batch, is sent without itself.
 _LARGEST_EXCEPTION = 16_000

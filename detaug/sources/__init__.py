@@ -21,7 +21,7 @@ from detaug.sources.dataset import DatasetSource
 from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, TorchIterable, has_one_pass
 from detaug.sources.misuse import refuse_as_loader, refuse_orders
 
-__all__ = ["LoaderFactory", "Source", "resolve_source", "source_of_samples"]
+__all__ = ["DatasetSource", "LoaderFactory", "Source", "resolve_source", "source_of_samples"]
 
 #: What follows from a loader alone.
 _FACTS = (

@@ -22,8 +22,7 @@ from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.failures import describe
 from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
-from detaug.sources import Source, resolve_source
-from detaug.sources.dataset import DatasetSource
+from detaug.sources import DatasetSource, Source, resolve_source
 
 Factory = Callable[[], Any]
 
