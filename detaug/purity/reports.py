@@ -96,8 +96,10 @@ def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPE
 
 def _parts_of(value: Any) -> Sequence[Any] | None:
     """What a container or an object is made of, in an order that is the same everywhere; None: that cannot be said."""
-    if isinstance(value, (np.ndarray, torch.Tensor)):  # its bytes count, not its attributes
-        return value.reshape(-1).tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else ()
+    if isinstance(value, np.ndarray | np.generic):
+        return _parts_of_array(np.asarray(value))
+    if isinstance(value, torch.Tensor):  # without bytes
+        return ()
     if isinstance(value, _SHARED):
         return [value.__module__, value.__qualname__]
     if not isinstance(value, _CONTAINERS):
@@ -108,6 +110,18 @@ def _parts_of(value: Any) -> Sequence[Any] | None:
     with suppress(Exception):  # of different kinds
         keys.sort()
     return [(key, value[key]) for key in keys] if isinstance(value, dict) else keys
+
+
+@np.errstate(invalid="ignore")  # infinities
+def _parts_of_array(array: np.ndarray) -> Sequence[Any]:
+    if array.dtype.names:
+        return [array[name] for name in array.dtype.names]
+    if array.dtype.kind not in "fc":
+        return array.reshape(-1).tolist()
+    # Long doubles, some of whose bytes may hold anything: what a float64 leaves of a mantissa is a float64.
+    mantissas, exponents = np.frexp([array.real, array.imag])
+    rounded = mantissas.astype(np.float64)
+    return [rounded, (mantissas - rounded).astype(np.float64), exponents]
 
 
 def _state_of_object(value: Any) -> Any:
