@@ -1,4 +1,4 @@
-"""What other rooms may look at in an augmenter: `detaug.verify` reads it here, and no private attribute anywhere else."""
+"""What other rooms may do with an augmenter's inside: verification does it here, and reads no private attribute elsewhere."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def inspected(augmenter: DeterministicAugmenter) -> Inspection:
         augmenter._branch,
         Replayer(augmenter._pipeline, augmenter._job(), augmenter._loader_states),
     )
+
+
+def only_warn(augmenter: DeterministicAugmenter) -> None:
+    """Batches that are not reproducible are logged from now on, and no error."""
+    augmenter._checks.on_mismatch = "warn"

@@ -9,13 +9,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
 import torch
 
 from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.inspection import only_warn
 from detaug.errors import UnusableError
 from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
@@ -130,7 +131,7 @@ class Recording(Trainer):  # type: ignore[misc]
             if isinstance(loader, LateAugmenter):
                 loader.settle()
             if isinstance(loader, DeterministicAugmenter):
-                loader.check = replace(loader.check, on_mismatch="warn")
+                only_warn(loader)
         return loaders
 
     def on_train_epoch_start(self) -> None:
