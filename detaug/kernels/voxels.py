@@ -76,9 +76,20 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
         mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a | a b c | c b``), "edge"
             (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``); again and again where the volume is shorter.
     """
-    places = [np.pad(np.arange(n), width, mode) for n, width in zip(volume.shape, widths, strict=True)]  # type: ignore[call-overload]
+    places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
     made: np.ndarray = picked(volume[None], places)[0]
     return made
+
+
+def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
+    places = np.arange(-before, n + behind)
+    if mode == "wrap":
+        return places % n
+    if mode == "edge":
+        return np.clip(places, 0, n - 1)
+    twice = int(mode == "symmetric")  # whether the outermost voxels are there twice
+    period = max(1, 2 * n - 2 + 2 * twice)
+    return np.minimum(places % period, period - twice - places % period)
 
 
 @kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))
