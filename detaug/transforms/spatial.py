@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -232,7 +231,7 @@ class SpatialTransform(Transform):
             volume, window = workspace.lazy(key), None
             if volume is not None:
                 starts, stops = patch.region(border)
-                workspace.put(key, volume.lend(starts, stops, partial(patch.between, starts=starts, stops=stops)))
+                workspace.put(key, volume.lend(starts, stops))
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug.nnunet.loading.case_files import reading
-from detaug.transforms.building.workspace import Between, LazyVolume
+from detaug.transforms.building.workspace import LazyVolume
 
 _lent = threading.local()  # memory of the last boxes, one of each dtype
 
@@ -42,7 +42,7 @@ class CasePatch(LazyVolume):
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
         return self._read_into(np.empty(self._extents(starts, stops), self.dtype), starts, stops)
 
-    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
+    def lend(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
         # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears it page by page.
         extents = self._extents(starts, stops)
         size = math.prod(extents)
@@ -50,17 +50,7 @@ class CasePatch(LazyVolume):
         if memory is None or len(memory) < size:
             memory = np.empty(size, self.dtype)
             setattr(_lent, self.dtype.char, memory)
-        array = memory[:size].reshape(extents)
-        # blocks of the files, which are read as a whole, one behind the other: of each, what the patch touches
-        thickness, first = max(stored.blocks[-3] for stored in self._stored), starts[0]
-        while first < stops[0]:
-            last = stops[0] if self._flat else min(first + thickness - (first + self._starts[0]) % thickness, stops[0])
-            lows, highs = between(first, last)
-            if all(low < high for low, high in zip(lows, highs, strict=True)):
-                part = map(slice, *(np.subtract(each, starts) for each in (lows, highs)))
-                self._read_into(array[(slice(None), *part)], lows, highs)
-            first = last
-        return array
+        return self._read_into(memory[:size].reshape(extents), starts, stops)
 
     def _extents(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
         return (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True)))

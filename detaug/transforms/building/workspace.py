@@ -15,8 +15,6 @@ from detaug.transforms.building.gate import VOXEL_KEYS
 IMAGE_KEYS = ("image", "regression_target")
 _FLOAT32 = np.dtype(np.float32)
 
-Between = Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
-
 
 class Workspace:
     """One sample's arrays on their way through transforms.
@@ -252,9 +250,8 @@ class LazyVolume:
         """
         raise NotImplementedError
 
-    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        """As `read`, of memory that the next call in this thread may take again: for a box that is only looked at, and not all
-        of it: ``between`` gives of the box's planes from a first to a last one (excluded) what is, as `starts` and `stops`."""
+    def lend(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+        """As `read`, of memory that the next call in this thread may take again: for a box that is only looked at."""
         return self.read(starts, stops)
 
     def read_all(self) -> np.ndarray:

@@ -30,10 +30,6 @@ Window = tuple[Sequence[int], Sequence[int]]
 
 # Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
 _REACH = 4
-# Where a cube's twelve edges begin, and where they end: (2, 12, 3).
-_CORNERS = list(np.ndindex(2, 2, 2))
-_EDGES = np.array([(a, b) for a in _CORNERS for b in _CORNERS if a < b and np.abs(np.subtract(a, b)).sum() == 1])
-_EDGES = _EDGES.swapaxes(0, 1)
 
 
 class PatchMap:
@@ -95,32 +91,6 @@ class PatchMap:
             starts.append(min(max(low, 0), n - 1))
             stops.append(min(max(high, starts[-1]) + 1, n))
         return starts, stops
-
-    def between(
-        self, first: int, last: int, starts: Sequence[int], stops: Sequence[int]
-    ) -> tuple[list[int], list[int]]:
-        """The part of a `region` outside of which no voxel of the planes ``first`` to ``last`` (excluded) is read.
-
-        Those are read for points near the planes, whose outermost lie on the edges of a straight patch.
-        """
-        lows, highs = [first, *starts[1:]], [last, *stops[1:]]
-        if self._field.size > 0 or len(starts) == 2:
-            return lows, highs
-        # a point beyond the source may be brought back to its outermost plane
-        low = first - _REACH if first > starts[0] else -np.inf
-        high = last - 1 + _REACH if last < stops[0] else np.inf
-        begin, end = self._offset + (_EDGES * np.subtract(self._patch, 1)) @ np.transpose(self._matrix)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            share = (np.array([[low], [high]]) - begin[:, 0]) / (end - begin)[:, 0]
-        points = begin + np.clip(np.nan_to_num(share), 0, 1)[..., None] * (end - begin)
-        points = points[(points[..., 0] > low - 1) & (points[..., 0] < high + 1)]
-        if len(points) == 0:
-            return lows, lows
-        least, most = np.floor(points.min(0)).astype(int) - _REACH, np.ceil(points.max(0)).astype(int) + _REACH + 1
-        for axis in (1, 2):
-            lows[axis] = min(max(int(least[axis]), starts[axis]), stops[axis] - 1)
-            highs[axis] = max(min(int(most[axis]), stops[axis]), lows[axis])
-        return lows, highs
 
     def image(
         self, source: np.ndarray, mode: str, border: str, value: float, window: Window | None = None

@@ -11,7 +11,7 @@ import pytest
 from detaug import SeedTree, fingerprint
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
-from detaug.transforms.building.workspace import Between, LazyVolume
+from detaug.transforms.building.workspace import LazyVolume
 
 
 class Recorded(LazyVolume):
@@ -26,15 +26,6 @@ class Recorded(LazyVolume):
         self.boxes.append((list(starts), list(stops)))
         inside = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
         return np.ascontiguousarray(self.array[(slice(None), *inside)]).copy()
-
-    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        made = np.full((len(self.array), *np.subtract(stops, starts)), 99, self.dtype)  # what nobody looks at
-        for first in range(starts[0], stops[0], 3):
-            lows, highs = between(first, min(first + 3, stops[0]))
-            if all(low < high for low, high in zip(lows, highs, strict=True)):
-                part = map(slice, *(np.subtract(each, starts) for each in (lows, highs)))
-                made[(slice(None), *part)] = self.read(lows, highs)
-        return made
 
     @property
     def part_read(self) -> float:
