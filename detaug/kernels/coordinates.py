@@ -53,13 +53,12 @@ class Map(NamedTuple):
 
     Attributes:
         matrix, offset: (3, 3) and (3,) float64.
-        displacement: (3, planes, rows, length) with plane ``first`` as its first one, or of no elements: a straight map.
+        displacement: (3, *patch), or of no elements: a straight map.
     """
 
     matrix: Any
     offset: Any
     displacement: Any
-    first: Any
 
 
 class Sampling(NamedTuple):
@@ -80,11 +79,11 @@ class Sampling(NamedTuple):
 
 
 @inlined
-def row_of(number: Any, first: Any, last: Any, lines: Any) -> Any:
+def row_of(number: Any, planes: Any, lines: Any) -> Any:
     """Plane and line of a row, in the order in which rows are worked on: line after line of a few planes, so that what these
     have in common of a turned source stays in the CPU's cache."""
-    begin = first + number // (BAND * lines) * BAND
-    band = min(BAND, last - begin)
+    begin = number // (BAND * lines) * BAND
+    band = min(BAND, planes - begin)
     rest = number % (BAND * lines)
     return begin + rest % band, rest // band
 
@@ -126,7 +125,7 @@ def place_piece(
 @inlined
 def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
     """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64."""
-    matrix, offset, displacement, first = patch_map
+    matrix, offset, displacement = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
@@ -139,9 +138,9 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
         rows[PITCH + k] = by + step * my
         rows[2 * PITCH + k] = bz + step * mz
     if displacement.size > 0:
-        u = displacement[0, i - first, j, start : start + length]
-        v = displacement[1, i - first, j, start : start + length]
-        w = displacement[2, i - first, j, start : start + length]
+        u = displacement[0, i, j, start : start + length]
+        v = displacement[1, i, j, start : start + length]
+        w = displacement[2, i, j, start : start + length]
         for axis in range(3):
             a = matrix[axis, 0]
             b = matrix[axis, 1]
@@ -271,19 +270,13 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 
 @inlined
-def is_straight(displacement: Any, flat: Any, voxels: Any) -> Any:
-    """Whether `split_straight` may be tried: no displacement, three dimensions, and indices of 32 bits."""
-    return (displacement.size == 0) & (not flat) & (voxels < 2**31)
-
-
-@inlined
 def split_straight(patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, index: Any, rest: Any) -> Any:
-    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume; False, and nothing done, where the
-    piece does not lie within the source.
+    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than 2**31 voxels; False, and
+    nothing done, where the piece does not lie within the source.
 
     Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of its ends.
     """
-    matrix, offset, _, _ = patch_map
+    matrix, offset, _ = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)

@@ -68,9 +68,9 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
 def resample_cubic(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+    padding: Any, value: Any, align_corners: Any, flat: Any,
 ) -> None:  # fmt: skip
-    """Planes ``first`` to ``last`` (excluded) of a patch, all channels; arguments as those of
+    """A patch, all channels; arguments as those of
     `detaug.kernels.resampling.resample_images`."""
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
@@ -80,10 +80,10 @@ def resample_cubic(
     planes = np.empty(4 * PITCH, np.float32)
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
-    patch_map = Map(matrix, offset, displacement, first)
+    patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
     line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
-    for row in range(first * out.shape[2], last * out.shape[2]):
+    for row in range(out.shape[1] * out.shape[2]):
         i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - begin)

@@ -22,7 +22,6 @@ from detaug.kernels.coordinates import (
     PLANE,
     Map,
     Sampling,
-    is_straight,
     nearest_voxel,
     place_piece,
     place_row,
@@ -229,9 +228,9 @@ def _settle_taps(
 @kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int64, int16, int64, boolean, boolean)")
 def resample_labels(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    first: Any, last: Any, mode: Any, padding: Any, pad: Any, tiebreak: Any, align_corners: Any, flat: Any,
+    mode: Any, padding: Any, pad: Any, tiebreak: Any, align_corners: Any, flat: Any,
 ) -> None:  # fmt: skip
-    """Planes ``first`` to ``last`` (excluded) of a patch of labels, all channels.
+    """A patch of labels, all channels.
 
     Args: as `detaug.kernels.resampling.resample_images`, and
         mode: `LINEAR` or `CUBIC` of `detaug.kernels.coordinates`.
@@ -249,14 +248,14 @@ def resample_labels(
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
-    patch_map = Map(matrix, offset, displacement, first)
+    patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
-    straight = (mode == LINEAR) & is_straight(displacement, flat, source.shape[1])
+    straight = (mode == LINEAR) & (displacement.size == 0) & (not flat) & (source.shape[1] < 2**31)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     for c in range(source.shape[0]):
         channel = source[c]
-        for number in range((last - first) * out.shape[2]):
-            i, j = row_of(number, first, last, out.shape[2])
+        for number in range(out.shape[1] * out.shape[2]):
+            i, j = row_of(number, out.shape[1], out.shape[2])
             for begin in range(0, out.shape[3], PIECE):
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]

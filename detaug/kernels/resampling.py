@@ -21,7 +21,6 @@ from detaug.kernels.coordinates import (
     Map,
     Sampling,
     bring_inside,
-    is_straight,
     nearest_voxel,
     place_piece,
     place_row,
@@ -33,7 +32,7 @@ from detaug.kernels.coordinates import (
 )
 from detaug.kernels.lanes import load_pair
 
-WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1], int64, int64"
+WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1]"
 
 
 @inlined
@@ -105,9 +104,9 @@ def sample_taps(
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
 def resample_images(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+    padding: Any, value: Any, align_corners: Any, flat: Any,
 ) -> None:  # fmt: skip
-    """Planes ``first`` to ``last`` (excluded) of a patch, all channels.
+    """A patch, all channels.
 
     Args:
         source: (C, voxels), each channel flat: a window of a volume, or all of it.
@@ -124,15 +123,15 @@ def resample_images(
     values = pairs.view(np.float32)
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
-    patch_map = Map(matrix, offset, displacement, first)
+    patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
-    straight = is_straight(displacement, flat, source.shape[1])
-    for number in range((last - first) * out.shape[2]):
-        i, j = row_of(number, first, last, out.shape[2])
+    straight = (displacement.size == 0) & (source.shape[1] < 2**31)
+    for number in range(out.shape[1] * out.shape[2]):
+        i, j = row_of(number, out.shape[1], out.shape[2])
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = 0, size, 0, size
-            if not (straight and split_straight(patch_map, i, j, begin, size, shape, index, rest)):
+            if not (straight and not flat and split_straight(patch_map, i, j, begin, size, shape, index, rest)):
                 start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
                 split_piece(rows[start:], stop - start, shape, flat, index, rest)
             if stop > start:
@@ -176,13 +175,13 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
 )
 def resample_nearest(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    first: Any, last: Any, padding: Any, value: Any, align_corners: Any, flat: Any,
+    padding: Any, value: Any, align_corners: Any, flat: Any,
 ) -> None:  # fmt: skip
-    """Planes ``first`` to ``last`` (excluded) of a patch, all channels; arguments as those of `resample_images`."""
+    """A patch, all channels; arguments as those of `resample_images`."""
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
-    patch_map = Map(matrix, offset, displacement, first)
-    for row in range(first * out.shape[2], last * out.shape[2]):
+    patch_map = Map(matrix, offset, displacement)
+    for row in range(out.shape[1] * out.shape[2]):
         i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)

@@ -66,6 +66,6 @@ def resample_channel(
     space = (*(1,) * lift, *source.shape)
     patch = out.reshape(1, *(1,) * lift, *out.shape)
     resample_images(
-        source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, NO_DISPLACEMENT, 0, patch.shape[1],
-        border, outside, False, lift == 1,
+        source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, NO_DISPLACEMENT, border, outside,
+        False, lift == 1,
     )  # fmt: skip

@@ -128,7 +128,7 @@ class PatchMap:
         shape = coordinates.layout((*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents))
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
-        return shape, matrix, np.array([0.0] * lift + self._offset), self._field, 0, self._volume[0]
+        return shape, matrix, np.array([0.0] * lift + self._offset), self._field
 
 
 def _as_int16(labels: np.ndarray, extra: float) -> tuple[np.ndarray, np.int16]:
