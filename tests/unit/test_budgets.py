@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 465,
     "doctor": 195,
     "engine": 4_530,
-    "kernels": 3_405,
+    "kernels": 3_465,
     "ledger": 875,
     "loops": 460,
     "memory": 310,

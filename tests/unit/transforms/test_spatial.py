@@ -200,3 +200,24 @@ def test_of_shears_and_shifts_at_probability_0_nothing_is_drawn_and_no_byte_chan
     first, second = SeedTree(1).generator(), SeedTree(1).generator()
     assert fingerprint(plain(**given, rng=first)) == fingerprint(off(**given, rng=second))
     assert first.bit_generator.state == second.bit_generator.state
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_patch_that_is_only_scaled_has_the_bytes_of_a_turned_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dims = 2 + seed % 2
+    shape = rng.integers(2, 40, dims)
+    image = rng.normal(size=(2, *shape)).astype(np.float32)
+    image.reshape(-1)[rng.integers(0, image.size, 4)] = [np.nan, np.inf, -np.inf, -0.0]
+    factors = rng.uniform(-1.5, 1.5, dims) if seed % 3 else rng.choice([0.5, 1.0, 1.5], dims)
+    patch = [max(1, int(n)) for n in shape * rng.uniform(0.2, 0.8)]
+    transform = SpatialTransform(
+        patch, 0, False, padding_mode_image=BORDERS[seed % 3], align_corners=bool(rng.integers(2))
+    )  # fmt: skip
+    scaled = np.diag(factors)
+    params = {"affine": scaled.tolist(), "elastic": None, "center_location_in_pixels": (shape / 2).tolist()}
+    result = transform.apply({"image": image}, params)["image"]
+    # too small an angle to move a voxel, yet an angle
+    scaled[0, 1] = 5e-324
+    turned = transform.apply({"image": image}, {**params, "affine": scaled.tolist()})["image"]
+    assert result.tobytes() == turned.tobytes()
