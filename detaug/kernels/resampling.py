@@ -106,7 +106,7 @@ def sample_taps(
 def _place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
     """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False where a voxel has no two."""
     matrix, offset, _ = patch_map
-    found = True
+    found: Any = True
     for axis in range(1 if flat else 0, 3):
         for other in range(3):
             found &= (other == axis) | (matrix[axis, other] == 0.0)
@@ -125,7 +125,8 @@ def _place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, p
 def _scale_plane(source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any) -> None:
     """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated lines are kept."""
     values = pairs.view(np.float32)
-    even, odd = np.int64(-1), np.int64(-1)
+    even: Any = np.int64(-1)
+    odd: Any = np.int64(-1)
     for j in range(out.shape[0]):
         for y in range(low[1, j], low[1, j] + 2):
             if y != (odd if y & 1 else even):
@@ -152,7 +153,8 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
         if flat:
             _scale_plane(source[c], -shape[ORIGIN], shape[LINE], low, part, pairs, lines, out[c, 0])
             continue
-        even, odd = np.int64(-1), np.int64(-1)
+        even: Any = np.int64(-1)
+        odd: Any = np.int64(-1)
         for i in range(out.shape[1]):
             for x in range(low[0, i], low[0, i] + 2):
                 if x != (odd if x & 1 else even):
@@ -192,9 +194,9 @@ def resample_images(
     straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     if straight & (padding != REFLECTION):  # reflected coordinates are rounded once more
         most = max(out.shape[1], out.shape[2], out.shape[3])
-        low, part = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
-        if _place_axes(patch_map, out.shape[1:], shape, flat, low, part):
-            _scale(source, out, shape, flat, low, part)
+        lower, parts = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
+        if _place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
+            _scale(source, out, shape, flat, lower, parts)
             return
     for number in range(out.shape[1] * out.shape[2]):
         i, j = row_of(number, out.shape[1], out.shape[2])
