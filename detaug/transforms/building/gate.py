@@ -109,21 +109,17 @@ def _check_fields(checks: Mapping[str, Check], given: Given, value: Any) -> None
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
     for name, check in checks.items():
         if name in value:
-            _check_at(name, check, given, value[name])
+            try:
+                check(given, value[name])
+            except Refused as refused:
+                refused.path = f"[{name!r}]{refused.path}"
+                raise
         elif not hasattr(check, "needed") or check.needed(given):
             raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
-    surplus = [repr(name) for name in value if name not in checks]
-    if surplus:
+    if not value.keys() <= checks.keys():
+        surplus = ", ".join(repr(name) for name in value if name not in checks)
         known = ", ".join(map(repr, checks)) or "nothing"
-        raise Refused(ValueError, f"must have {known} only, got {', '.join(surplus)} as well")
-
-
-def _check_at(place: str | int, check: Check, given: Given, value: Any) -> None:
-    try:
-        check(given, value)
-    except Refused as refused:
-        refused.path = f"[{place!r}]{refused.path}"
-        raise
+        raise Refused(ValueError, f"must have {known} only, got {surplus} as well")
 
 
 def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
@@ -212,8 +208,13 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
         if len(value) < least:
             raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
-        for place, each in enumerate(value):
-            _check_at(place, check, given, each)
+        place = 0
+        try:
+            for place, each in enumerate(value):  # noqa: B007
+                check(given, each)
+        except Refused as refused:
+            refused.path = f"[{place}]{refused.path}"
+            raise
 
     return check_all
 
