@@ -19,6 +19,7 @@ from tests.processes.purity.ways import Make, check_every, run_all_ways
 ITEMS, STEPS = 11, 6
 #: Of every kind of pipeline. More, and others in every run: ``DETAUG_TEST_EXAMPLES=400`` takes about an hour.
 MORE = int(os.environ.get("DETAUG_TEST_EXAMPLES", "0"))
+pytestmark = [pytest.mark.timeout(0)] if MORE else []
 
 
 def some(examples: int) -> settings:
