@@ -154,7 +154,9 @@ def pipelines(draw: st.DrawFn, start_methods: tuple[str, ...]) -> tuple[Make, bo
         executor = LocalProcesses(method) if num_processes else None
         return make(num_processes=num_processes, executor=executor, seed=3, check=check_every(num_processes))
 
-    return with_processes, place == "transform" and cell != "class attribute"
+    # Python's pickle cannot load a wrapper that passes on the question for its own attributes
+    is_copied = cell != "class attribute" and (method == "fork" or cell != "__getattr__")
+    return with_processes, place == "transform" and is_copied
 
 
 def examine(pipeline: tuple[Make, bool], processes: tuple[int, ...]) -> None:
