@@ -52,7 +52,7 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Result:
+class Benchmark:
     """What was measured, and on which machine."""
 
     target: str | None
@@ -103,7 +103,7 @@ class Result:
         return file.getvalue()
 
 
-def bench(target: str | None, processes: Sequence[int], seconds: float, shown: Progress) -> Result:
+def bench(target: str | None, processes: Sequence[int], seconds: float, shown: Progress) -> Benchmark:
     """Measure a pipeline (None: the demo's) under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader with these numbers
     of processes (none: one, and as many as there are cores), each run for so long.
 
@@ -120,7 +120,7 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, shown: P
     for number in counts:
         found = interleaved(tuple(SYSTEMS), ROUNDS, partial(_measured, shown, target, seconds, number))
         rates += [_summary(system, number, found) for system in SYSTEMS]
-    return Result(target, seconds, tuple(rates), environment())
+    return Benchmark(target, seconds, tuple(rates), environment())
 
 
 def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:

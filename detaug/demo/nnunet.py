@@ -16,7 +16,7 @@ import numpy as np
 
 from detaug.nnunet.compatibility import planning
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.verifying import Result, compare_trainings, trainings
+from detaug.nnunet.verification.verifying import Trainings, compare_trainings, trainings
 from detaug.reports.atomic_files import write_text
 from detaug.reports.progress import Progress
 
@@ -100,7 +100,7 @@ def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
     write_raw_dataset(dataset, map(case, range(CASES)), ("ball",))
 
 
-def train_and_compare(root: Path, shown: Progress) -> Result:
+def train_and_compare(root: Path, shown: Progress) -> Trainings:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
     To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an empty folder for its three.

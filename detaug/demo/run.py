@@ -18,7 +18,7 @@ from detaug.demo.mri import load_template
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.fingerprints import fingerprint
 from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, EQUAL, Planned, Result, Row, run_rows, table
+from detaug.reports.rows import DIFFERENT, EQUAL, Planned, Report, Row, run_rows, table
 from detaug.seeding.tree import SeedTree
 
 #: Batches of a run, samples of a batch, the edge of their patches in voxels, and the seed.
@@ -64,7 +64,7 @@ RUNS = (
 
 
 @dataclass(frozen=True)
-class Runs(Result[Run]):
+class Runs(Report[Run]):
     """What the demo found."""
 
     rows: tuple[Run, ...]

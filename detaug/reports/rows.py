@@ -99,7 +99,7 @@ def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
         yield replace(row, seconds=time.perf_counter() - began, notices=tuple(notices))
 
 
-class Result(Generic[R]):
+class Report(Generic[R]):
     """What a command found: rows in the order in which they were run."""
 
     rows: tuple[R, ...]

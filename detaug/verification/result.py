@@ -67,7 +67,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Result(reports.Result[Row]):
+class Result(reports.Report[Row]):
     """What `detaug.verify` found.
 
     Attributes:

@@ -78,7 +78,7 @@ class Row(reports.Row):
 
 
 @dataclass(frozen=True)
-class Result(reports.Result[Row]):
+class Trainings(reports.Report[Row]):
     """What `verify_training` found.
 
     Attributes:
@@ -138,7 +138,7 @@ def trainings(settings: Settings) -> tuple[Training, ...]:
     )
 
 
-def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> Result:
+def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> Trainings:
     """Train three times, for a few steps, and compare the checkpoints byte for byte.
 
     nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json there where there is none yet.
@@ -157,7 +157,7 @@ def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> R
         return compare_trainings(settings, trainings(settings), Path(folder).resolve(), shown)
 
 
-def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Result:
+def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Trainings:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
     reference: tuple[Path, list[Event]] | None = None
 
@@ -189,7 +189,7 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
         done += (Row(READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference),)
     processor = torch.cuda.get_device_name() if settings.device == "cuda" else environment()["cpu"]["model"] or "CPU"
     versions = f"torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"
-    return Result(settings, done, f"{settings.device} ({processor}), {versions}")
+    return Trainings(settings, done, f"{settings.device} ({processor}), {versions}")
 
 
 def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:

@@ -11,11 +11,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from detaug.reports.progress import Progress
-from detaug.reports.rows import Planned, Result, Row, run_rows, table
+from detaug.reports.rows import Planned, Report, Row, run_rows, table
 
 
 @dataclass(frozen=True)
-class Found(Result[Row]):
+class Found(Report[Row]):
     rows: tuple[Row, ...]
 
     def as_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.traces import Origin, at_start, bookkeeping_origin, first_origin, in_step
-from detaug.nnunet.verification.verifying import Result, Row, trainings
+from detaug.nnunet.verification.verifying import Row, Trainings, trainings
 from detaug.training.comparing import Event
 
 
@@ -116,7 +116,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
         Row("straight through", "different", sha256="cd" * 32, origin=other),
         Row("killed in epoch 2 of 2, resumed", "failed", failure="OSError: no space left"),
     )
-    result = Result(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
+    result = Trainings(Settings("Dataset001_Name", "3d_fullres"), rows, "cpu (some processor)")
     file = io.StringIO()
     Console(file=file, width=80).print(result)
     shown = file.getvalue()
@@ -131,7 +131,7 @@ def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:
 def test_a_difference_without_effect_on_the_checkpoint_is_told_and_passes() -> None:
     origin = Origin("data", "taken_at of training batch 0 of epoch 0")
     other = Row("straight through", "equal", sha256="ab" * 32, origin=origin)
-    result = Result(Settings("1", "2d"), (Row("straight through", sha256="ab" * 32), other))
+    result = Trainings(Settings("1", "2d"), (Row("straight through", sha256="ab" * 32), other))
     file = io.StringIO()
     Console(file=file, width=80).print(result)
     assert "no difference in the checkpoint, but in data: taken_at" in file.getvalue()
