@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,8 @@ def test_missing_nnunet_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.timeout(7200)  # a training takes as long as the machine lets it
 def test_training_that_is_killed_and_continued_ends_with_the_same_checkpoint() -> None:
     command = [sys.executable, "-m", "detaug", "nnunet", "demo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # GNU readline, which a debugger loads, sets COLUMNS behind os.environ's back
+    environment = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "killed in epoch 2 of 2, resumed" in done.stdout
