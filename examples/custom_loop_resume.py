@@ -41,7 +41,6 @@ class Training:
         for epoch in range(self.augmenter.epoch, EPOCHS):
             self.augmenter.set_epoch(epoch)  # in a resumed epoch this keeps the position
             for batch in self.augmenter:
-                del batch["pid"]  # the process that made it
                 self.optimizer.zero_grad()
                 scores = self.network(torch.from_numpy(batch["data"]))
                 loss = nn.functional.cross_entropy(scores, torch.from_numpy(batch["seg"][:, 0]).long())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +21,7 @@ MARGIN = 1.3
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
     """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users of batchgenerators do.
 
-    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...],
-    'pid': int}``; 'pid' is the process that made it.
+    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...]}``.
     """
 
     def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
@@ -36,7 +34,7 @@ class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has n
         cases = [self._data[index] for index in self.get_indices()]
         images, labels = zip(*map(self._patch, cases), strict=True)
         data, seg = np.stack(images)[:, None], np.stack(labels)[:, None]
-        return {"data": data, "seg": seg, "keys": [case.name for case in cases], "pid": os.getpid()}
+        return {"data": data, "seg": seg, "keys": [case.name for case in cases]}
 
     def _patch(self, case: Case) -> tuple[np.ndarray, np.ndarray]:
         """Image and labels anywhere in a case, which is no smaller than the patch."""

@@ -114,8 +114,7 @@ def _prints(run: Run, shown: Progress) -> list[str]:
     def take(augmenter: Any, until: int) -> None:
         while len(prints) < until:
             batch = next(augmenter)
-            # Who made a batch is the one thing about it that is allowed to change.
-            pid = int(batch.pop("pid"))
+            pid = batch.pop("pid")
             prints.append(fingerprint(batch))
             if run.kill and len(prints) == BATCHES // 3:
                 os.kill(pid, signal.SIGKILL)
@@ -136,7 +135,11 @@ def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]
     """`STOCK` or `OURS` over the demo's MRI, with batchgenerators' transforms."""
     patch_size = (patch,) * 3
     loader = MRIPatchLoader([load_template()], BATCH_SIZE, enlarged(patch_size))
-    transform = training_transforms(patch_size)
+    augment = training_transforms(patch_size)
+
+    def transform(**batch: Any) -> dict[str, Any]:
+        return {**augment(**batch), "pid": os.getpid()}  # who made it, which may change
+
     if name == OURS:
         # The demo compares every batch itself; the check makes most of a worker's first ones twice.
         with DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=SEED, check=False) as ours:

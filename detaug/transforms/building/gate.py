@@ -208,7 +208,6 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
         if len(value) < least:
             raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
-        place = 0
         try:
             for place, each in enumerate(value):  # noqa: B007
                 check(given, each)
