@@ -39,7 +39,7 @@ def nnunet_folders(root: Path) -> Iterator[Path]:
     """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below an existing folder; afterwards the
     environment is as it was."""
     for folder in _FOLDERS.values():
-        (root / folder).mkdir(exist_ok=True)
+        (root / folder).mkdir(parents=True, exist_ok=True)
     with mock.patch.dict(os.environ, {name: str(root / folder) for name, folder in _FOLDERS.items()}):
         yield root
 
