@@ -230,8 +230,8 @@ class SpatialTransform(Transform):
             border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
             volume, window = workspace.lazy(key), None
             if volume is not None:
-                starts, stops = patch.region(border)
-                workspace.put(key, volume.lend(starts, stops))
+                starts, stops = region = patch.region(border)
+                workspace.put(key, volume.lend(*region, patch.between(border, region)))
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from detaug.nnunet.loading.case_files import reading
-from detaug.transforms.building.workspace import LazyVolume
+from detaug.transforms.building.workspace import Between, LazyVolume
 
 _lent = threading.local()  # memory of the last boxes, one of each dtype
 
@@ -42,7 +42,7 @@ class CasePatch(LazyVolume):
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
         return self._read_into(np.empty(self._extents(starts, stops), self.dtype), starts, stops)
 
-    def lend(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears it page by page.
         extents = self._extents(starts, stops)
         size = math.prod(extents)
@@ -50,7 +50,18 @@ class CasePatch(LazyVolume):
         if memory is None or len(memory) < size:
             memory = np.empty(size, self.dtype)
             setattr(_lent, self.dtype.char, memory)
-        return self._read_into(memory[:size].reshape(extents), starts, stops)
+        array = memory[:size].reshape(extents)
+        if self._flat:
+            return self._read_into(array, starts, stops)
+        thickness, first = self._stored[0].blocks[-3], starts[0]  # a block is read as a whole
+        while first < stops[0]:
+            last = min(stops[0], first + thickness - (first + self._starts[0]) % thickness)
+            lows, highs = between(first, last)
+            if lows != highs:
+                box = (slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
+                self._read_into(array[(slice(None), *box)], lows, highs)
+            first = last
+        return array
 
     def _extents(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
         return (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from detaug.transforms.building.gate import VOXEL_KEYS
 #: Those of `VOXEL_KEYS` that are images.
 IMAGE_KEYS = ("image", "regression_target")
 _FLOAT32 = np.dtype(np.float32)
+Between = Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
 
 
 class Workspace:
@@ -43,7 +45,7 @@ class Workspace:
         self._left = {name: value for name, value in arrays.items() if value is None or name in kept}
         self._arrays = {name: value for name, value in arrays.items() if name not in roles and name not in self._left}
         self._owned: set[str] = set()
-        self._shapes: dict[str, Any] | None = None  # until something is put or removed
+        self._shapes: Mapping[str, Any] | None = None  # until something is put or removed
         self._checked: dict[str, np.ndarray] = {}
         self._unchanged: dict[str, np.ndarray] = {}
         self._names: dict[str, list[str]] = {}
@@ -81,16 +83,13 @@ class Workspace:
         """What is here, as it is; a `LazyVolume` only where nothing of it was read yet."""
         return dict(self._arrays)
 
-    def shapes(self) -> dict[str, Any]:
+    def shapes(self) -> Mapping[str, Any]:
         """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
         if self._shapes is None:
-            self._shapes = {}
-            for key, value in self._arrays.items():
-                if hasattr(value, "shape"):
-                    self._shapes[key] = tuple(value.shape)
-                elif isinstance(value, int):
-                    self._shapes[key] = value
-        return dict(self._shapes)
+            shapes = {key: tuple(value.shape) for key, value in self._arrays.items() if hasattr(value, "shape")}
+            shapes |= {key: value for key, value in self._arrays.items() if isinstance(value, int)}
+            self._shapes = MappingProxyType(shapes)
+        return self._shapes
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
         """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
@@ -250,8 +249,13 @@ class LazyVolume:
         """
         raise NotImplementedError
 
-    def lend(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        """As `read`, of memory that the next call in this thread may take again: for a box that is only looked at."""
+    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
+        """As `read`, of memory that the next call in this thread may take again: for a box that is only looked at.
+
+        Args:
+            between: ``(first, last)`` -> ``(starts, stops)`` of what will be looked at in these planes of the box (``last``
+                excluded); the rest may be anything.
+        """
         return self.read(starts, stops)
 
     def read_all(self) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
+from detaug.transforms.building.workspace import Between
 from detaug.transforms.geometry.elastic import displacement
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
@@ -60,11 +62,11 @@ class PatchMap:
         dims = len(self._space)
         matrix = affine if affine is not None else identity(dims)
         self._volume, self._layout = (*(1,) * (3 - dims), *self._patch), (align_corners, dims == 2)
-        self._field, self._displaced = NO_DISPLACEMENT, [0.0] * dims
+        self._field, displaced = NO_DISPLACEMENT, [0.0] * dims
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
             self._field, means = displacement(patch_size, **elastic)
-            self._displaced = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
+            displaced = [max(abs(most), 1e-8) for most in elastic["magnitudes"]]
             if center_deformation:
                 middle = [m + mean for m, mean in zip(middle, means, strict=True)]
         back = applied(matrix, middle)
@@ -76,20 +78,54 @@ class PatchMap:
             offset = [value * s for value, s in zip(offset, shrink, strict=True)]
         self._matrix = [list(map(float, row)) for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
+        bent = [sum(abs(v) * most for v, most in zip(row, displaced, strict=True)) for row in self._matrix]
+        self._reach = [each + _REACH for each in bent]
 
     def region(self, border: str) -> tuple[list[int], list[int]]:
         """The box of the source outside of which no voxel is read with this border mode: its first voxel and its last
         (excluded)."""
         if border == "reflection":
             return [0] * len(self._space), list(self._space)
-        starts, stops = [], []
-        for n, row, offset in zip(self._space, self._matrix, self._offset, strict=True):
+        lows, highs = [], []
+        for row, offset in zip(self._matrix, self._offset, strict=True):
             extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
-            bent = sum(abs(value) * most for value, most in zip(row, self._displaced, strict=True))
-            low = math.floor(offset + sum(min(0.0, e) for e in extents) - bent) - _REACH
-            high = math.ceil(offset + sum(max(0.0, e) for e in extents) + bent) + _REACH
-            starts.append(min(max(low, 0), n - 1))
-            stops.append(min(max(high, starts[-1]) + 1, n))
+            lows.append(offset + sum(min(0.0, e) for e in extents))
+            highs.append(offset + sum(max(0.0, e) for e in extents))
+        return self._around(lows, highs)
+
+    def between(self, border: str, region: tuple[list[int], list[int]]) -> Between:
+        """What of its `region` is read, by planes along the first axis: see `LazyVolume.lend`.
+
+        A voxel is read for points near its plane. Such points fill a convex body, of which each corner lies on a line between
+        two corners of the patch.
+        """
+        (_, *starts), (_, *stops) = region
+        corners = np.array([*product(*((0, n - 1) for n in self._patch))]) @ np.transpose(self._matrix) + self._offset
+        one, other = (corners[each] for each in np.triu_indices(len(corners)))  # also of each corner with itself
+        way = other - one
+        length = np.where(way[:, :1] == 0, 1, way[:, :1])
+
+        def part(first: int, last: int) -> tuple[list[int], list[int]]:
+            if border == "reflection":
+                return [first, *starts], [last, *stops]
+            # A point beyond the source may be brought back to its outermost plane, and draws on those next to it.
+            low = first - self._reach[0] if first > self._reach[0] else -math.inf
+            high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
+            ends = one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
+            near = ends[:, (ends[1, :, 0] >= low) & (ends[0, :, 0] <= high)]
+            if near.size == 0:
+                return [first, *starts], [first, *starts]
+            lows, highs = self._around(near.min((0, 1)), near.max((0, 1)))
+            return [first, *lows[1:]], [last, *highs[1:]]
+
+        return part
+
+    def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
+        """The box of the source's voxels that are read for points in a box, also where these are brought back to the border."""
+        starts, stops = [], []
+        for n, reach, low, high in zip(self._space, self._reach, lows, highs, strict=True):
+            starts.append(max(0, math.floor(min(max(low, 0), n - 1) - reach)))
+            stops.append(min(n, math.ceil(min(max(high, 0), n - 1) + reach) + 1))
         return starts, stops
 
     def image(

@@ -11,7 +11,7 @@ import pytest
 from detaug import SeedTree, fingerprint
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.transforms import CenterCrop, GaussianNoise, Mirror, SpatialTransform
-from detaug.transforms.building.workspace import LazyVolume
+from detaug.transforms.building.workspace import Between, LazyVolume
 
 
 class Recorded(LazyVolume):
@@ -26,6 +26,17 @@ class Recorded(LazyVolume):
         self.boxes.append((list(starts), list(stops)))
         inside = tuple(slice(a, b) for a, b in zip(starts, stops, strict=True))
         return np.ascontiguousarray(self.array[(slice(None), *inside)]).copy()
+
+    def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
+        extents = (self.shape[0], *np.subtract(stops, starts))
+        # what is looked at and was not read is seen, also before and behind the box
+        array = np.full(np.prod(extents) + 20_000, 21845, self.dtype)[10_000:-10_000].reshape(extents)
+        for first in range(starts[0], stops[0], 4):
+            lows, highs = between(first, min(first + 4, stops[0]))
+            if lows != highs:
+                inside = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
+                array[(slice(None), *inside)] = self.read(lows, highs)
+        return array
 
     @property
     def part_read(self) -> float:
@@ -68,6 +79,20 @@ def test_spatial_transforms_give_the_same_bytes(space: tuple[int, ...], mode: st
         both_ways(transform, arrays, seed)
 
 
+@pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("beside", [(60, 12, 9), (12, -50, 9), (12, 11, 70), (-40, 80, -60), (31, 25, 9)])
+def test_a_patch_beside_the_volume_gives_the_same_bytes(beside: tuple[int, ...], mode: str, border: str) -> None:
+    arrays = sample((30, 27, 33))
+    transform = SpatialTransform(
+        (8, 9, 10), 0, False, mode_image=mode, mode_seg=mode, padding_mode_image=border, border_mode_seg=border
+    )
+    for affine in ([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]], [[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]]):
+        params = {"affine": affine, "elastic": None, "center_location_in_pixels": list(beside)}
+        lazy = {key: Recorded(array) for key, array in arrays.items()}
+        assert_same(transform.apply(arrays, params), transform.apply(lazy, params))
+
+
 @pytest.mark.parametrize("dummy_2d", [False, True])
 def test_nnunets_pipeline_gives_the_same_bytes(dummy_2d: bool) -> None:
     transform = training_transforms(
@@ -102,3 +127,11 @@ def test_of_a_volume_beside_arrays_little_more_than_the_patch_is_read() -> None:
     got = transform(rng=SeedTree(1).generator(0, 0), image=volume, segmentation=arrays["segmentation"])
     assert_same(expected, got)
     assert volume.part_read < (36 / 80) ** 3
+
+
+def test_of_the_box_around_a_turned_patch_the_corners_are_not_read() -> None:
+    arrays = sample((80, 80, 80))
+    transform = SpatialTransform((40, 40, 40), 0, False, p_rotation=1, rotation=(0.5, 0.5))
+    for volume in both_ways(transform, arrays, 1):
+        lows, highs = np.min([low for low, _ in volume.boxes], 0), np.max([high for _, high in volume.boxes], 0)
+        assert volume.part_read < 0.85 * np.prod(highs - lows) / 80**3
