@@ -300,6 +300,25 @@ def split_straight(patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shap
 
 
 @inlined
+def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
+    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False where a voxel has no two."""
+    matrix, offset, _ = patch_map
+    found: Any = True
+    for axis in range(1 if flat else 0, 3):
+        for other in range(3):
+            found &= (other == axis) | (matrix[axis, other] == 0.0)
+        last = np.float64(shape[axis] - 1)
+        found &= last > 0.0
+        for k in range(extents[axis]):
+            p = offset[axis] + np.float64(k) * matrix[axis, axis]
+            found &= (p >= 0.0) & (p <= last)
+            base = min(np.floor(p), last - 1.0)
+            low[axis, k] = np.int64(base)
+            part[axis, k] = np.float32(p - base)
+    return found
+
+
+@inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
     """Which voxels the samples of a piece draw on, and with which weights; the number of them along each axis.
 

@@ -20,9 +20,11 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
+    REFLECTION,
     Map,
     Sampling,
     nearest_voxel,
+    place_axes,
     place_piece,
     place_row,
     row_of,
@@ -31,6 +33,7 @@ from detaug.kernels.coordinates import (
     tap_piece,
     touches_nothing,
 )
+from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, gather
 
 # How equal weights are settled.
@@ -137,6 +140,38 @@ def _settle_rest(
             around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
             x, y, z = 0.0 if flat else rows[n], rows[PITCH + n], rows[2 * PITCH + n]
             out[n] = np.int16(_weighed(around, x, y, z, shape, tiebreak, labels, scores))
+
+
+@inlined
+def _settle_scaled(
+    source: Any, out: Any, patch_map: Any, sampling: Any, tiebreak: Any, low: Any, part: Any, rows: Any, parts: Any,
+    chosen: Any, labels: Any, scores: Any,
+) -> None:  # fmt: skip
+    """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels between two planes."""
+    shape, (planes, lines, length) = sampling.shape, out.shape
+    first = min(low[1, 0], low[1, lines - 1])
+    pairs = np.empty((2, max(low[1, 0], low[1, lines - 1]) + 2 - first, length), np.uint32)
+    parts[2 * PITCH : 2 * PITCH + length] = part[2, :length]
+    even: Any = np.int64(-1)
+    odd: Any = np.int64(-1)
+    for i in range(planes):
+        for x in range(low[0, i], low[0, i] + 2):
+            if x != (odd if x & 1 else even):
+                even, odd = (even, x) if x & 1 else (x, odd)
+                for y in range(pairs.shape[1]):
+                    start = x * shape[PLANE] + (first + y) * shape[LINE] - shape[ORIGIN]
+                    for k in range(length):
+                        pairs[x & 1, y, k] = load_pair(source, np.intp(start + low[2, k]))
+        one, other = pairs[low[0, i] & 1], pairs[1 - (low[0, i] & 1)]
+        parts[:length] = part[0, i]
+        for j in range(lines):
+            y = low[1, j] - first
+            parts[PITCH : PITCH + length] = part[1, j]
+            if _settle_piece(one[y], one[y + 1], other[y], other[y + 1], parts, out[i, j], chosen) > 0:
+                place_row(rows, patch_map, i, j, 0, length)
+                _settle_rest(
+                    one[y], one[y + 1], other[y], other[y + 1], rows, sampling, tiebreak, out[i, j], chosen, labels, scores
+                )
 
 
 @inlined
@@ -252,8 +287,19 @@ def resample_labels(
     sampling = Sampling(shape, mode, padding, align_corners, flat)
     straight = (mode == LINEAR) & (displacement.size == 0) & (not flat) & (source.shape[1] < 2**31)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
+    most = max(out.shape[1], out.shape[2], out.shape[3])
+    lower, rest = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
+    # reflected coordinates are rounded once more
+    scaled = straight & (padding != REFLECTION) & (out.shape[3] <= PIECE)
+    if scaled:
+        scaled = place_axes(patch_map, out.shape[1:], shape, flat, lower, rest)
     for c in range(source.shape[0]):
         channel = source[c]
+        if scaled:
+            _settle_scaled(
+                channel, out[c], patch_map, sampling, tiebreak, lower, rest, rows, parts, chosen, labels, scores
+            )
+            continue
         for number in range(out.shape[1] * out.shape[2]):
             i, j = row_of(number, out.shape[1], out.shape[2])
             for begin in range(0, out.shape[3], PIECE):

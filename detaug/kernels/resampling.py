@@ -23,6 +23,7 @@ from detaug.kernels.coordinates import (
     Sampling,
     bring_inside,
     nearest_voxel,
+    place_axes,
     place_piece,
     place_row,
     row_of,
@@ -103,25 +104,6 @@ def sample_taps(
 
 
 @inlined
-def _place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
-    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False where a voxel has no two."""
-    matrix, offset, _ = patch_map
-    found: Any = True
-    for axis in range(1 if flat else 0, 3):
-        for other in range(3):
-            found &= (other == axis) | (matrix[axis, other] == 0.0)
-        last = np.float64(shape[axis] - 1)
-        found &= last > 0.0
-        for k in range(extents[axis]):
-            p = offset[axis] + np.float64(k) * matrix[axis, axis]
-            found &= (p >= 0.0) & (p <= last)
-            base = min(np.floor(p), last - 1.0)
-            low[axis, k] = np.int64(base)
-            part[axis, k] = np.float32(p - base)
-    return found
-
-
-@inlined
 def _scale_plane(source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any) -> None:
     """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated lines are kept."""
     values = pairs.view(np.float32)
@@ -195,7 +177,7 @@ def resample_images(
     if straight & (padding != REFLECTION):  # reflected coordinates are rounded once more
         most = max(out.shape[1], out.shape[2], out.shape[3])
         lower, parts = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
-        if _place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
+        if place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
             _scale(source, out, shape, flat, lower, parts)
             return
     for number in range(out.shape[1] * out.shape[2]):
