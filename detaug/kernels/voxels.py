@@ -13,6 +13,7 @@ import numpy as np
 from detaug.kernels.compiling import kernel
 
 _WIDTHS = ("uint8", "uint16", "uint32", "uint64")
+_FIRST = np.zeros(1, np.int64)
 
 
 @kernel(*(f"void({width}[::1], int64, int64, int64, boolean, boolean, boolean)" for width in _WIDTHS))
@@ -61,11 +62,9 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
 def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
     """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this order."""
     out = np.empty((len(array), *map(len, places)), array.dtype)
-    lift = 3 - len(places)  # a plane is a volume of one slice
-    source, made = (
-        each.view(f"u{array.itemsize}").reshape(len(each), *(1,) * lift, *each.shape[1:]) for each in (array, out)
-    )
-    pick(source, *(np.zeros(1, np.int64),) * lift, *places, made)
+    kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
+    source = array.view(kind).reshape(len(array), *lift, *array.shape[1:])
+    pick(source, *(_FIRST,) * len(lift), *places, out.view(kind).reshape(len(out), *lift, *out.shape[1:]))
     return out
 
 

@@ -61,7 +61,8 @@ class Mirror(_AxisTransform):
         self.allowed_axes = axes("allowed_axes", allowed_axes)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
+        if max(self.allowed_axes, default=0) >= len(spatial_shape(shapes)):
+            axes("allowed_axes", self.allowed_axes, 2)
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
     change = takes(axes=AXES)(_AxisTransform.rearrange)

@@ -98,7 +98,7 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
         """
         batch = current()
-        made: list[torch.Tensor] = []
+        made: list[np.ndarray] = []
         keys = []
         for number in range(self.batch_size):
             sample = self.sample(batch.next_sample_generator(), number)
@@ -106,12 +106,13 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             parts = [
                 np.asarray(each) for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
             ]
-            made = made or [_room_for(each, self.batch_size) for each in parts]
+            # where the batch will travel, in a worker: it is then not copied any more
+            made = made or [empty((self.batch_size, *each.shape), each.dtype) for each in parts]
             # each sample goes to its place while it is still in the CPU's cache
-            for part, tensor in zip(parts, made, strict=True):
-                _put(part, tensor.numpy(), number)
+            for part, array in zip(parts, made, strict=True):
+                _put(part, array, number)
             keys.append(sample["key"])
-        data, *targets = made
+        data, *targets = map(torch.from_numpy, made)
         return {"data": data, "target": targets if isinstance(levels, list) else targets[0], "keys": keys}
 
     def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
@@ -231,11 +232,6 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
     total = np.cumsum(shares)
     total /= total[-1]
     return total
-
-
-def _room_for(part: np.ndarray, batch_size: int) -> torch.Tensor:
-    """Where the batch will travel, in a worker: it is then not copied any more."""
-    return torch.from_numpy(empty((batch_size, *part.shape), part.dtype))
 
 
 def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:

@@ -163,10 +163,11 @@ def checked_array(key: str, value: Any) -> np.ndarray:
 
 def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     """A ValueError if no element of an array of this dtype can be that value."""
-    with np.errstate(invalid="ignore"):
-        held = np.asarray(value).astype(dtype)
-    if dtype.kind != "f" and held != value:
-        whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}"
+    if dtype.kind == "f":
+        return
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (low <= value <= high and value == math.floor(value)):
+        whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {low} to {high}"
         raise ValueError(
             f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {whole}. Convert it first, e.g. with "
             ".astype(numpy.int16), or take another value"
