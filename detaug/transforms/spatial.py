@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import permutations
 from typing import Any
 
@@ -230,8 +231,8 @@ class SpatialTransform(Transform):
             border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
             volume, window = workspace.lazy(key), None
             if volume is not None:
-                starts, stops = region = patch.region(border)
-                workspace.put(key, volume.lend(*region, patch.between(border, region)))
+                starts, stops = patch.region(border)
+                workspace.put(key, volume.lend(starts, stops, partial(patch.between, border)))
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":

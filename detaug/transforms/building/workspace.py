@@ -86,8 +86,12 @@ class Workspace:
     def shapes(self) -> Mapping[str, Any]:
         """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
         if self._shapes is None:
-            shapes = {key: tuple(value.shape) for key, value in self._arrays.items() if hasattr(value, "shape")}
-            shapes |= {key: value for key, value in self._arrays.items() if isinstance(value, int)}
+            shapes: dict[str, Any] = {}
+            for key, value in self._arrays.items():
+                if hasattr(value, "shape"):
+                    shapes[key] = tuple(value.shape)
+                elif isinstance(value, int):
+                    shapes[key] = value
             self._shapes = MappingProxyType(shapes)
         return self._shapes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any
 
@@ -14,7 +15,6 @@ from detaug.kernels.cubic import resample_cubic
 from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
-from detaug.transforms.building.workspace import Between
 from detaug.transforms.geometry.elastic import displacement
 
 IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
@@ -93,32 +93,31 @@ class PatchMap:
             highs.append(offset + sum(max(0.0, e) for e in extents))
         return self._around(lows, highs)
 
-    def between(self, border: str, region: tuple[list[int], list[int]]) -> Between:
-        """What of its `region` is read, by planes along the first axis: see `LazyVolume.lend`.
+    def between(self, border: str, first: int, last: int) -> tuple[list[int], list[int]]:
+        """The part of `region` outside of which no voxel of its planes ``first`` to ``last`` (excluded) is read; equal where none
+        is."""
+        if border == "reflection":
+            return [first, *[0] * (len(self._space) - 1)], [last, *self._space[1:]]
+        # A point beyond the source may be brought back to its outermost plane, and draws on those next to it.
+        low = first - self._reach[0] if first > self._reach[0] else -math.inf
+        high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
+        one, way, length = self._lines
+        ends = one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
+        near = ends[:, (ends[1, :, 0] >= low) & (ends[0, :, 0] <= high)]
+        if near.size == 0:
+            return [first], [first]
+        lows, highs = self._around(near.min((0, 1)), near.max((0, 1)))
+        return [first, *lows[1:]], [last, *highs[1:]]
 
-        A voxel is read for points near its plane. Such points fill a convex body, of which each corner lies on a line between
-        two corners of the patch.
+    @cached_property
+    def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Lines between the patch's corners: first ends, ways to the others, and how long these are along the first axis.
+
+        What planes draw on is a convex body, whose own corners are on such lines.
         """
-        (_, *starts), (_, *stops) = region
         corners = np.array([*product(*((0, n - 1) for n in self._patch))]) @ np.transpose(self._matrix) + self._offset
         one, other = (corners[each] for each in np.triu_indices(len(corners)))  # also of each corner with itself
-        way = other - one
-        length = np.where(way[:, :1] == 0, 1, way[:, :1])
-
-        def part(first: int, last: int) -> tuple[list[int], list[int]]:
-            if border == "reflection":
-                return [first, *starts], [last, *stops]
-            # A point beyond the source may be brought back to its outermost plane, and draws on those next to it.
-            low = first - self._reach[0] if first > self._reach[0] else -math.inf
-            high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
-            ends = one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
-            near = ends[:, (ends[1, :, 0] >= low) & (ends[0, :, 0] <= high)]
-            if near.size == 0:
-                return [first, *starts], [first, *starts]
-            lows, highs = self._around(near.min((0, 1)), near.max((0, 1)))
-            return [first, *lows[1:]], [last, *highs[1:]]
-
-        return part
+        return one, other - one, np.where(one[:, :1] == other[:, :1], 1, other[:, :1] - one[:, :1])
 
     def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
         """The box of the source's voxels that are read for points in a box, also where these are brought back to the border."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +73,12 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
         assert np.array_equal(read, ours["image"][(slice(None), *part)])
         read[...] = 7  # it is ours to change
         assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
+
+        def between(first: int, last: int, low: Any = low, high: Any = high) -> tuple[Sequence[int], Sequence[int]]:
+            return (first, *low[1:]), (last, *high[1:])
+
         for key, volume in volumes.items():  # the memory lent is full of the box before
-            lent = volume.lend(low, high, lambda first, last: ((first, *low[1:]), (last, *high[1:])))
-            assert np.array_equal(lent, ours[key][(slice(None), *part)])
+            assert np.array_equal(volume.lend(low, high, between), ours[key][(slice(None), *part)])
 
 
 def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
