@@ -6,6 +6,7 @@ Only bits are moved: kernels get arrays of an unsigned type as wide as their own
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
     return made
 
 
+@lru_cache(256)  # of planes it takes longer than to move them
 def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
     places = np.arange(-before, n + behind)
     if mode == "wrap":

@@ -9,10 +9,9 @@ import os
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -25,8 +24,7 @@ KNOWN_PLACES = 512
 _EDGE = 64 * 1024
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     """One preprocessed case, opened.
 
     Attributes:

@@ -39,7 +39,10 @@ class Given(NamedTuple):
 
     def shape(self) -> tuple[int, ...]:
         """(channels, *space) of the image, or of what there is in its place."""
-        return next((tuple(self.shapes[key]) for key in VOXEL_KEYS if self.shapes.get(key)), ())
+        for key in VOXEL_KEYS:
+            if self.shapes.get(key):
+                return tuple(self.shapes[key])
+        return ()
 
     def dims(self) -> int:
         return len(self.shape()) - 1
@@ -156,7 +159,8 @@ def integer(
     """An integer from least to most, both included."""
 
     def check(given: Given, value: Any) -> None:
-        lowest, highest = (end(given) if callable(end) else end for end in (least, most))
+        lowest = least(given) if callable(least) else least
+        highest = most(given) if callable(most) else most
         if type(value) is not int:
             raise _wrong(TypeError, f"be {kind} from {lowest} to {highest}", value)
         if not lowest <= value <= highest:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from detaug.transforms.building.base import Transform
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
 DEFERRED = "deferred_key"
 
 
-@dataclass(frozen=True)
-class Stage:
+class Stage(NamedTuple):
     """A transform that is applied, no composition, with its own params.
 
     Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in the order of application.
