@@ -270,7 +270,9 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 
 @inlined
-def split_straight(patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, index: Any, rest: Any) -> Any:
+def split_straight(
+    patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
+) -> Any:  # fmt: skip
     """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than 2**31 voxels; False, and
     nothing done, where the piece does not lie within the source.
 
@@ -286,7 +288,7 @@ def split_straight(patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shap
     for end in (begin, begin + length - 1):
         step = np.float64(np.int32(end))
         x, y, z = bx + step * mx, by + step * my, bz + step * mz
-        if not ((x >= 0.0) & (x < last_x) & (y >= 0.0) & (y < last_y) & (z >= 0.0) & (z < last_z)):
+        if not (flat | (x >= 0.0) & (x < last_x)) & (y >= 0.0) & (y < last_y) & (z >= 0.0) & (z < last_z):
             return False
     for k in range(np.uint64(length)):  # unsigned: a signed index would be tested for its sign
         step = np.float64(np.int32(np.uint64(begin) + k))

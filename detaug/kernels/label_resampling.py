@@ -295,12 +295,12 @@ def resample_labels(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, mode, padding, align_corners, flat)
-    straight = (mode == LINEAR) & (displacement.size == 0) & (not flat) & (source.shape[1] < 2**31)
+    straight = (mode == LINEAR) & (displacement.size == 0) & (source.shape[1] < 2**31)
     nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
     most = max(out.shape[1], out.shape[2], out.shape[3])
     lower, rest = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
     # reflected coordinates are rounded once more
-    scaled = straight & (padding != REFLECTION) & (out.shape[3] <= PIECE)
+    scaled = straight & (not flat) & (padding != REFLECTION) & (out.shape[3] <= PIECE)
     if scaled:
         scaled = place_axes(patch_map, out.shape[1:], shape, flat, lower, rest)
     for c in range(source.shape[0]):
@@ -316,7 +316,7 @@ def resample_labels(
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]
                 start, stop, low, high = 0, size, 0, size
-                is_split = straight and split_straight(patch_map, i, j, begin, size, shape, index, parts)
+                is_split = straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, parts)
                 if not is_split:
                     start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
                     if mode != LINEAR:  # nothing is read in pairs

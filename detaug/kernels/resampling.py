@@ -185,7 +185,7 @@ def resample_images(
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = 0, size, 0, size
-            if not (straight and not flat and split_straight(patch_map, i, j, begin, size, shape, index, rest)):
+            if not (straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)):
                 start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
                 split_piece(rows[start:], stop - start, shape, flat, index, rest)
             if stop > start:
