@@ -27,5 +27,3 @@ def main() -> None:
 
 for _command in (bench, check, demo, diff, doctor, nnunet, preview, receipt, replay, verify, warmup):
     main.add_command(_command)
-
-__all__ = ["main"]

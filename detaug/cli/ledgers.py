@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
 from detaug.cli.options import OutputType, conclude, write_output
-
-if TYPE_CHECKING:
-    from detaug.remaking.pipelines import Remaker
 
 _RUN = click.Path(path_type=Path)
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -156,8 +152,7 @@ def check(
         if nnunet is not None:
             from detaug.nnunet.remaking import remaker_of_training
 
-            def remaker(header: Any) -> Remaker:
-                return remaker_of_training(header, *nnunet, trainer, plans)
+            remaker = partial(remaker_of_training, *nnunet, trainer, plans)
         else:
             from detaug.remaking.pipelines import remaker_of
             from detaug.verification.handed_in import load_factory

@@ -35,7 +35,7 @@ from detaug.seeding.tree import Seed
 
 
 def remaker_of_training(
-    header: Record, dataset: str, configuration: str, fold: str, trainer: str, plans: str
+    dataset: str, configuration: str, fold: str, trainer: str, plans: str, header: Record
 ) -> Remaker:
     """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``; or `CannotRemake`."""
     try:
