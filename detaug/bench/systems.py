@@ -1,6 +1,7 @@
 """A pipeline as detaug, batchgenerators and torch run it, with equal settings.
 
-Each function is a context manager that gives an iterator over an epoch's batches, or an endless one.
+Each function is a context manager that gives an iterator over an epoch's batches, or an endless one; an `UnusableError` where the
+pipeline cannot be run by that system.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from typing import Any
 import numpy as np
 from torch.utils.data import DataLoader, IterableDataset
 
+from detaug.errors import UnusableError
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
 
 #: Batches that may wait for the training, for every system.
 NUM_CACHED = 4
-
-
-class NotForThis(ValueError):
-    """The pipeline cannot be run by that system; the message says why."""
 
 
 @contextmanager
@@ -63,7 +61,7 @@ SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any
 
 def _loader_of(made: HandedIn) -> Any:
     if getattr(made.source, "batch_size", None) is not None:
-        raise NotForThis("of data sets, only detaug's speed is measured")
+        raise UnusableError("of data sets, only detaug's speed is measured")
     return made.source.made().loader
 
 
@@ -84,7 +82,7 @@ def _endless(batches: Any) -> Iterator[Any]:
         for number, batch in enumerate(batches):  # noqa: B007  # how many there were
             yield batch
         if number < 0:
-            raise NotForThis("the loader gives no batches")
+            raise UnusableError("the loader gives no batches")
 
 
 def _transformed(transform: Any, batch: Any) -> Any:

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from PIL import Image
 
 from detaug.bench import benching
-from detaug.bench.systems import SYSTEMS, NotForThis, _endless
+from detaug.bench.systems import SYSTEMS, _endless
 from detaug.cli import main
+from detaug.errors import UnusableError
 from detaug.verification.handed_in import call_factory
 
 PIPELINES = """
@@ -121,7 +122,7 @@ def test_what_cannot_be_done_is_one_message_and_status_2(
 
 def test_epochs_follow_each_other_and_a_loader_without_batches_is_told() -> None:
     assert list(islice(_endless([1, 2]), 5)) == [1, 2, 1, 2, 1]
-    with pytest.raises(NotForThis, match="the loader gives no batches"):
+    with pytest.raises(UnusableError, match="the loader gives no batches"):
         next(_endless([]))
 
 
@@ -136,5 +137,5 @@ class Numbers:
 @pytest.mark.parametrize("system", list(SYSTEMS)[1:])
 def test_of_a_data_set_only_detaugs_speed_is_measured(system: str) -> None:
     made = call_factory(Numbers)
-    with pytest.raises(NotForThis, match="of data sets, only detaug's speed"), SYSTEMS[system](made, 1):
+    with pytest.raises(UnusableError, match="of data sets, only detaug's speed"), SYSTEMS[system](made, 1):
         pass
