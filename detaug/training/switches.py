@@ -209,12 +209,7 @@ def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads:
     read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
-        Switch(
-            "torch.cuda.tunable",
-            lambda: torch.cuda.tunable.is_enabled(),
-            lambda on: torch.cuda.tunable.enable(on),
-            False,
-        ),
+        Switch("torch.cuda.tunable", torch.cuda.tunable.is_enabled, torch.cuda.tunable.enable, False),
         Switch(CUBLAS_VARIABLE, read, write, os.environ.get(CUBLAS_VARIABLE, CUBLAS_ALLOWED[0])),
         _attribute("torch.utils.deterministic.fill_uninitialized_memory", False),
     ]
