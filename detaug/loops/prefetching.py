@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 
 def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched:
@@ -45,8 +45,9 @@ class Prefetched:
     def _overlapped(self, batches: Iterator[Any]) -> Iterator[Any]:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         ahead: tuple[Any, torch.cuda.Event, Any] | None = None
+        saves = hasattr(self.loader, "state_dict")
         for batch in batches:
-            state = self._loaders_state()
+            state = self.loader.state_dict() if saves else None
             with torch.cuda.stream(stream):
                 # Pinned memory is torch's, which keeps it until the copy is over.
                 copied = tree_map_only(torch.Tensor, self._copy, batch)
@@ -67,16 +68,10 @@ class Prefetched:
         here = torch.cuda.current_stream(self.device)
         here.wait_event(event)
         self._state = state
-
-        def used_here(tensor: torch.Tensor) -> torch.Tensor:
-            tensor.record_stream(here)  # its memory is not used again before the loop's work on it is over
-            return tensor
-
-        return tree_map_only(torch.Tensor, used_here, batch)
-
-    def _loaders_state(self) -> Any:
-        save = getattr(self.loader, "state_dict", None)
-        return None if save is None else save()
+        for each in tree_leaves(batch):
+            if isinstance(each, torch.Tensor):
+                each.record_stream(here)  # its memory is not used again before the loop's work on it is over
+        return batch
 
     def state_dict(self) -> Any:
         """The loader's, behind the batch that the loop was given last."""
