@@ -140,8 +140,10 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
         if _is_map_style(made):
             made = made, None
         if isinstance(made, tuple) and len(made) == 2:
-            loader = _of_dataset(made[0]) if _is_map_style(made[0]) else made[0]
-            return HandedIn(resolve_source(loader, stateless, batches_per_epoch), made[1])
+            loader, transform = made
+            if _is_map_style(loader):  # as `DeterministicAugmenter.from_dataset` makes its source, shuffled
+                loader = DatasetSource(loader, max(1, min(BATCH_SIZE, len(loader) // _BATCHES)))
+            return HandedIn(resolve_source(loader, stateless, batches_per_epoch), transform)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
     what = type(made).__name__ + (f" of {len(made)}" if isinstance(made, tuple) else "")
@@ -205,8 +207,3 @@ def _is_map_style(value: Any) -> bool:
     if not (hasattr(value, "__getitem__") and hasattr(value, "__len__")):
         return False
     return isinstance(value, Dataset) or not (hasattr(value, "__iter__") or hasattr(value, "__next__"))
-
-
-def _of_dataset(dataset: Any) -> DatasetSource:
-    """As `DeterministicAugmenter.from_dataset` makes it, shuffled."""
-    return DatasetSource(dataset, max(1, min(BATCH_SIZE, len(dataset) // _BATCHES)))
