@@ -34,10 +34,7 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 _seed_of_python = random.Random.seed
 
 
-def _not_told(_seed: Any, _frame: FrameType) -> None: ...
-
-
-def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
+def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any]:
     """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as well."""
 
     def asking(name: str) -> Callable[..., bytes]:
@@ -81,7 +78,7 @@ def substitutes(asked: Asked, seeded: Seeded = _not_told) -> dict[Any, Any]:
 
 
 @contextmanager
-def seeding_watched(asked: Asked, seeded: Seeded = _not_told) -> Iterator[None]:
+def seeding_watched(asked: Asked, seeded: Seeded = lambda *_: None) -> Iterator[None]:
     """Inside, ``random.Random()`` asks too. It asks the system in C, where only its method can be replaced."""
 
     def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
