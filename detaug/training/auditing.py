@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -91,9 +90,8 @@ def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str
     if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
         raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
     place = torch.device(device)
-    with preserved_switches(), ExitStack() as stack:
+    with preserved_switches(), warnings.catch_warnings(record=True) as caught:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        caught = stack.enter_context(warnings.catch_warnings(record=True))
         warnings.simplefilter("always")
         first, second = (_values_of_a_step(model, loss, sample_batch, place) for _ in range(2))
     alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
