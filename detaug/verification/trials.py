@@ -9,7 +9,7 @@ import os
 import pickle
 import types
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -98,20 +98,15 @@ class Interpreters:
     def __init__(self, reference: Reference) -> None:
         self._reference = reference
         self._running: dict[int, tuple[Any, Connection]] = {}
-        self._known: dict[Trial, Outcome] = {}
+        self.outcome = cache(self._outcome)
 
-    def outcome(self, trial: Trial) -> Outcome:
+    def _outcome(self, trial: Trial) -> Outcome:
         """What a trial gives.
 
         Raises:
             CannotTravel: the factory cannot be sent to another interpreter.
             TrialFailed: the interpreter did not start, or the pipeline raised there.
         """
-        if trial not in self._known:
-            self._known[trial] = self._run(trial)
-        return self._known[trial]
-
-    def _run(self, trial: Trial) -> Outcome:
         seed = 1 + trial.conditions.state_of("hash")
         payload = None
         if seed not in self._running:
