@@ -15,7 +15,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,7 @@ def canonical(value: Any) -> Any:
 
 def write_checkpoint(checkpoint: Any, file: Any) -> None:
     """`torch.save`, with bytes that follow from the values, and never half a file: an OSError leaves what was there before."""
-    if not isinstance(file, (str, os.PathLike)):
-        _save(canonical(checkpoint), file)
-        return
-    with whole_file(Path(file)) as stream:
+    with whole_file(Path(file)) if isinstance(file, (str, os.PathLike)) else nullcontext(file) as stream:
         _save(canonical(checkpoint), stream)
 
 
