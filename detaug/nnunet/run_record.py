@@ -197,11 +197,9 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if isinstance(value, (torch.Tensor, np.ndarray)):
         array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
-        return (
-            array.tolist()
-            if array.size <= _FEW
-            else f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
-        )
+        if array.size <= _FEW:
+            return array.tolist()
+        return f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
     if isinstance(value, LRScheduler):
