@@ -215,16 +215,11 @@ def optimiser_settings(optimiser: Any) -> dict[str, Any]:
 
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
-    """Class and attributes, also of the schedules that one is made of."""
-    settings = {name: plain(each) for name, each in vars(schedule).items() if _is_setting(name)}
+    """Class and attributes, also of the schedules that one is made of, without its place and what versions of torch add."""
+    left_out = {"optimizer", "last_epoch", "verbose", *(name for name in vars(schedule) if name.startswith("_"))}
+    left_out -= {"_schedulers", "_milestones"}
+    settings = {name: plain(each) for name, each in vars(schedule).items() if name not in left_out}
     return {"class": plain(type(schedule)), **settings}
-
-
-def _is_setting(name: str) -> bool:
-    """Of a schedule: neither its place, nor what versions of torch have of their own."""
-    return name in ("_schedulers", "_milestones") or not (
-        name.startswith("_") or name in ("optimizer", "last_epoch", "verbose")
-    )
 
 
 def loss_settings(loss: Any) -> dict[str, Any]:
