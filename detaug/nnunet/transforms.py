@@ -138,15 +138,10 @@ def default_pipeline(
 ) -> Compose:
     """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are further options of the
     spatial one."""
-    spatial: dict[str, Any] = {
-        "p_rotation": 0.2,
-        "p_scaling": 0.2,
-        "scaling": (0.7, 1.4),
-        "p_synchronize_scaling_across_axes": 1,
-    }
+    scaled: dict[str, Any] = {"p_scaling": 0.2, "scaling": (0.7, 1.4), "p_synchronize_scaling_across_axes": 1}
     return Compose(
         [
-            *spatial_transforms(given, **spatial, **modes),
+            *spatial_transforms(given, p_rotation=0.2, **scaled, **modes),
             *earlier,
             *intensity_transforms(given.do_dummy_2d),
             *later,
