@@ -199,25 +199,21 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
     results.mkdir(parents=True, exist_ok=True)
     link_predictions(results)
     for part in training.parts:
-        _run(part, own, environment_of(part, results))
+        variables = {
+            **os.environ,
+            "nnUNet_results": str(results),
+            "nnUNet_n_proc_DA": str(part.processes),
+            EXTERNAL_VARIABLE: trainer_folders(),
+            # a trial does not belong on a dashboard
+            "nnUNet_wandb_enabled": "0",
+            "DETAUG_SEED": text_of_seed(part.settings.seed),
+            "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
+        }
+        _run(part, own, variables)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise UnusableError("the training ended without a checkpoint_final.pth: does the trainer save one?")
     return found[0], traces.read(own / TRACE)
-
-
-def environment_of(part: Part, results: Path) -> dict[str, str]:
-    """The environment of a part's process: the caller's, with nnU-Net's folders and the seed."""
-    return {
-        **os.environ,
-        "nnUNet_results": str(results),
-        "nnUNet_n_proc_DA": str(part.processes),
-        EXTERNAL_VARIABLE: trainer_folders(),
-        # a trial does not belong on a dashboard
-        "nnUNet_wandb_enabled": "0",
-        "DETAUG_SEED": text_of_seed(part.settings.seed),
-        "PYTHONPATH": os.pathsep.join(each or os.getcwd() for each in sys.path),
-    }
 
 
 def _run(part: Part, folder: Path, variables: dict[str, str]) -> None:
