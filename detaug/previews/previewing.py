@@ -23,8 +23,6 @@ from detaug.verification.handed_in import Factory, call_factory, load_factory
 if TYPE_CHECKING:
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
-DEFAULT_SEED = 1234
-
 #: Edge in voxels of the patches of the demo.
 _DEMO_PATCH = 104
 
@@ -105,7 +103,6 @@ def _previewed(
     positive_int("samples", samples)
     made = call_factory(factory)
     warm_up(made.transform, made.source.loader)
-    seed = next(each for each in (seed, made.seed, DEFAULT_SEED) if each is not None)
     try:
         augmenter = made.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:

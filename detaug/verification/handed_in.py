@@ -28,6 +28,8 @@ Factory = Callable[[], Any]
 
 #: Samples in a batch of a data set that comes without a batch size; fewer where it is too small for so many batches.
 BATCH_SIZE, _BATCHES = 4, 4
+#: Of a pipeline whose augmenter has none, or that comes without one.
+DEFAULT_SEED = 1234
 
 
 class CannotTravel(UnusableError):
@@ -49,14 +51,16 @@ class HandedIn:
     version: str | None = None
     check_ignore: tuple[str, ...] = ()
 
-    def augmenter(self, processes: int = 0, **others: Any) -> DeterministicAugmenter:
-        """An augmenter of the pipeline, alone and without the run-time check, but for `others`.
+    def augmenter(self, processes: int = 0, seed: Any = None, **others: Any) -> DeterministicAugmenter:
+        """An augmenter of the pipeline, alone and without the run-time check, but for `others`. Without a seed it has its own, or
+        `DEFAULT_SEED`.
 
         Raises:
             TypeError, ValueError: these do not go with the pipeline.
         """
-        own = ("seed", "name", "num_streams", "batches_per_epoch", "keep")
+        own = ("name", "num_streams", "batches_per_epoch", "keep")
         options: dict[str, Any] = {name: getattr(self, name) for name in own}
+        options["seed"] = next(each for each in (seed, self.seed, DEFAULT_SEED) if each is not None)
         options |= {"check": False, "rank": 0, "world_size": 1, **others}
         return DeterministicAugmenter(self.source, self.transform, processes, **options)
 

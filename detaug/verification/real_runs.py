@@ -28,7 +28,6 @@ from detaug.verification.result import Row
 
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
-DEFAULT_SEED = 1234
 
 #: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing.
 _Made = list[tuple[int, str | None]]
@@ -146,7 +145,7 @@ class RealRuns:
         try:
             return made.augmenter(
                 processes,
-                seed=next(seed for seed in (self._seed, made.seed, DEFAULT_SEED) if seed is not None),
+                seed=self._seed,
                 batches_per_epoch=self._batches_per_epoch,
                 executor=LocalProcesses(method) if processes else None,
             )

@@ -13,8 +13,8 @@ from detaug import DeterministicAugmenter, fingerprint
 from detaug.seeding.tree import SeedTree
 from detaug.sources.dataset import DatasetSource
 from detaug.verification import Result, UnusableError, verify
-from detaug.verification.handed_in import BATCH_SIZE, call_factory
-from detaug.verification.real_runs import DEFAULT_SEED, RealRuns
+from detaug.verification.handed_in import BATCH_SIZE, DEFAULT_SEED, call_factory
+from detaug.verification.real_runs import RealRuns
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"]}
