@@ -176,18 +176,12 @@ def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
     """What the default pipeline does to intensities, each with its probability."""
     contrast: dict[str, Any] = {"synchronize_channels": False, "p_per_channel": 1}
     gamma: dict[str, Any] = {**contrast, "gamma": BGContrast((0.7, 1.5)), "p_retain_stats": 1}
+    blur = GaussianBlur(
+        (0.5, 1.0), synchronize_channels=False, synchronize_axes=False, p_per_channel=0.5, benchmark=True
+    )
     return [
         RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
-        RandomApply(
-            GaussianBlur(
-                blur_sigma=(0.5, 1.0),
-                synchronize_channels=False,
-                synchronize_axes=False,
-                p_per_channel=0.5,
-                benchmark=True,
-            ),
-            0.2,
-        ),
+        RandomApply(blur, 0.2),
         RandomApply(MultiplicativeBrightness(multiplier_range=BGContrast((0.75, 1.25)), **contrast), 0.15),
         RandomApply(Contrast(contrast_range=BGContrast((0.75, 1.25)), preserve_range=True, **contrast), 0.15),
         RandomApply(low_resolution((0.5, 1), do_dummy_2d), 0.25),
