@@ -39,7 +39,6 @@ def verify(target: str, json_file: Path | None, **asked: Any) -> None:
     from detaug.reports.progress import progress
     from detaug.verification import verify as run
 
-    asked["start_methods"] = asked["start_methods"] or None  # click's word for "not given" is an empty tuple
     # What is left on screen is the table; the bar is for the time until then.
     with progress("verify") as shown:
         result = run(target, progress=shown.update, **asked)
