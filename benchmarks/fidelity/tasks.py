@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.fidelity import images
 from detaug.bench.measuring import in_fresh_process
-from detaug.reports.atomic_files import write_text
+from detaug.reports.atomic_files import whole_file
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ def _make(root: Path, task: Task) -> None:
         plan_and_preprocess(task.number, (task.configuration,))
         folder = root / "preprocessed" / task.dataset
         by_use = {use: [case.name for case in cases if case.validates == (use == "val")] for use in ("train", "val")}
-        write_text(folder / "splits_final.json", json.dumps([by_use]))
+        with whole_file(folder / "splits_final.json") as file:
+            file.write(json.dumps([by_use]).encode())
 
 
 def make_small(plans: dict[str, Any], task: Task) -> None:

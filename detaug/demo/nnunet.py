@@ -17,7 +17,6 @@ import numpy as np
 from detaug.nnunet.compatibility import planning
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.verifying import Trainings, compare_trainings, trainings
-from detaug.reports.atomic_files import write_text
 from detaug.reports.progress import Progress
 
 DATASET, CONFIGURATION = "Dataset001_Toy", "3d_fullres"
@@ -70,7 +69,7 @@ def write_raw_dataset(
         "numTraining": count,
         "file_ending": suffix,
     }
-    write_text(folder / "dataset.json", json.dumps(description, indent=2))
+    (folder / "dataset.json").write_text(json.dumps(description, indent=2))
 
 
 def plan_and_preprocess(dataset_id: int = 1, configurations: Sequence[str] = ("3d_fullres",)) -> None:
@@ -119,7 +118,7 @@ def train_and_compare(root: Path, shown: Progress) -> Trainings:
         arguments = configuration["architecture"]["arch_kwargs"]
         arguments["features_per_stage"] = [FEATURES * 2**stage for stage in range(arguments["n_stages"])]
         configuration["batch_size"] = 2
-        write_text(plans, json.dumps(planned))
+        plans.write_text(json.dumps(planned))
         shown.done = 2
         short = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
         straight, _, killed = trainings(short)

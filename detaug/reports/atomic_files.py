@@ -37,9 +37,3 @@ def remove_unfinished(folder: Path) -> None:
         process = partial.name.split(".")[-2]
         if process.isdecimal() and not psutil.pid_exists(int(process)):
             partial.unlink(missing_ok=True)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file (UTF-8) as `whole_file`."""
-    with whole_file(path) as file:
-        file.write(text.encode())

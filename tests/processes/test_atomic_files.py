@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from detaug.reports.atomic_files import write_text
+from detaug.reports.atomic_files import whole_file
+
+
+def write_text(path: Path, text: str) -> None:
+    with whole_file(path) as file:
+        file.write(text.encode())
 
 
 def test_text_is_written_and_nothing_else_left(tmp_path: Path) -> None:

@@ -26,7 +26,6 @@ from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
 from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, at_start, in_step
-from detaug.reports.atomic_files import write_text
 from detaug.seeding.tree import SeedTree
 
 #: Files in a training's folder: its events; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
@@ -64,7 +63,7 @@ def main(text: str, parent: str) -> None:
         train(part, folder / TRACE)
     except Exception as error:
         kind = "" if isinstance(error, UnusableError) else f"{type(error).__name__}: "
-        write_text(folder / FAILURE, f"{kind}{error}")
+        (folder / FAILURE).write_text(f"{kind}{error}", "utf-8")
         raise
 
 
@@ -161,7 +160,7 @@ class Recording(Trainer):  # type: ignore[misc]
         if given is not None:
             rng = SeedTree(self.part.settings.seed).generator(0, 0)
             found = difference_in_reading(given, self.dataloader_train.generator, rng)
-            write_text(Path(self.trace.name).with_name(READING), found or "")
+            Path(self.trace.name).with_name(READING).write_text(found or "", "utf-8")
 
     def _recorded(self, phase: str, step: Callable[[Any], Any], batch: Any) -> Any:
         place = in_step(phase, self._step, self.current_epoch)

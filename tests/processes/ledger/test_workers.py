@@ -15,7 +15,7 @@ import pytest
 
 from detaug.engine.local.coordinator import Coordinator
 from detaug.ledger.lines import read_lines
-from detaug.reports.atomic_files import write_text
+from detaug.reports.atomic_files import whole_file
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.processes import wait_until
 
@@ -50,7 +50,8 @@ def train(ledger: Path, state: Path, progress: Path, processes: int) -> None:
             made.load_state_dict(json.loads(state.read_text()))
         while made.epoch < 10:
             take(made, 7)
-            write_text(state, json.dumps(made.state_dict()))
+            with whole_file(state) as file:
+                file.write(json.dumps(made.state_dict()).encode())
             with progress.open("a") as log:
                 print(made.epoch, made.step, file=log)
 
