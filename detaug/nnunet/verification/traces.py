@@ -7,7 +7,6 @@ say where two trainings diverged.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,11 +46,6 @@ def at_start(epoch: int) -> str:
 def in_step(phase: str, step: int, epoch: int) -> str:
     """The place of a step, counted from 0 in each epoch and phase."""
     return f"of {phase} batch {step} of epoch {epoch}"
-
-
-def read(path: Path) -> list[Event]:
-    """All events of a trace."""
-    return [Event(*json.loads(line)) for line in path.read_text().splitlines()]
 
 
 def first_origin(one: Sequence[Event], other: Sequence[Event], resumed: bool = False) -> Origin | None:

@@ -213,7 +213,7 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
         raise UnusableError("the training ended without a checkpoint_final.pth: does the trainer save one?")
-    return found[0], traces.read(own / TRACE)
+    return found[0], [Event(*json.loads(line)) for line in (own / TRACE).read_text().splitlines()]
 
 
 def _run(part: Part, folder: Path, variables: dict[str, str]) -> None:
