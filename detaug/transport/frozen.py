@@ -13,6 +13,7 @@ import mmap
 import pickle
 import random
 import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import cloudpickle
@@ -66,18 +67,25 @@ def freeze(value: Any) -> Frozen:
     """Take `value` as it is now; what its large arrays hold may change until it is written. An object that cannot be pickled
     raises what it likes."""
     _send_the_script_by_value()
+    return Frozen(*dumped(value, _Pickler, lambda raw: raw.nbytes >= _BULK_BYTES))
+
+
+def dumped(
+    value: Any, pickler: type[pickle.Pickler], goes_beside: Callable[[memoryview], bool]
+) -> tuple[bytes, list[Bytes]]:
+    """The pickle of `value`, and those of its buffers that go beside it."""
     buffers: list[Bytes] = []
 
     def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
-        if raw.nbytes < _BULK_BYTES:
-            return True
-        buffers.append(np.frombuffer(raw, dtype=np.uint8))
-        return False
+        if goes_beside(raw):
+            buffers.append(np.frombuffer(raw, dtype=np.uint8))
+            return False
+        return True
 
     file = io.BytesIO()
-    _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(value)
-    return Frozen(file.getvalue(), buffers)
+    pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(value)
+    return file.getvalue(), buffers
 
 
 def write_payload(frozen: Frozen, job: Any) -> int:

@@ -11,18 +11,16 @@ a name, and a class, of whose name cloudpickle sends the last part alone, as the
 
 from __future__ import annotations
 
-import io
 import pickle
 import sys
 import types
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
 from cloudpickle import cloudpickle
 
 from detaug.memory.blocks import Bytes
-from detaug.transport.frozen import why_not_picklable
+from detaug.transport.frozen import dumped, why_not_picklable
 from detaug.transport.tensors import reduce_bulk
 
 #: Buffers below this size (bytes) travel in the pickle.
@@ -45,21 +43,10 @@ class _Pickler(pickle.Pickler):
 
 def pack(batch: Any) -> Packed:
     """Take a batch apart. What cannot be pickled is a TypeError that names the key."""
-    buffers: list[Bytes] = []
-
-    def keep_in_pickle(buffer: pickle.PickleBuffer) -> bool:
-        raw = buffer.raw()
-        if raw.nbytes < _SMALL or not _is_owned(raw):
-            return True
-        buffers.append(np.frombuffer(raw, dtype=np.uint8))
-        return False
-
-    file = io.BytesIO()
     try:
-        _Pickler(file, protocol=5, buffer_callback=keep_in_pickle).dump(batch)
+        return Packed(*dumped(batch, _Pickler, lambda raw: raw.nbytes >= _SMALL and _is_owned(raw)))
     except Exception as error:
         raise TypeError(f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _Pickler)}") from error
-    return Packed(file.getvalue(), buffers)
 
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
