@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
 from itertools import chain
 from typing import Any
@@ -78,23 +78,14 @@ class Template:
             made = parts[number] = function(*arguments)
             return made
 
-        bulk = self._bulk.views(only_one)
-        file = io.BytesIO(self._pickled)
-        return _Unpickler(file, table=self._table, external=(note, *external), bulk=bulk).load(), parts
+        objects = {"table": self._table, "external": (note, *external), "bulk": self._bulk.views(only_one)}
+        unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
+        unpickler.persistent_load = lambda pid: objects[pid[0]][pid[1]]  # type: ignore[method-assign]
+        return unpickler.load(), parts
 
 
 def _note(*_: Any) -> Any:
     """Stands in a pickle for what makes an object and puts it among the parts of the copy that is being made."""
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, **objects: Sequence[Any]) -> None:
-        super().__init__(file)
-        self._objects = objects
-
-    def persistent_load(self, pid: tuple[str, int]) -> Any:
-        kind, number = pid
-        return self._objects[kind][number]
 
 
 class _Pickler(pickle.Pickler):
