@@ -149,17 +149,18 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
     storage = tensor.untyped_storage()
     memory = memories.get(storage.data_ptr())
     if memory is None:
-        memory = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
+        memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
         memories[storage.data_ptr()] = memory
     place = (tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
-    return _tensor_on, (memory, tensor.dtype, *place, tensor.requires_grad)
+    return tensor_on, (memory, tensor.dtype, *place, tensor.requires_grad)
 
 
-def _tensor_on(
+def tensor_on(
     memory: np.ndarray[Any, Any], dtype: torch.dtype, offset: int, shape: Any, strides: Any, requires_grad: bool
 ) -> torch.Tensor:
+    """A tensor that views these bytes."""
     storage = torch.from_numpy(memory).untyped_storage()
-    tensor = torch.empty(0, dtype=dtype).set_(storage, offset, shape, strides)
+    tensor = torch.empty(0, dtype=dtype, device="cpu").set_(storage, offset, shape, strides)
     return tensor.requires_grad_() if requires_grad else tensor
 
 

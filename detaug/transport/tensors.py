@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.purity.reducing import tensor_on
+
 _PLAIN_TENSOR = (torch._utils._rebuild_tensor_v2, getattr(torch._utils, "_rebuild_tensor_v3", None))
 _OF_SUBCLASS = torch._tensor._rebuild_from_type_v2
 _PICKLING = ("__reduce_ex__", "__reduce__", "__setstate__", "__getstate__")
@@ -57,20 +59,7 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     if not torch.ops.aten.is_non_overlapping_and_dense(plain):
         plain = plain.contiguous()
     contents = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
-    return rebuild_tensor, (contents, plain.dtype, tuple(plain.shape), plain.stride(), tensor.requires_grad)
-
-
-def rebuild_tensor(
-    contents: np.ndarray[Any, Any],
-    dtype: torch.dtype,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    requires_grad: bool,
-) -> torch.Tensor:
-    """The tensor that `reduce_tensor` took apart; it views `contents`."""
-    tensor = torch.empty(0, dtype=dtype, device="cpu")
-    tensor.set_(torch.from_numpy(contents).untyped_storage(), 0, shape, strides)
-    return tensor.requires_grad_() if requires_grad else tensor
+    return tensor_on, (contents, plain.dtype, 0, tuple(plain.shape), plain.stride(), tensor.requires_grad)
 
 
 def _refuse_graph(tensor: torch.Tensor) -> None:

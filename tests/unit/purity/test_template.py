@@ -166,6 +166,13 @@ def test_tensors_of_one_memory_stay_tensors_of_one_memory():
         assert torch.equal(copy["turned"], copy["all"].view(2, -1).t())
 
 
+def test_tensors_are_copied_whatever_the_default_device():
+    original = torch.arange(10.0)
+    with torch.device("meta"):
+        copy = Template(original).copy()[0]
+    assert torch.equal(copy, original)
+
+
 def test_modules_keep_tied_weights_and_what_needs_no_gradient():
     module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
     module[1].weight = module[0].weight
