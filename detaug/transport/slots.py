@@ -213,9 +213,10 @@ class ParentSlots:
         self._lost: list[int] = []
         _parents[id(self)] = self
 
-    def open(self, contents: SlotContents) -> Any:
-        """The batch in that slot, which is mapped; its arrays view the slot's memory and hold it."""
-        mapping = self._mappings[contents.slot]
+    def open(self, contents: SlotContents, descriptor: int | None) -> Any:
+        """The batch in that slot, which comes with its descriptor if it is a new one; its arrays view the slot's memory and hold
+        it. LimitReached: it cannot be taken over; the worker is told to drop it."""
+        mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()
         handed = self._out[contents.slot] = _HandedOut(block, self._returned.append)
         handed.slot, handed.mapping = contents.slot, mapping
@@ -230,16 +231,16 @@ class ParentSlots:
         handed = self._out[contents.slot]
         return None if handed() is None else handed.hand_over
 
-    def map(self, contents: SlotContents, descriptor: int | None) -> None:
-        """Take a slot over, if it is a new one. LimitReached: it cannot be; the worker is told to drop it."""
+    def _mapped(self, contents: SlotContents, descriptor: int | None) -> Mapping:
         for number in contents.replaced:
             self._mappings.pop(number, None)
         if contents.slot in self._mappings:
-            return
+            return self._mappings[contents.slot]
         try:
             if descriptor is None:  # the kernel drops what it finds no number for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            self._mappings[contents.slot] = Mapping(descriptor, inherited=False)
+            mapping = self._mappings[contents.slot] = Mapping(descriptor, inherited=False)
+            return mapping
         except OSError as error:
             self._lost.append(contents.slot)
             raise explained(error, "a batch's memory cannot be taken over from its worker") from error

@@ -14,7 +14,6 @@ import signal
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from detaug.engine import arguments
 from detaug.engine.checking.hash_order import HashOrder
@@ -165,13 +164,8 @@ class Coordinator(PrefetchingEngine):
 
     def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
-        seconds, contents = time.monotonic() - worker.since, made.contents
-
-        def batch() -> Any:
-            worker.slots.map(contents, descriptor)
-            return worker.slots.open(contents)
-
-        to_user = partial(worker.slots.hand_over, contents)
+        seconds, slots, contents = time.monotonic() - worker.since, worker.slots, made.contents
+        batch, to_user = partial(slots.open, contents, descriptor), partial(slots.hand_over, contents)
         self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`

@@ -37,16 +37,14 @@ class Pair:
         contents, descriptor = self.worker.write(pack(whole[0]), whole)
         self.worker.abandon()
         self.made += descriptor is not None
-        self.parent.map(contents, descriptor)
-        batch = self.parent.open(contents)
+        batch = self.parent.open(contents, descriptor)
         self.give_back()
         return batch
 
     def carry(self, batch: Any) -> tuple[SlotContents, Any]:
         """In a new slot."""
         contents, descriptor = self.worker.write(pack(batch), [batch])
-        self.parent.map(contents, descriptor)
-        return contents, self.parent.open(contents)
+        return contents, self.parent.open(contents, descriptor)
 
     def give_back(self) -> None:
         again, dropped = self.parent.take_returned()
@@ -248,15 +246,14 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
     contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None
     with pytest.raises(LimitReached, match="open files"):
-        parent.map(contents, None)
+        parent.open(contents, None)
     again, dropped = parent.take_returned()
     assert (again, dropped) == ([], [contents.slot])
     worker.give_back(again)
     worker.drop(dropped)
     contents, descriptor = worker.write(pack({"data": np.arange(10_000)}), [])
     assert descriptor is not None, "it is a new slot"
-    parent.map(contents, descriptor)
-    assert (parent.open(contents)["data"] == np.arange(10_000)).all()
+    assert (parent.open(contents, descriptor)["data"] == np.arange(10_000)).all()
 
 
 def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: Pair) -> None:
