@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from detaug.sources.misuse import wrapped
+
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
 
@@ -19,13 +21,10 @@ def warm_up(transform: Any, loader: Any) -> None:
         loader: its attributes are searched as well, for nnU-Net's loader transforms each sample itself. Its own
             ``warm_up``, if there is one, is not called: it may mean something else.
     """
-    found, seen, holders = [*_warmable(transform, set())], set[int](), set[int]()
-    while loader is not None and id(loader) not in holders:
-        holders.add(id(loader))
-        attributes = dict(getattr(loader, "__dict__", {}))
-        for value in attributes.values():
+    found, seen = [*_warmable(transform, set())], set[int]()
+    for part in wrapped(loader):
+        for value in list(getattr(part, "__dict__", {}).values()):
             found += _warmable(value, seen)
-        loader = attributes.get("dataset")  # torch's Subset and others wrap a data set
     transforms = sys.modules.get("detaug.transforms.building.base")  # absent: there is none of detaug's
     if transforms is not None:
         from detaug.kernels.ahead import compile_ahead

@@ -88,7 +88,7 @@ def refuse_as_loader(loader: Any) -> None:
 
 def _refuse_libraries(data: Any) -> None:
     """TypeError: it has MONAI's SmartCacheDataset in it, or is a torch DataLoader."""
-    for part in _wrapped(data):
+    for part in wrapped(data):
         kinds = type(part).__mro__
         if any(kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.") for kind in kinds):
             raise TypeError(
@@ -131,7 +131,7 @@ def flag(what: str, value: Any) -> bool:
 def loses_its_place(loader: Any) -> bool:
     """Whether its own state does not say all of where it stands: a shuffle buffer of Hugging Face's streaming data sets is
     filled anew on resuming."""
-    left = [getattr(part, "_ex_iterable", None) for part in _wrapped(loader)]
+    left = [getattr(part, "_ex_iterable", None) for part in wrapped(loader)]
     while left:
         part = left.pop()
         if type(part).__name__ == "BufferShuffledExamplesIterable":
@@ -142,8 +142,8 @@ def loses_its_place(loader: Any) -> bool:
     return False
 
 
-def _wrapped(data: Any) -> Iterator[Any]:
-    """A data set or loader, and what it wraps."""
+def wrapped(data: Any) -> Iterator[Any]:
+    """A data set or loader, and what it wraps, as torch's Subset and ConcatDataset do."""
     left, seen = [data], set()
     while left:
         part = left.pop()

@@ -121,8 +121,9 @@ class Holder:
 
 
 def test_a_transform_wherever_it_is_is_warmed_up_once_and_a_loader_that_has_such_a_method_is_not() -> None:
-    composed, in_a_subset, loader = Warmable(), Warmable(), Warmable()
+    composed, in_a_subset, concatenated, loader = Warmable(), Warmable(), Warmable(), Warmable()
     transform = Holder(transforms=[Holder(transform=composed), Holder(list_of_transforms=(composed,)), len])
     warm_up(transform, Holder(dataset=Holder(augment=in_a_subset, cases=[object()] * 3), indices=range(2)))
+    warm_up(None, Holder(datasets=[Holder(augment=concatenated)]))
     warm_up(None, loader)
-    assert (composed.times, in_a_subset.times, loader.times) == (1, 1, 0)
+    assert (composed.times, in_a_subset.times, concatenated.times, loader.times) == (1, 1, 1, 0)
