@@ -12,6 +12,7 @@ logger = logging.getLogger("detaug")
 
 #: A loop that waits for a larger share of an epoch's time is told so, if the epoch took so many seconds and batches.
 _WORTH_TELLING, _SHORTEST, _FEWEST = 0.05, 10.0, 10
+_NO_WORKERS = "the calling process (num_processes=0)"
 
 
 @dataclass
@@ -52,18 +53,12 @@ class Health:
         seconds, waited = time.perf_counter() - clock, self.waited - waited
         if seconds < _SHORTEST or self._batches < _FEWEST or waited <= _WORTH_TELLING * seconds:
             return
+        makers = f"{num_processes} worker{'s' * (num_processes > 1)}" if num_processes else _NO_WORKERS
+        busy = (self.worked - worked) / (seconds * max(1, num_processes))
         logger.log(
             logging.INFO if self._is_told else logging.WARNING,
-            "epoch %d: the loop waited for data %.0f %% of its %.0f s (%.3g batches/s); batches are made by %s, busy %.0f %% of "
-            "the time, on a machine with %d cores",
-            number,
-            100 * waited / seconds,
-            seconds,
-            self._batches / seconds,
-            f"{num_processes} worker{'s' * (num_processes > 1)}"
-            if num_processes
-            else "the calling process (num_processes=0)",
-            100 * (self.worked - worked) / (seconds * max(1, num_processes)),
-            usable_cores(),
+            f"epoch {number}: the loop waited for data {100 * waited / seconds:.0f} % of its {seconds:.0f} s "
+            f"({self._batches / seconds:.3g} batches/s); batches are made by {makers}, busy {100 * busy:.0f} % of the time, "
+            f"on a machine with {usable_cores()} cores",
         )
         self._is_told = True
