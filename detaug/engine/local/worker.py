@@ -69,7 +69,7 @@ class _Worker:
     def __init__(self, channel: Channel, pristine: Pristine, job: Job) -> None:
         self._channel = channel
         self._job = job
-        self._maker = Maker(pristine, job, self._log)
+        self._maker = Maker(pristine, job, lambda text: channel.send(messages.Log(text)))
         self._slots = WorkerSlots()
         self._descriptor: int | None = None  # of a new slot, which goes with its first batch
         self._tasks: deque[messages.Make | Request] = deque()
@@ -97,9 +97,6 @@ class _Worker:
             if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
                 self._channel.send(messages.Retiring(memory))
                 return
-
-    def _log(self, text: str) -> None:
-        self._channel.send(messages.Log(text))
 
     def _take_messages(self) -> None:
         """Take in what the parent has sent, waiting for it where there is nothing to do."""
