@@ -128,11 +128,6 @@ class Pool:
         self._selector.register(channel, selectors.EVENT_READ, lambda: self._hear_worker(worker))
         return worker
 
-    def _worker(self, number: int) -> Worker | None:
-        if self._checker is not None and self._checker.number == number:
-            return self._checker
-        return self.workers.get(number)
-
     def _lose_worker(self, worker: Worker, exitcode: int, peak: int) -> None:
         worker.left = worker.left or time.monotonic()  # it is given nothing more
         self._hear_worker(worker)  # it may have sent its batch before it ended
@@ -266,11 +261,10 @@ class Pool:
             self._lose_helper(self.helper)
             return
         for message, _ in arrived:
-            worker = self._worker(message.number)
-            if worker is None:
-                continue
-            if worker is self._checker:
+            if self._checker is not None and self._checker.number == message.number:
                 self._lose_checker()
+            elif (worker := self.workers.get(message.number)) is None:
+                continue
             elif isinstance(message, messages.Exited):
                 self._lose_worker(worker, message.exitcode, message.peak)
             else:
