@@ -95,9 +95,7 @@ class BiasField(ChannelTransform):
 
 def _degrees(order: int, dims: int) -> list[tuple[int, ...]]:
     """All tuples of degrees, one per axis, that add up to at most the order."""
-    if dims == 0:
-        return [()]
-    return [(first, *rest) for first in range(order + 1) for rest in _degrees(order - first, dims - 1)]
+    return [degrees for degrees in product(range(order + 1), repeat=dims) if sum(degrees) <= order]
 
 
 def _places(n: int) -> np.ndarray:
