@@ -85,8 +85,6 @@ class Contrast(ChannelTransform):
 
     @takes(apply_to_channel=CHANNELS, multipliers=none_without_channels(for_each("apply_to_channel", number())))
     def change(self, workspace: Workspace, params: Params) -> None:
-        if params["multipliers"] is None:
-            return
         factors = {c: factor for c, factor in by_channel(params, "multipliers") if factor != 1}
         for c, source, destination in workspace.chosen_channels(factors, np.ravel):
             stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)

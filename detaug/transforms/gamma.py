@@ -75,8 +75,6 @@ class Gamma(ChannelTransform):
         gamma=none_without_channels(for_each("apply_to_channel", EXPONENT)),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        if len(params["apply_to_channel"]) == 0:
-            return
         drawn = by_channel(params, "gamma", "invert_image", "retain_stats")
         curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in drawn if gamma != 1}
         for c, source, destination in workspace.chosen_channels(curves, np.ravel):

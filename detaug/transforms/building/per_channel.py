@@ -75,8 +75,8 @@ class ChannelTransform(ImageTransform):
 
 
 def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Each channel of ``apply_to_channel``, and what was drawn for it under these names."""
-    return zip(params["apply_to_channel"], *(params[name] for name in names), strict=True)
+    """Each channel of ``apply_to_channel``, and what was drawn for it under these names; None may stand there without any."""
+    return zip(params["apply_to_channel"], *(params[name] or () for name in names), strict=True)
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
