@@ -48,8 +48,7 @@ class _Helper:
         self._control = control
         self._parent = parent
         self._launch = launch
-        self._workers: dict[int, int] = {}  # pid → number
-        self._pidfds: dict[int, int] = {}  # pidfd → pid
+        self._workers: dict[int, tuple[int, int | None]] = {}  # pid → number, pidfd
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         self._parent_pidfd = open_pidfd(parent)
@@ -61,7 +60,7 @@ class _Helper:
         adopt_orphans()
         try:
             while True:
-                blocking = self._parent_pidfd is not None and len(self._pidfds) == len(self._workers)
+                blocking = None not in (self._parent_pidfd, *(pidfd for _, pidfd in self._workers.values()))
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
@@ -76,7 +75,7 @@ class _Helper:
                         case messages.Quit():
                             return
                         case messages.Kill(number):
-                            for pid in [pid for pid, of_number in self._workers.items() if of_number == number]:
+                            for pid in [pid for pid, (of_number, _) in self._workers.items() if of_number == number]:
                                 kill(pid)
                         case messages.Start(number):
                             self._start(number, descriptor)
@@ -101,9 +100,9 @@ class _Helper:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-        self._workers[pid] = number
-        if (pidfd := open_pidfd(pid)) is not None:
-            self._pidfds[pidfd] = pid
+        pidfd = open_pidfd(pid)
+        self._workers[pid] = number, pidfd
+        if pidfd is not None:
             self._poll.register(pidfd, select.POLLIN)
 
     def _reap(self) -> None:
@@ -117,11 +116,10 @@ class _Helper:
                 break
             if pid not in self._workers:
                 continue  # an orphan of a worker's
-            number = self._workers.pop(pid)
-            for pidfd in [fd for fd, of_pid in self._pidfds.items() if of_pid == pid]:
+            number, pidfd = self._workers.pop(pid)
+            if pidfd is not None:
                 self._poll.unregister(pidfd)
                 os.close(pidfd)
-                del self._pidfds[pidfd]
             unit = 1 if sys.platform == "darwin" else 1024
             exitcode = os.waitstatus_to_exitcode(status)
             self._control.send(messages.Exited(number, exitcode, usage.ru_maxrss * unit))
