@@ -205,8 +205,7 @@ class Schedule:
 
     def _round_of(self, position: Position) -> range:
         """The steps that all ranks take at the time of this rank's position."""
-        first = position.step - self.plan.rank
-        return range(first, first + self.plan.world_size)
+        return self.plan.round_of(position.step, self.plan.phase_of(position.step))
 
     # --- what is wanted
 
