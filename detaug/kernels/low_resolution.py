@@ -25,9 +25,10 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
     inner, last = np.uint64(out.shape[2]), coarse.shape[1] - 1
     for o in range(out.shape[0]):
         if inner == 1:
-            for i in range(out.shape[1]):
-                a, b = coarse[o, lower[i], 0], coarse[o, min(lower[i] + 1, last), 0]
-                out[o, i, 0] = _between(a, b, weight[i], of_ends)
+            line, made = coarse[o].reshape(-1), out[o].reshape(-1)
+            for i in range(np.uint64(made.shape[0])):  # unsigned: a signed index would be tested for its sign
+                a, b = line[np.uint64(lower[i])], line[np.uint64(min(lower[i] + 1, last))]
+                made[i] = _between(a, b, weight[i], of_ends)
             continue
         for i in range(out.shape[1]):
             one, other, made, share = coarse[o, lower[i]], coarse[o, min(lower[i] + 1, last)], out[o, i], weight[i]

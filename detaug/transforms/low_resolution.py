@@ -105,7 +105,11 @@ def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[T
     coarse = picked(source[None], [near for near, _, _ in tables])[0]
     for axis in (2, 1, 0):
         n = destination.shape[axis]
-        finer = np.empty((*coarse.shape[:axis], n, *coarse.shape[axis + 1 :]), np.float32) if axis else destination
+        shape = (*coarse.shape[:axis], n, *coarse.shape[axis + 1 :])
+        size = math.prod(shape)
+        # What was read is free, and new memory takes the system as long as an interpolation.
+        free = axis != 1 and size <= destination.size
+        finer = (destination.reshape(-1)[:size] if free else np.empty(size, np.float32)).reshape(shape)
         inner = math.prod(coarse.shape[axis + 1 :])
         flat = coarse.reshape(-1, coarse.shape[axis], inner), finer.reshape(-1, n, inner)
         interpolate(*flat, *tables[axis][1:], False)

@@ -132,7 +132,7 @@ class Transform:
         before = workspace.shapes()
         self.change(workspace, params)
         after = workspace.shapes()
-        if after != before or type(self).output_shapes is not Transform.output_shapes:
+        if (after is not before and after != before) or type(self).output_shapes is not Transform.output_shapes:
             _compare_shapes(self, after, self.output_shapes(before, params))
 
     def stages(self, params: Params) -> list[Stage]:

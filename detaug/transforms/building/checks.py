@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -161,11 +162,16 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     return array
 
 
+@lru_cache  # NumPy looks them up for longer than a plane of labels is gone through
+def _ends(dtype: np.dtype[Any]) -> tuple[int, int]:
+    return (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+
+
 def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     """A ValueError if no element of an array of this dtype can be that value."""
     if dtype.kind == "f":
         return
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    low, high = _ends(dtype)
     if not (low <= value <= high and value == math.floor(value)):
         whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {low} to {high}"
         raise ValueError(

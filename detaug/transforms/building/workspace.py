@@ -198,6 +198,8 @@ class Workspace:
     def _parted(self, key: str, value: Any) -> dict[str, Any]:
         """A role's array by the caller's names."""
         names = self._names.get(key, [key])
+        if isinstance(value, list) and len(names) == 1:
+            return {names[0]: [self._as_given(key, names[0], level) for level in value]}
         if isinstance(value, list):  # deep supervision's levels
             levels = [self._parted(key, level) for level in value]
             return {name: [level[name] for level in levels] for name in names}
