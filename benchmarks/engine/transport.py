@@ -24,9 +24,9 @@ NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "to
 IN_SLOT = ("detaug", "bare processes")
 FLOOR = "clone + memcpy"
 WARMUP, BATCHES, ROUNDS = 40, 300, 7
-#: In the first second detaug makes its slots, and pays for the checks of the first batches (0.4 s of the workers' time at
-#: most); afterwards for one batch in a hundred.
-WARMUP_SECONDS = 1.5
+#: In its first seconds detaug makes its slots and pays for the checks of the first batches: 0.4 s of the workers' time at most,
+#: and an interpreter with another hash seed, 2 s of a core once in a training. Afterwards it pays for one batch in a hundred.
+WARMUP_SECONDS = 5.0
 
 #: detaug's batches/s over theirs; at most twice the floor's time is at least half its batches/s.
 BOUNDS = {"NonDetMultiThreadedAugmenter": 6.0, "torch": 3.0, "Grain": 2.5, FLOOR: 0.5}
@@ -70,7 +70,7 @@ def system_seconds(system: str, settings: Settings, batches: int, in_slot: bool)
     """Seconds per batch of one system, measured in this process."""
     loader = InSlotLoader if in_slot else ReadyLoader
     with SYSTEMS[system](loader(ready_batch()), settings) as iterator:
-        settle = 0.0 if settings.quick else WARMUP_SECONDS
+        settle = WARMUP_SECONDS if system == "detaug" and not settings.quick else 0.0
         return seconds_per_batch(iterator, WARMUP, batches, None, settle)
 
 
