@@ -170,18 +170,8 @@ def _settle_scaled(
             if _settle_piece(one[y], one[y + 1], other[y], other[y + 1], parts, out[i, j], chosen) > 0:
                 place_row(rows, patch_map, i, j, 0, length)
                 _settle_rest(
-                    one[y],
-                    one[y + 1],
-                    other[y],
-                    other[y + 1],
-                    rows,
-                    sampling,
-                    tiebreak,
-                    out[i, j],
-                    chosen,
-                    labels,
-                    scores,
-                )
+                    one[y], one[y + 1], other[y], other[y + 1], rows, sampling, tiebreak, out[i, j], chosen, labels, scores,
+                )  # fmt: skip
 
 
 @inlined

@@ -18,7 +18,7 @@ BUDGETS = {
     "demo": 461,
     "doctor": 195,
     "engine": 4_502,
-    "kernels": 3_525,
+    "kernels": 3_515,
     "ledger": 872,
     "loops": 441,
     "memory": 310,
