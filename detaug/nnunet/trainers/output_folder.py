@@ -100,16 +100,20 @@ def ledger_in(folder: Path, name: str) -> Path:
 # --- log ---------------------------------------------------------------------------------------------------------------
 
 
+class _Handler(logging.Handler):
+    def __init__(self, write: Callable[..., None]) -> None:
+        super().__init__(logging.INFO)
+        self._write = write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
+        self._write(f"detaug: {level}{self.format(record)}")
+
+
 @contextmanager
 def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
     """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a text a record."""
-    handler, logger = logging.Handler(logging.INFO), logging.getLogger("detaug")
-
-    def emit(record: logging.LogRecord) -> None:
-        level = "" if record.levelno < logging.WARNING else f"{record.levelname}: "
-        write(f"detaug: {level}{handler.format(record)}")
-
-    handler.emit = emit  # type: ignore[method-assign]
+    handler, logger = _Handler(write), logging.getLogger("detaug")
     before = logger.level
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > logging.INFO:
