@@ -35,7 +35,7 @@ _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_
 
 @contextmanager
 def nnunet_folders(root: Path) -> Iterator[Path]:
-    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below an existing folder; afterwards the
+    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below a folder; afterwards the
     environment is as it was."""
     for folder in _FOLDERS.values():
         (root / folder).mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,7 @@ BUDGETS = {
     "ledger": 872,
     "loops": 441,
     "memory": 310,
-    "nnunet": 3_670,
+    "nnunet": 3_674,
     "pictures": 181,
     "pipeline": 1_219,
     "previews": 464,
