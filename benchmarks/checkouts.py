@@ -19,7 +19,12 @@ from statistics import fmean, median
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-NAMES = {(False, False): "neither", (True, False): "rotated", (False, True): "scaled", (True, True): "both"}
+NAMES = {
+    (False, False): "neither",
+    (True, False): "rotated",
+    (False, True): "scaled",
+    (True, True): "both",
+}
 
 
 def serve(configuration: str, data: Path) -> None:
@@ -84,7 +89,10 @@ def compare(sides: Sequence[Any], blocks: int) -> bool:
         seconds: tuple[list[float], list[float]] = [], []
         for place, gates in enumerate(GATES):
             number = 1 + block * len(GATES) + place
-            answers = {which: ask(sides[which], number, gates) for which in ((0, 1) if place % 2 else (1, 0))}
+            answers = {
+                which: ask(sides[which], number, gates)
+                for which in ((0, 1) if place % 2 else (1, 0))
+            }
             for which, (spent, _) in answers.items():
                 seconds[which].append(spent)
             taken[gates].append((answers[0][0], answers[1][0]))
@@ -93,7 +101,9 @@ def compare(sides: Sequence[Any], blocks: int) -> bool:
     print("            other       this  ratio")
     for gates, pairs in taken.items():
         other, this = (1000 * median(pair[which] for pair in pairs) for which in (0, 1))
-        print(f"{NAMES[gates]:8} {other:6.1f} ms  {this:6.1f} ms  {median(b / a for a, b in pairs):.2f}")
+        print(
+            f"{NAMES[gates]:8} {other:6.1f} ms  {this:6.1f} ms  {median(b / a for a, b in pairs):.2f}"
+        )
     total = blocks * len(GATES)
     print(
         f"{'all':8} {median(ratios):.2f} times the other's CPU time ({min(ratios):.2f} to {max(ratios):.2f}, {blocks} blocks)"
@@ -103,17 +113,23 @@ def compare(sides: Sequence[Any], blocks: int) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("other", type=Path, help="folder of the other checkout")
     parser.add_argument("--configuration", choices=["3d", "2d"], default="3d", help="(3d)")
     parser.add_argument("--blocks", type=int, default=5, help="of 25 batches (5)")
-    parser.add_argument("--data", type=Path, required=True, help="where data sets are, or are made first (minutes)")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="where data sets are, or are made first (minutes)"
+    )
     chosen = parser.parse_args()
     from benchmarks.nnunet.dataset import ONE_CHANNEL, preprocessed
 
     data = chosen.data.resolve()
     preprocessed(data, ONE_CHANNEL, {"3d": "3d_fullres", "2d": "2d"}[chosen.configuration])
-    sides = [start(checkout, chosen.configuration, data) for checkout in (chosen.other.resolve(), HERE)]
+    sides = [
+        start(checkout, chosen.configuration, data) for checkout in (chosen.other.resolve(), HERE)
+    ]
     try:
         return 0 if compare(sides, chosen.blocks) else 1
     finally:

@@ -26,8 +26,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 def common_options(rows: Iterable[str]) -> Callable[[F], F]:
     """`--only`, `--quick` and `--json`; the command gets `names`, `quick` and `json_file`."""
     options = (
-        click.option("--only", "names", multiple=True, type=click.Choice(list(rows)), help="Run this row; repeatable."),
-        click.option("--quick", is_flag=True, help="Few short rounds: shows that it runs, not how fast; no verdicts."),
+        click.option(
+            "--only",
+            "names",
+            multiple=True,
+            type=click.Choice(list(rows)),
+            help="Run this row; repeatable.",
+        ),
+        click.option(
+            "--quick",
+            is_flag=True,
+            help="Few short rounds: shows that it runs, not how fast; no verdicts.",
+        ),
         json_option,
     )
 
@@ -73,12 +83,19 @@ def measure_rows(
                 write_json(json_file, _record(rows, environment))
     finally:  # one that fails does not take the others with it
         show(rows, output, title, judged=not quick)
-        absent = [package for package, version in environment["packages"].items() if version is None]
+        absent = [
+            package for package, version in environment["packages"].items() if version is None
+        ]
         if absent:
-            output.print(f"Not installed, and left out where they are peers: {', '.join(absent)}.", highlight=False)
+            output.print(
+                f"Not installed, and left out where they are peers: {', '.join(absent)}.",
+                highlight=False,
+            )
     if keep is not None:
         keep(rows)
-    if failed or (not quick and any(check.reached is False for row in rows for check in row.checks)):
+    if failed or (
+        not quick and any(check.reached is False for row in rows for check in row.checks)
+    ):
         raise click.exceptions.Exit(1)
 
 
@@ -94,7 +111,10 @@ def environment_record() -> dict[str, Any]:
     from detaug.doctor.machine import environment
 
     found = environment()
-    peers = {name: version(name) if find_spec(name) else None for name in ("torchio", "grain", "blosc2", "nilearn")}
+    peers = {
+        name: version(name) if find_spec(name) else None
+        for name in ("torchio", "grain", "blosc2", "nilearn")
+    }
     # What a distribution adds to the kernel's number says nothing about speed.
     system = {**found["system"], "release": found["system"]["release"].partition("-")[0]}
     return {
@@ -111,10 +131,14 @@ def environment_record() -> dict[str, Any]:
 def _commit() -> str | None:
     """Of the work tree that is measured, with a plus sign where it has changes; None outside of one."""
     git = ["git", "-C", os.path.dirname(__file__)]
-    found = subprocess.run([*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [*git, "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
+    )
     if found.returncode:
         return None
-    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"], capture_output=True, check=False).returncode
+    changed = subprocess.run(
+        [*git, "diff", "--quiet", "HEAD"], capture_output=True, check=False
+    ).returncode
     return found.stdout.strip() + "+" * bool(changed)
 
 

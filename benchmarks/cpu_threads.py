@@ -39,7 +39,9 @@ def trained(threads: int, shape: Sequence[int], features: Sequence[int]) -> str:
     for _ in range(3):
         optimizer.zero_grad()
         output, *others = network(data)
-        loss = nn.functional.cross_entropy(output, target) + sum((each**2).mean() for each in others)
+        loss = nn.functional.cross_entropy(output, target) + sum(
+            (each**2).mean() for each in others
+        )
         loss.backward()
         nn.utils.clip_grad_norm_(network.parameters(), 12)
         optimizer.step()
@@ -72,11 +74,16 @@ def busy() -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10, help="of each (10)")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 3, 4, 8, 16])
     parser.add_argument(
-        "--busy", type=int, default=os.cpu_count(), help="processes that keep the cores busy (all cores)"
+        "--busy",
+        type=int,
+        default=os.cpu_count(),
+        help="processes that keep the cores busy (all cores)",
     )
     chosen = parser.parse_args()
     others = [busy() for _ in range(chosen.busy)]

@@ -17,7 +17,10 @@ from detaug.demo.run import OURS, STOCK, augmenter_of
 from detaug.pictures.charts import figure_of
 
 PATCH, PROCESSES, SHOWN = 64, 2, 10
-RED, BLUE = "#D55E00", "#0072B2"  # of Okabe and Ito's palette, which the colour-blind can tell apart
+RED, BLUE = (
+    "#D55E00",
+    "#0072B2",
+)  # of Okabe and Ito's palette, which the colour-blind can tell apart
 
 
 def _run(name: str, kill: bool) -> list[tuple[str, np.ndarray]]:

@@ -66,7 +66,9 @@ def speed_checks(
         bounds: system → the least ratio that counts as reached; systems without one are shown only.
     """
     return [
-        ratio_check(name, 1 / median(theirs), Ratio.of(theirs, seconds[ours]), ">=", bounds.get(name))
+        ratio_check(
+            name, 1 / median(theirs), Ratio.of(theirs, seconds[ours]), ">=", bounds.get(name)
+        )
         for name, theirs in seconds.items()
         if name != ours
     ]
@@ -123,10 +125,17 @@ def show(rows: Sequence[Row], console: Console, title: str, judged: bool = True)
     table.add_column("ratio (range)", no_wrap=True, justify="right")
     table.add_column("target", no_wrap=True)
     for row in rows:
-        table.add_row(f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.repeats} rounds", _number(row.ours))
+        table.add_row(
+            f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.repeats} rounds",
+            _number(row.ours),
+        )
         for check in row.checks:
             target = "" if check.bound is None else f"{check.relation} {_number(check.bound)}"
-            verdict = {None: "", True: " [green]yes[/]", False: " [red]no[/]"}[check.reached] if judged else ""
+            verdict = (
+                {None: "", True: " [green]yes[/]", False: " [red]no[/]"}[check.reached]
+                if judged
+                else ""
+            )
             table.add_row(
                 Padding(escape(check.against), (0, 0, 0, 2)),
                 "" if check.theirs is None else _number(check.theirs),
@@ -137,7 +146,9 @@ def show(rows: Sequence[Row], console: Console, title: str, judged: bool = True)
     console.print(table)
     console.print(LEGEND, highlight=False)
     if not judged:
-        console.print("These rounds were short: they show that it runs, not how fast. Targets are not judged.")
+        console.print(
+            "These rounds were short: they show that it runs, not how fast. Targets are not judged."
+        )
     for row in rows:
         if row.cores_elsewhere is not None and row.cores_elsewhere > _DISTURBING:
             console.print(

@@ -10,5 +10,8 @@ def require(*packages: str) -> None:
     """End the program with status 2 and one line if one of the packages is not installed."""
     missing = [each for each in packages if importlib.util.find_spec(each) is None]
     if missing:
-        print(f"the benchmarks need {', '.join(missing)}: pip install '.[benchmarks]'", file=sys.stderr)
+        print(
+            f"the benchmarks need {', '.join(missing)}: pip install '.[benchmarks]'",
+            file=sys.stderr,
+        )
         raise SystemExit(2)

@@ -33,7 +33,11 @@ class BatchError(RuntimeError):
     def __reduce__(self) -> Any:
         # Without the original's class, which another process may not have.
         kind = WorkerDied if isinstance(self, WorkerDied) else BatchError
-        return kind, self.args, {name: value for name, value in vars(self).items() if name in _CARRIED}
+        return (
+            kind,
+            self.args,
+            {name: value for name, value in vars(self).items() if name in _CARRIED},
+        )
 
 
 _CARRIED = ("epoch", "step", "stream", "indices", "worker_traceback", "exitcode")

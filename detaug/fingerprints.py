@@ -27,7 +27,11 @@ _Update = Callable[[Any], Any]
 _BYTES_AT_A_TIME = 2**19
 _DECIMAL_BITS = 14_280
 #: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN that counts for all.
-_HALF, _SINGLE, _DOUBLE = (0x7C00, 0x7E00), (0x7F800000, 0x7FC00000), (0x7FF0000000000000, 0x7FF8000000000000)
+_HALF, _SINGLE, _DOUBLE = (
+    (0x7C00, 0x7E00),
+    (0x7F800000, 0x7FC00000),
+    (0x7FF0000000000000, 0x7FF8000000000000),
+)
 _NANS: dict[Any, tuple[int, int]] = {
     "e": _HALF,
     "f": _SINGLE,
@@ -145,7 +149,9 @@ def _feed_array(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
         array = array.filled()
     if array.dtype.hasobject:
         if array.dtype.names is not None:
-            raise TypeError(f"cannot fingerprint {where}: structured arrays that hold objects have no stable bytes")
+            raise TypeError(
+                f"cannot fingerprint {where}: structured arrays that hold objects have no stable bytes"
+            )
         for i, item in enumerate(array.ravel()):
             _feed(update, item, f"{where}.flat[{i}]")
     elif array.nbytes:
@@ -160,7 +166,9 @@ def _feed_bytes(update: _Update, array: np.ndarray[Any, Any], where: str) -> Non
     elif flat.dtype.kind in "fc":
         numbers = flat.view(flat.real.dtype)  # of a complex number, each part
         _refuse_long(numbers.dtype, where)
-        _feed_numbers(update, numbers.view(numbers.dtype.str.replace("f", "u")), *_NANS[numbers.dtype.char])
+        _feed_numbers(
+            update, numbers.view(numbers.dtype.str.replace("f", "u")), *_NANS[numbers.dtype.char]
+        )
     else:
         update(flat.view(np.uint8).data)
 
@@ -181,7 +189,9 @@ def _cleaned(array: np.ndarray[Any, Any], where: str) -> np.ndarray[Any, Any]:
 
 def _refuse_long(dtype: np.dtype[Any], where: str) -> None:
     if dtype.char == "g":
-        raise TypeError(f"cannot fingerprint {where}: a longdouble has other bytes on every platform; take float64")
+        raise TypeError(
+            f"cannot fingerprint {where}: a longdouble has other bytes on every platform; take float64"
+        )
 
 
 def _feed_numbers(update: _Update, bits: np.ndarray[Any, Any], infinity: int, nan: int) -> None:
@@ -201,7 +211,10 @@ def _dtype_name(dtype: np.dtype[Any]) -> str:
     try:
         return repr(dtype.descr)
     except ValueError:  # fields that overlap or stand in another order
-        fields = [(name, _dtype_name(dtype.fields[name][0]), dtype.fields[name][1]) for name in dtype.names or ()]
+        fields = [
+            (name, _dtype_name(dtype.fields[name][0]), dtype.fields[name][1])
+            for name in dtype.names or ()
+        ]
         return repr((fields, dtype.itemsize))
 
 

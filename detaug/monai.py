@@ -32,14 +32,18 @@ class Wrap(Randomizable, MapTransform):
         allow_missing_keys: items without some of the keys are taken.
     """
 
-    def __init__(self, transform: Transform, keys: Mapping[str, str], allow_missing_keys: bool = False) -> None:
+    def __init__(
+        self, transform: Transform, keys: Mapping[str, str], allow_missing_keys: bool = False
+    ) -> None:
         self.roles = {name: role for name, role in checked_keys(keys).items() if role is not None}
         MapTransform.__init__(self, list(self.roles), allow_missing_keys)
         self.transform = transform
 
     def randomize(self, data: Any = None) -> None:
         """Make the next call's Generator, from 128 drawn bits."""
-        self._generator = make_generator(np.random.SeedSequence(self.R.randint(0, 2**32, 4, np.uint32).tolist()))
+        self._generator = make_generator(
+            np.random.SeedSequence(self.R.randint(0, 2**32, 4, np.uint32).tolist())
+        )
 
     def __call__(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
         self.randomize()

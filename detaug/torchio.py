@@ -40,9 +40,14 @@ class Wrap(TorchIOTransform):
         words = self.seed or torch.randint(2**32, (4,)).tolist()
         chosen = {"include": self.include, "exclude": self.exclude}
         images = subject.get_images_dict(intensity_only=False, **chosen)
-        roles = {name: "segmentation" if isinstance(image, LabelMap) else "image" for name, image in images.items()}
+        roles = {
+            name: "segmentation" if isinstance(image, LabelMap) else "image"
+            for name, image in images.items()
+        }
         arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
-        made = call_with_roles(self.transform, arrays, roles, make_generator(np.random.SeedSequence(words)))
+        made = call_with_roles(
+            self.transform, arrays, roles, make_generator(np.random.SeedSequence(words))
+        )
         for name, image in images.items():
             image.set_data(made[name])
         self._last = words

@@ -78,7 +78,12 @@ class Entry:
     @property
     def file(self) -> str:
         """The picture's name."""
-        return "".join(each if each.isalnum() else "-" for each in self.title.lower()).replace("--", "-") + ".png"
+        return (
+            "".join(each if each.isalnum() else "-" for each in self.title.lower()).replace(
+                "--", "-"
+            )
+            + ".png"
+        )
 
 
 GROUPS: dict[str, list[Entry]] = {
@@ -172,11 +177,16 @@ def picture(entry: Entry, names: dict[str, Any]) -> Pixels:
     """
     transforms = eval(compile(entry.code, str(PAGE), "eval", dont_inherit=True), names)
     if len(transforms) != 3:
-        raise ValueError(f"{entry.title}: three strengths are shown, and {entry.code} makes {len(transforms)}")
+        raise ValueError(
+            f"{entry.title}: three strengths are shown, and {entry.code} makes {len(transforms)}"
+        )
     original = {"image": names["image"], "segmentation": names["labels"]}
     results = [
         original,
-        *(names["show"](transform, number) for number, transform in enumerate(transforms, entry.first)),
+        *(
+            names["show"](transform, number)
+            for number, transform in enumerate(transforms, entry.first)
+        ),
     ]
     height = round(_PANEL * names["image"].shape[2] / names["image"].shape[1])
     sheet = np.full((height, 4 * _PANEL + 3 * _GAP, 3), 255, np.uint8)
@@ -201,7 +211,9 @@ def _panel(result: dict[str, Any], looks: str, height: int) -> Pixels:
     elif looks == "channels":
         masks = {number: channel > 0 for number, channel in enumerate(image[1:], 1)}
     if masks and labels.shape[1:] != image.shape[1:]:  # a coarser grid
-        rows, columns = (np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True))
+        rows, columns = (
+            np.arange(n) * m // n for n, m in zip(image.shape[1:], labels.shape[1:], strict=True)
+        )
         masks = {label: mask[rows[:, None], columns] for label, mask in masks.items()}
     turned = {label: mask.T[::-1] for label, mask in masks.items() if mask.any()}
     grey = image[0].T[::-1]
@@ -215,21 +227,25 @@ def _drawn(image: Any, masks: dict[int, Any], width: int) -> Pixels:
     grey = np.clip((image - low) / (high - low), 0, 1).astype(np.float32)
     method = Image.Resampling.BICUBIC if width >= columns else Image.Resampling.BOX
     resized = np.asarray(Image.fromarray(grey).resize((width, height), method))
-    picture = np.repeat(np.clip(resized * 255 + 0.5, 0, 255).astype(np.uint8)[..., None], 3, axis=-1)
+    picture = np.repeat(
+        np.clip(resized * 255 + 0.5, 0, 255).astype(np.uint8)[..., None], 3, axis=-1
+    )
     places = np.ix_(np.arange(height) * rows // height, np.arange(width) * columns // width)
     for label, mask in masks.items():
         enlarged = mask[places]
         # The picture's own edge is no border.
-        picture[enlarged & ~binary_erosion(enlarged, border_value=1)] = ImageColor.getrgb(colour_of(label))
+        picture[enlarged & ~binary_erosion(enlarged, border_value=1)] = ImageColor.getrgb(
+            colour_of(label)
+        )
     return picture
 
 
 def png(pixels: Pixels) -> bytes:
     """A small file: few colours, no metadata."""
     file = io.BytesIO()
-    Image.fromarray(pixels).quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
-        file, "PNG", optimize=True
-    )
+    Image.fromarray(pixels).quantize(
+        _COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    ).save(file, "PNG", optimize=True)
     return file.getvalue()
 
 
@@ -254,7 +270,9 @@ def page() -> str:
             parts.append(f"### {entry.title}\n")
             if entry.words:
                 parts.append(f"{entry.words}\n")
-            parts.append(f"![{entry.title}: original, low, middle and high strength](images/gallery/{entry.file})\n")
+            parts.append(
+                f"![{entry.title}: original, low, middle and high strength](images/gallery/{entry.file})\n"
+            )
             parts.append(f"```python\n{entry.code}\n```\n")
     parts.append("## Without a picture\n")
     rows = "\n".join(f"| `{name}` | {why} |" for name, why in WITHOUT_PICTURES.items())

@@ -19,7 +19,11 @@ _REPOSITORY = Path(__file__).parents[1]
 _TREE = os.environ.get("DETAUG_REPO_URL", "").rstrip("/")
 
 #: Files of the repository that are pages: where they lie in `docs/` for the site.
-_PAGES = {"CHANGELOG.md": "changelog.md", "examples/README.md": "examples.md", "examples/tutorial.ipynb": "tutorial.md"}
+_PAGES = {
+    "CHANGELOG.md": "changelog.md",
+    "examples/README.md": "examples.md",
+    "examples/tutorial.ipynb": "tutorial.md",
+}
 
 _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#)[^)\s]+)\)")
 
@@ -36,8 +40,14 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made of other files."""
     for path, page in _PAGES.items():
         file = _REPOSITORY / path
-        text = _notebook(file, files, config) if path.endswith(".ipynb") else file.read_text(encoding="utf-8")
-        made = File.generated(config, page, content=_LINK.sub(lambda link, path=path: _from_docs(link, path), text))
+        text = (
+            _notebook(file, files, config)
+            if path.endswith(".ipynb")
+            else file.read_text(encoding="utf-8")
+        )
+        made = File.generated(
+            config, page, content=_LINK.sub(lambda link, path=path: _from_docs(link, path), text)
+        )
         made.edit_uri = None
         files.append(made)
     return files
@@ -74,8 +84,14 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 def _title(target: str) -> str:
     """Of a page of `docs/`: its first heading, or the heading that the link names."""
     page, _, anchor = target.partition("#")
-    headings = re.findall(r"^#+ (.+)$", (_REPOSITORY / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE)
-    named = [each for each in headings if re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") == anchor]
+    headings = re.findall(
+        r"^#+ (.+)$", (_REPOSITORY / "docs" / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
+    named = [
+        each
+        for each in headings
+        if re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") == anchor
+    ]
     return str((named or headings)[0])
 
 

@@ -56,14 +56,23 @@ def write_archive(path: Path) -> str:
     with zipfile.ZipFile(path, "w") as archive:
         for name in NAMES:
             with archive.open(f"{name}.npy", "w") as file:
-                np.lib.format.write_array(file, generator.standard_normal((1, 16, 24, 24), np.float32))
+                np.lib.format.write_array(
+                    file, generator.standard_normal((1, 16, 24, 24), np.float32)
+                )
     return path.as_uri()
 
 
-def augmenter_of(archive: str, names: list[str], num_processes: int = 0, **options: Any) -> DeterministicAugmenter:
+def augmenter_of(
+    archive: str, names: list[str], num_processes: int = 0, **options: Any
+) -> DeterministicAugmenter:
     """Batches (N, C, D, H, W)."""
     return DeterministicAugmenter.from_dataset(
-        Cases(archive, names), BATCH_SIZE, collate_fn=np.stack, num_processes=num_processes, seed=1234, **options
+        Cases(archive, names),
+        BATCH_SIZE,
+        collate_fn=np.stack,
+        num_processes=num_processes,
+        seed=1234,
+        **options,
     )
 
 
@@ -82,8 +91,13 @@ def main() -> None:
             try:
                 list(incomplete)
             except BatchError as error:
-                print("as expected:", next(line for line in str(error).splitlines() if "on node" in line))
-    print(f"{len(expected)} batches through fsspec, the same from this process and from a Ray cluster")
+                print(
+                    "as expected:",
+                    next(line for line in str(error).splitlines() if "on node" in line),
+                )
+    print(
+        f"{len(expected)} batches through fsspec, the same from this process and from a Ray cluster"
+    )
 
 
 if __name__ == "__main__":

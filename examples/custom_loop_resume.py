@@ -26,7 +26,9 @@ class Training:
 
     def __init__(self, num_processes: int) -> None:
         torch.manual_seed(0)
-        self.network = nn.Sequential(nn.Conv3d(1, 8, 3, padding=1), nn.LeakyReLU(), nn.Conv3d(8, 3, 1))
+        self.network = nn.Sequential(
+            nn.Conv3d(1, 8, 3, padding=1), nn.LeakyReLU(), nn.Conv3d(8, 3, 1)
+        )
         self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.05, momentum=0.9)
         self.augmenter = DeterministicAugmenter(
             MRIPatchLoader([load_template()], batch_size=2, patch_size=enlarged(PATCH)),
@@ -43,7 +45,9 @@ class Training:
             for batch in self.augmenter:
                 self.optimizer.zero_grad()
                 scores = self.network(torch.from_numpy(batch["data"]))
-                loss = nn.functional.cross_entropy(scores, torch.from_numpy(batch["seg"][:, 0]).long())
+                loss = nn.functional.cross_entropy(
+                    scores, torch.from_numpy(batch["seg"][:, 0]).long()
+                )
                 loss.backward()
                 self.optimizer.step()
                 yield fingerprint(batch)

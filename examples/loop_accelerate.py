@@ -29,7 +29,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(network.parameters())
     network, optimizer, loader = accelerator.prepare(network, optimizer, loader)
 
-    step = max((int(path.name.removeprefix("step_")) for path in args.folder.glob("step_*")), default=0)
+    step = max(
+        (int(path.name.removeprefix("step_")) for path in args.folder.glob("step_*")), default=0
+    )
     if step:
         accelerator.load_state(args.folder / f"step_{step}")
     first_epoch, to_skip = divmod(step, len(loader))

@@ -40,7 +40,11 @@ def main() -> None:
     saving = Checkpoint(everything, DiskSaver(args.folder, require_empty=False), n_saved=2)
     trainer.add_event_handler(Events.ITERATION_COMPLETED(every=4), saving)
 
-    saved = max(args.folder.glob("checkpoint_*.pt"), key=lambda path: int(path.stem.split("_")[1]), default=None)
+    saved = max(
+        args.folder.glob("checkpoint_*.pt"),
+        key=lambda path: int(path.stem.split("_")[1]),
+        default=None,
+    )
     if saved:
         Checkpoint.load_objects(everything, checkpoint=saved)
     trainer.run(loader, max_epochs=EPOCHS)

@@ -32,7 +32,9 @@ class Segmentation(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: dict[str, torch.Tensor], _: int) -> None:
-        self.log("val_loss", self.loss(self.network(batch["image"]), batch["labels"]), sync_dist=True)
+        self.log(
+            "val_loss", self.loss(self.network(batch["image"]), batch["labels"]), sync_dist=True
+        )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters())

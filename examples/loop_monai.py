@@ -22,7 +22,9 @@ except ImportError:
     raise SystemExit("this example needs MONAI with Ignite: pip install 'monai[ignite]'") from None
 
 
-def image_and_labels(batch: dict[str, torch.Tensor], *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def image_and_labels(
+    batch: dict[str, torch.Tensor], *_: Any, **__: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     return batch["image"], batch["labels"]
 
 
@@ -44,8 +46,12 @@ def main() -> None:
         show(from_engine("slice")(engine.state.batch), float(loss))
 
     everything = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": loader}
-    CheckpointSaver(str(args.folder), everything, save_interval=4, epoch_level=False, n_saved=2).attach(trainer)
-    saved = max(args.folder.glob("*.pt"), key=lambda path: int(path.stem.split("=")[1]), default=None)
+    CheckpointSaver(
+        str(args.folder), everything, save_interval=4, epoch_level=False, n_saved=2
+    ).attach(trainer)
+    saved = max(
+        args.folder.glob("*.pt"), key=lambda path: int(path.stem.split("=")[1]), default=None
+    )
     if saved:
         CheckpointLoader(str(saved), everything).attach(trainer)
     trainer.run()

@@ -39,7 +39,11 @@ class SliceTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         augmenter = DeterministicAugmenter.from_torch_distributed(
-            AxialSlices(), batch_size=BATCH_SIZE, drop_last=True, num_processes=self.workers, seed=1234
+            AxialSlices(),
+            batch_size=BATCH_SIZE,
+            drop_last=True,
+            num_processes=self.workers,
+            seed=1234,
         )
         return self.accelerator.prepare(augmenter.loader())
 
@@ -47,7 +51,12 @@ class SliceTrainer(Trainer):
 def main() -> None:
     args = arguments(__doc__)
     options = TrainingArguments(
-        str(args.folder), num_train_epochs=EPOCHS, save_steps=4, use_cpu=True, report_to="none", disable_tqdm=True
+        str(args.folder),
+        num_train_epochs=EPOCHS,
+        save_steps=4,
+        use_cpu=True,
+        report_to="none",
+        disable_tqdm=True,
     )
     module = Segmentation()
     trainer = SliceTrainer(args.workers, model=module, args=options)

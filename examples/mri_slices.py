@@ -20,7 +20,9 @@ BATCH_SIZE = 8
 def arguments(about: str) -> argparse.Namespace:
     """``folder``: where checkpoints lie; the training goes on from the last of them. ``workers``: processes that make batches."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("folder", type=Path, help="of checkpoints; a training goes on from the last one")
+    parser.add_argument(
+        "folder", type=Path, help="of checkpoints; a training goes on from the last one"
+    )
     parser.add_argument("--workers", type=int, default=2, help="processes that make batches")
     found = parser.parse_args()
     found.folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 
 from detaug import SeedTree, fingerprint
-from detaug.transforms import Compose, ForeignTransform, GaussianNoise, ImageTransform, Mirror, Transform
+from detaug.transforms import (
+    Compose,
+    ForeignTransform,
+    GaussianNoise,
+    ImageTransform,
+    Mirror,
+    Transform,
+)
 
 
 class Posterize(ImageTransform):
@@ -32,10 +39,15 @@ class EveryOtherPlane(Transform):
     def change(self, workspace: Any, params: dict[str, Any]) -> None:
         for key in ("image", "segmentation"):
             if key in workspace:
-                workspace.put(key, workspace[key][:, ::2].copy())  # an array that nothing else holds
+                workspace.put(
+                    key, workspace[key][:, ::2].copy()
+                )  # an array that nothing else holds
 
     def output_shapes(self, shapes: Any, params: dict[str, Any]) -> dict[str, Any]:
-        halved = {key: (shapes[key][0], -(-shapes[key][1] // 2), *shapes[key][2:]) for key in ("image", "segmentation")}
+        halved = {
+            key: (shapes[key][0], -(-shapes[key][1] // 2), *shapes[key][2:])
+            for key in ("image", "segmentation")
+        }
         return {**shapes, **halved}
 
 
@@ -55,7 +67,9 @@ def main() -> None:
     made = pipeline.apply(sample, params)
     again = pipeline.apply(sample, json.loads(ledger))
     assert fingerprint(again) == fingerprint(made)
-    print(f"{sample['image'].shape} became {made['image'].shape}; the same bytes from params that were written to JSON")
+    print(
+        f"{sample['image'].shape} became {made['image'].shape}; the same bytes from params that were written to JSON"
+    )
 
     if find_spec("batchgeneratorsv2") is not None:
         foreign(sample)

@@ -47,7 +47,12 @@ class AxialSlices(Dataset[dict[str, torch.Tensor]]):
 def epochs(num_processes: int) -> list[list[str]]:
     """Fingerprints of all batches of each epoch."""
     augmenter = DeterministicAugmenter.from_dataset(
-        AxialSlices(), BATCH_SIZE, shuffle=True, drop_last=False, num_processes=num_processes, seed=1234
+        AxialSlices(),
+        BATCH_SIZE,
+        shuffle=True,
+        drop_last=False,
+        num_processes=num_processes,
+        seed=1234,
     )
     prints = []
     with augmenter:
@@ -68,7 +73,9 @@ def main() -> None:
     in_process, with_two = epochs(0), epochs(2)
     assert in_process == with_two, "the number of processes changed a batch"
     assert in_process[0] != in_process[1], "two epochs were shuffled alike"
-    print("same batches with 0 and with 2 processes; another order and other augmentation in each epoch")
+    print(
+        "same batches with 0 and with 2 processes; another order and other augmentation in each epoch"
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,12 @@ class Training:
 
     def __init__(self) -> None:
         seed = seed_everything(1234, deterministic=True, threads=1)
-        layers = (nn.Conv3d(1, 4, 3, padding=1), nn.AvgPool3d(2), nn.Dropout3d(0.2), nn.Upsample(None, 2, "trilinear"))
+        layers = (
+            nn.Conv3d(1, 4, 3, padding=1),
+            nn.AvgPool3d(2),
+            nn.Dropout3d(0.2),
+            nn.Upsample(None, 2, "trilinear"),
+        )
         self.model = make_deterministic(nn.Sequential(*layers, nn.Conv3d(4, 2, 1)))
         self.loss = make_deterministic(nn.CrossEntropyLoss())
         self.optimizer = torch.optim.AdamW(self.model.parameters())
@@ -40,13 +45,19 @@ class Training:
         while self.done < steps:
             batch = next(self.batches)
             self.optimizer.zero_grad()
-            loss = self.loss(self.model(torch.as_tensor(batch["data"])), torch.as_tensor(batch["seg"]))
+            loss = self.loss(
+                self.model(torch.as_tensor(batch["data"])), torch.as_tensor(batch["seg"])
+            )
             loss.backward()
             self.optimizer.step()
             self.done += 1
 
     def save(self, file: Path) -> None:
-        state = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "done": self.done}
+        state = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "done": self.done,
+        }
         torch.save({**state, "data": self.batches.state_dict(), "rng": rng_state()}, file)
 
     def load(self, file: Path) -> None:

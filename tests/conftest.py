@@ -48,7 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
 
     def place(item: pytest.Item) -> int:
         name = item.nodeid
-        return next((place for place, start in enumerate(_LONGEST) if name.startswith(start)), len(_LONGEST))
+        return next(
+            (place for place, start in enumerate(_LONGEST) if name.startswith(start)), len(_LONGEST)
+        )
 
     items.sort(key=place)
 
@@ -67,7 +69,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_interpreter_with_another_hash_seed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_interpreter_with_another_hash_seed(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where it is not the subject: every run that takes half a second would start one, which imports torch for seconds."""
     if request.path.stem != "test_hash_order":
         monkeypatch.setattr(hash_order, "_START_AFTER", math.inf)

@@ -35,11 +35,22 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
 
 @click.command(cls=Command)
 @common_options(ROWS)
-@click.option("--processes", default=2, show_default=True, type=click.IntRange(min=1), help="Worker processes.")
+@click.option(
+    "--processes",
+    default=2,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Worker processes.",
+)
 def main(names: tuple[str, ...], quick: bool, processes: int, **output: Any) -> None:
     """Measure detaug's engine against its peers. Ratios are taken within this run."""
     settings = Settings(processes=processes, quick=quick)
-    measure_rows(ENGINE_TITLE, ((name, partial(ROWS[name], settings)) for name in names or ROWS), quick, **output)
+    measure_rows(
+        ENGINE_TITLE,
+        ((name, partial(ROWS[name], settings)) for name in names or ROWS),
+        quick,
+        **output,
+    )
 
 
 if __name__ == "__main__":

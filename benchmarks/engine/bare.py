@@ -34,7 +34,9 @@ def bare_processes(loader: Any, settings: Settings) -> Iterator[Iterator[int]]:
     for _ in range(settings.processes):
         slots = [mmap.mmap(-1, _SLOT_BYTES) for _ in range(number)]
         free, filled = os.pipe(), os.pipe()
-        worker = context.Process(target=_work, args=(loader, slots, free[0], filled[1]), daemon=True)
+        worker = context.Process(
+            target=_work, args=(loader, slots, free[0], filled[1]), daemon=True
+        )
         worker.start()
         os.close(free[0])
         os.close(filled[1])  # so that its end is seen

@@ -27,7 +27,11 @@ def measure_check_cost(settings: Settings) -> Row:
     first one has besides, once in a run: the interpreter with another hash seed, and the allowance."""
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
     with nnunet_task() as task:
-        runs = interleaved(tuple(_EVERY), rounds, lambda name: in_fresh_process(_epochs, task, name, settings, batches))
+        runs = interleaved(
+            tuple(_EVERY),
+            rounds,
+            lambda name: in_fresh_process(_epochs, task, name, settings, batches),
+        )
     pairs = list(zip(runs["checked"], runs["not checked"], strict=True))
     ratios = [ours.later / theirs.later for ours, theirs in pairs]
     once = [ours.first - theirs.first for ours, theirs in pairs]
@@ -41,7 +45,12 @@ def measure_check_cost(settings: Settings) -> Row:
             Check("once in a run, s", None, median(once), (min(once), max(once)), "<="),
         ],
         repeats=rounds,
-        settings={"batches": batches, "patch": PATCH, "batch_size": BATCH_SIZE, "processes": settings.processes},
+        settings={
+            "batches": batches,
+            "patch": PATCH,
+            "batch_size": BATCH_SIZE,
+            "processes": settings.processes,
+        },
         details={"checks": [epochs.checks for epochs in runs["checked"]]},
     )
 
@@ -57,7 +66,9 @@ class _Epochs(NamedTuple):
 def _epochs(task: NnunetTask, name: str, settings: Settings, batches: int) -> _Epochs:
     from detaug import DeterministicAugmenter
 
-    logging.getLogger("detaug").addFilter(lambda record: "benchmark=True" not in record.getMessage())  # as it should
+    logging.getLogger("detaug").addFilter(
+        lambda record: "benchmark=True" not in record.getMessage()
+    )  # as it should
     loader = task.loader(batch_number_for("detaug"))
     options: dict[str, Any] = _EVERY[name]
     with DeterministicAugmenter(

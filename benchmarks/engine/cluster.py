@@ -55,7 +55,9 @@ class _OneCore:
 def _local(loader: DataLoader, processes: int, num_cached: int) -> Iterator[Any]:
     from detaug import DeterministicAugmenter
 
-    with DeterministicAugmenter(loader, None, processes, num_cached, seed=SEED, check=False) as augmenter:
+    with DeterministicAugmenter(
+        loader, None, processes, num_cached, seed=SEED, check=False
+    ) as augmenter:
         yield augmenter
 
 
@@ -63,7 +65,9 @@ def measure_cluster_transport(settings: Settings) -> Row:
     """A ready batch of 25 MB from actors on this node, against worker processes."""
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
     seconds = interleaved(
-        ("Ray", "local processes"), rounds, lambda name: in_fresh_process(_transport, name, settings, batches)
+        ("Ray", "local processes"),
+        rounds,
+        lambda name: in_fresh_process(_transport, name, settings, batches),
     )
     return Row(
         name="a ready 25 MB batch through Ray",
@@ -77,7 +81,11 @@ def measure_cluster_transport(settings: Settings) -> Row:
             )
         ],
         repeats=rounds,
-        settings={"actors": settings.processes, "num_cached": settings.num_cached, "batches": batches},
+        settings={
+            "actors": settings.processes,
+            "num_cached": settings.num_cached,
+            "batches": batches,
+        },
         details={"seconds_per_batch": seconds},
     )
 

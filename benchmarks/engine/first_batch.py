@@ -21,7 +21,9 @@ BOUNDS = {"NonDetMultiThreadedAugmenter": 1.2}
 def measure_first_batch(settings: Settings) -> Row:
     """With the loader that clones a ready batch: starting is all there is to wait for."""
     names = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch")
-    return _measure("first batch, ready loader", names, settings, lambda _: ReadyLoader(ready_batch()))
+    return _measure(
+        "first batch, ready loader", names, settings, lambda _: ReadyLoader(ready_batch())
+    )
 
 
 def measure_first_nnunet_batch(settings: Settings) -> Row:
@@ -39,16 +41,26 @@ def measure_first_nnunet_batch(settings: Settings) -> Row:
         )
 
 
-def _measure(name: str, names: tuple[str, ...], settings: Settings, make_loader: Callable[[str], Any]) -> Row:
+def _measure(
+    name: str, names: tuple[str, ...], settings: Settings, make_loader: Callable[[str], Any]
+) -> Row:
     rounds = settings.rounds(ROUNDS)
-    seconds = interleaved(names, rounds, lambda system: in_fresh_process(_seconds, system, settings, make_loader))
+    seconds = interleaved(
+        names, rounds, lambda system: in_fresh_process(_seconds, system, settings, make_loader)
+    )
     middle = {name: median(values) for name, values in seconds.items()}
     return Row(
         name=name,
         unit="ms",
         ours=middle["detaug"] * 1e3,
         checks=[
-            ratio_check(peer, middle[peer] * 1e3, Ratio.of(seconds["detaug"], seconds[peer]), "<=", BOUNDS.get(peer))
+            ratio_check(
+                peer,
+                middle[peer] * 1e3,
+                Ratio.of(seconds["detaug"], seconds[peer]),
+                "<=",
+                BOUNDS.get(peer),
+            )
             for peer in names[1:]
         ],
         repeats=rounds,

@@ -26,15 +26,23 @@ COVERING = 10
 def measure_heavy_tail(settings: Settings) -> Row:
     """25 MB batches, with as many cached as one slow batch holds back."""
     covering = COVERING * max(1, settings.processes - 1)
-    return _measure("heavy-tailed cost", replace(settings, num_cached=covering), 0.040, ready_batch(), BOUNDS)
+    return _measure(
+        "heavy-tailed cost", replace(settings, num_cached=covering), 0.040, ready_batch(), BOUNDS
+    )
 
 
 def _measure(
-    name: str, settings: Settings, base: float, batch: dict[str, torch.Tensor] | None, bounds: dict[str, float]
+    name: str,
+    settings: Settings,
+    base: float,
+    batch: dict[str, torch.Tensor] | None,
+    bounds: dict[str, float],
 ) -> Row:
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
     seconds = interleaved(
-        NAMES, rounds, lambda system: in_fresh_process(_seconds, system, settings, base, batch, batches)
+        NAMES,
+        rounds,
+        lambda system: in_fresh_process(_seconds, system, settings, base, batch, batches),
     )
     return Row(
         name=f"{name}, num_cached={settings.num_cached}",
@@ -55,7 +63,13 @@ def _measure(
 
 
 def _seconds(
-    system: str, settings: Settings, base: float, batch: dict[str, torch.Tensor] | None, batches: int
+    system: str,
+    settings: Settings,
+    base: float,
+    batch: dict[str, torch.Tensor] | None,
+    batches: int,
 ) -> float:
-    with SYSTEMS[system](HeavyTailLoader(base, batch, batch_number_for(system)), settings) as iterator:
+    with SYSTEMS[system](
+        HeavyTailLoader(base, batch, batch_number_for(system)), settings
+    ) as iterator:
         return seconds_per_batch(iterator, WARMUP, batches)

@@ -95,7 +95,9 @@ class HeavyTailLoader(DataLoader):
     TAIL_PROBABILITY = 1 / 20
     TAIL_FACTOR = 10
 
-    def __init__(self, base: float, batch: dict[str, torch.Tensor] | None, number: BatchNumber) -> None:
+    def __init__(
+        self, base: float, batch: dict[str, torch.Tensor] | None, number: BatchNumber
+    ) -> None:
         super().__init__(batch, 1, infinite=True)
         self.number = number
         tail = np.random.default_rng(20).random(1 << 14) < self.TAIL_PROBABILITY

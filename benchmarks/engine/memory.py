@@ -18,7 +18,10 @@ STOCK = "NonDetMultiThreadedAugmenter"
 NAMES = ("detaug", STOCK)
 BATCHES, EARLY, ROUNDS = 2000, 200, 3
 SAMPLE_EVERY = 0.05  # seconds
-PAUSE_EVERY, PAUSE = 50, 0.4  # batches, seconds: the consumer stops now and then, so that every buffer fills
+PAUSE_EVERY, PAUSE = (
+    50,
+    0.4,
+)  # batches, seconds: the consumer stops now and then, so that every buffer fills
 
 #: "Flat" is judged by the peak of the last `EARLY` batches over that of the first; single pages come and go.
 FLAT = 1.02
@@ -44,7 +47,9 @@ def measure_memory(settings: Settings) -> Row:
                 "<=",
                 1.0,
             ),
-            ratio_check(f"its first {early} batches", median(start) / 1e6, Ratio.of(end, start), "<=", FLAT),
+            ratio_check(
+                f"its first {early} batches", median(start) / 1e6, Ratio.of(end, start), "<=", FLAT
+            ),
         ],
         repeats=rounds,
         settings={

@@ -30,14 +30,21 @@ WARMUP = 24
 
 PATCH = (128, 128, 128)
 BATCH_SIZE = 2
-ROTATION = (-30 / 360 * 2 * math.pi, 30 / 360 * 2 * math.pi)  # radians: nnUNetTrainer's for isotropic 3-D patches
+ROTATION = (
+    -30 / 360 * 2 * math.pi,
+    30 / 360 * 2 * math.pi,
+)  # radians: nnUNetTrainer's for isotropic 3-D patches
 SCALES = [[1 / 2**level] * 3 for level in range(5)]  # a six-stage network's deep supervision
 FOREGROUND_SHARE = 0.33  # nnUNetTrainer's oversample_foreground_percent
 
 DATASET_ID = 1
 DATASET = f"Dataset{DATASET_ID:03d}_MNI152"
 CASES = 5
-CASE_SHAPE = (140, 176, 150)  # voxels of 1 mm: nearly the whole brain, with room for five different crops
+CASE_SHAPE = (
+    140,
+    176,
+    150,
+)  # voxels of 1 mm: nearly the whole brain, with room for five different crops
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,12 @@ class NnunetTask:
         from nnunetv2.training.data_augmentation.compute_initial_patch_size import get_patch_size
         from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-        transforms = nnUNetTrainer.get_training_transforms(PATCH, ROTATION, SCALES, (0, 1, 2), False)
-        return self._loader(number, get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25)), transforms)
+        transforms = nnUNetTrainer.get_training_transforms(
+            PATCH, ROTATION, SCALES, (0, 1, 2), False
+        )
+        return self._loader(
+            number, get_patch_size(PATCH, ROTATION, ROTATION, ROTATION, (0.85, 1.25)), transforms
+        )
 
     def validation_loader(self, number: BatchNumber) -> Any:
         """The same without augmentation, as nnU-Net validates."""
@@ -110,7 +121,9 @@ def nnunet_task() -> Iterator[NnunetTask]:
         in_fresh_process(_prepare, root)
         plans, dataset_json = load_plans(DATASET)
         _import_nnunet()
-        yield NnunetTask(root / "preprocessed" / DATASET / "nnUNetPlans_3d_fullres", plans, dataset_json)
+        yield NnunetTask(
+            root / "preprocessed" / DATASET / "nnUNetPlans_3d_fullres", plans, dataset_json
+        )
 
 
 def _prepare(root: Path) -> None:
@@ -129,7 +142,9 @@ def _crops() -> Iterator[tuple[str, list[Any], Any]]:
     for case in range(CASES):
         pairs = zip(template.image.shape, CASE_SHAPE, strict=True)
         starts = [int((there - size) * case / (CASES - 1)) for there, size in pairs]
-        box = tuple(slice(start, start + size) for start, size in zip(starts, CASE_SHAPE, strict=True))
+        box = tuple(
+            slice(start, start + size) for start, size in zip(starts, CASE_SHAPE, strict=True)
+        )
         yield f"brain_{case:03d}", [template.image[box]], template.labels[box].astype("uint8")
 
 
@@ -146,7 +161,11 @@ def measure_nnunet(settings: Settings) -> Row:
     """
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
     with nnunet_task() as task:
-        runs = interleaved(NAMES, rounds, lambda system: in_fresh_process(_seconds, task, system, settings, batches))
+        runs = interleaved(
+            NAMES,
+            rounds,
+            lambda system: in_fresh_process(_seconds, task, system, settings, batches),
+        )
     seconds = {name: [wall for wall, _ in runs[name]] for name in NAMES}
     cpu = {name: [cpu for _, cpu in runs[name]] for name in NAMES}
     return Row(
@@ -188,9 +207,13 @@ def tree_cpu_seconds(pid: int) -> float:
     return total
 
 
-def _seconds(task: NnunetTask, system: str, settings: Settings, batches: int) -> tuple[float, float]:
+def _seconds(
+    task: NnunetTask, system: str, settings: Settings, batches: int
+) -> tuple[float, float]:
     """Wall-clock and CPU seconds per batch."""
-    logging.getLogger("detaug").addFilter(lambda record: "benchmark=True" not in record.getMessage())  # as it should
+    logging.getLogger("detaug").addFilter(
+        lambda record: "benchmark=True" not in record.getMessage()
+    )  # as it should
     loader = task.loader(batch_number_for(system))
     with SYSTEMS[system](loader, settings) as iterator:
         seconds_per_batch(iterator, 0, WARMUP)

@@ -29,7 +29,9 @@ def detaug_augmenter(loader: Any, settings: Settings) -> AbstractContextManager[
 
 def nondet(loader: Any, settings: Settings) -> AbstractContextManager[Iterator[Any]]:
     """batchgenerators' NonDetMultiThreadedAugmenter, which nnU-Net trains with."""
-    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
+    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import (
+        NonDetMultiThreadedAugmenter,
+    )
 
     return _stock(NonDetMultiThreadedAugmenter, loader, settings, settings.num_cached)
 
@@ -42,7 +44,9 @@ def multi_threaded(loader: Any, settings: Settings) -> AbstractContextManager[It
 
 
 @contextmanager
-def _stock(kind: Callable[..., Any], loader: Any, settings: Settings, cached: int) -> Iterator[Iterator[Any]]:
+def _stock(
+    kind: Callable[..., Any], loader: Any, settings: Settings, cached: int
+) -> Iterator[Iterator[Any]]:
     augmenter = kind(loader, None, settings.processes, cached, wait_time=settings.wait_time)
     try:
         yield augmenter
@@ -141,7 +145,9 @@ _OPTIONAL = {"Grain": "grain"}
 
 def installed(names: Iterable[str]) -> list[str]:
     """Those that can be measured here."""
-    return [name for name in names if name not in _OPTIONAL or find_spec(_OPTIONAL[name]) is not None]
+    return [
+        name for name in names if name not in _OPTIONAL or find_spec(_OPTIONAL[name]) is not None
+    ]
 
 
 def batch_number_for(system: str) -> BatchNumber:

@@ -19,7 +19,14 @@ from benchmarks.engine.timing import seconds_per_batch
 from benchmarks.report import Row, speed_checks
 from detaug.bench.measuring import in_fresh_process, interleaved
 
-NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter", "torch", "Grain", "bare processes")
+NAMES = (
+    "detaug",
+    "NonDetMultiThreadedAugmenter",
+    "MultiThreadedAugmenter",
+    "torch",
+    "Grain",
+    "bare processes",
+)
 #: Whose loader makes its arrays where they travel.
 IN_SLOT = ("detaug", "bare processes")
 FLOOR = "clone + memcpy"
@@ -45,14 +52,20 @@ def measure_transport_in_slot(settings: Settings, names: Sequence[str] = NAMES) 
 
 
 def _measure(
-    settings: Settings, names: Sequence[str], name: str, bounds: dict[str, float], in_slot: bool = False
+    settings: Settings,
+    names: Sequence[str],
+    name: str,
+    bounds: dict[str, float],
+    in_slot: bool = False,
 ) -> Row:
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
 
     def one(system: str) -> float:
         if system == FLOOR:
             return in_fresh_process(clone_and_copy, batches)
-        return in_fresh_process(system_seconds, system, settings, batches, in_slot and system in IN_SLOT)
+        return in_fresh_process(
+            system_seconds, system, settings, batches, in_slot and system in IN_SLOT
+        )
 
     seconds = interleaved((*installed(names), FLOOR), rounds, one)
     return Row(
@@ -61,7 +74,11 @@ def _measure(
         ours=1 / median(seconds["detaug"]),
         checks=speed_checks(seconds, bounds),
         repeats=rounds,
-        settings={"processes": settings.processes, "num_cached": settings.num_cached, "batches": batches},
+        settings={
+            "processes": settings.processes,
+            "num_cached": settings.num_cached,
+            "batches": batches,
+        },
         details={"seconds_per_batch": seconds},
     )
 

@@ -30,8 +30,12 @@ from detaug.reports.progress import progress
     help="One line for each training; what is there is not trained again.",
 )
 @click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Of each arm.")
-@click.option("--only", "names", multiple=True, type=click.Choice(list(TASKS)), help="This task; repeatable.")
-@click.option("--quick", is_flag=True, help="Four steps a training: shows that it runs, and nothing else.")
+@click.option(
+    "--only", "names", multiple=True, type=click.Choice(list(TASKS)), help="This task; repeatable."
+)
+@click.option(
+    "--quick", is_flag=True, help="Four steps a training: shows that it runs, and nothing else."
+)
 @click.option("--show", is_flag=True, help="Train nothing: show what the file holds.")
 @click.option(
     "--data",
@@ -74,7 +78,10 @@ def main(
 
 
 def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, quick: bool) -> None:
-    tasks = {name: replace(TASKS[name], epochs=2, iterations=2) if quick else TASKS[name] for name in names}
+    tasks = {
+        name: replace(TASKS[name], epochs=2, iterations=2) if quick else TASKS[name]
+        for name in names
+    }
     settings = {name: {**task.settings(), "versions": _versions()} for name, task in tasks.items()}
     found = read(file)
     try:

@@ -42,7 +42,9 @@ def tissue_blocks() -> Iterator[Case]:
     image, labels = _hemisphere()
     for part, upper in product(range(3), range(2)):
         box = (slice(None), slice(60 * part, 60 * (part + 1)), slice(77 * upper, 77 * (upper + 1)))
-        yield Case(f"block_{part}{upper}", image[box], labels[box], (part, upper) in ((0, 1), (1, 0)))
+        yield Case(
+            f"block_{part}{upper}", image[box], labels[box], (part, upper) in ((0, 1), (1, 0))
+        )
 
 
 def tissue_planes() -> Iterator[Case]:
@@ -52,7 +54,12 @@ def tissue_planes() -> Iterator[Case]:
     back, front = range(20, 84, 6), range(100, 165, 12)
     for plane in (*back, *front):
         box = (slice(None), slice(plane, plane + 1), slice(None))
-        yield Case(f"plane_{plane:03d}", image[box].transpose(1, 0, 2), labels[box].transpose(1, 0, 2), plane in front)
+        yield Case(
+            f"plane_{plane:03d}",
+            image[box].transpose(1, 0, 2),
+            labels[box].transpose(1, 0, 2),
+            plane in front,
+        )
 
 
 def nuclei() -> Iterator[Case]:
@@ -64,7 +71,9 @@ def nuclei() -> Iterator[Case]:
     labels = (imread(folder / "mask2d.tif") > 0).astype(np.uint8)
     for row, column in product(range(4), range(4)):
         box = (slice(128 * row, 128 * (row + 1)), slice(128 * column, 128 * (column + 1)))
-        yield Case(f"tile_{row}{column}", image[box][None], labels[box][None], (row + 2 * column) % 4 == 1)
+        yield Case(
+            f"tile_{row}{column}", image[box][None], labels[box][None], (row + 2 * column) % 4 == 1
+        )
 
 
 def _hemisphere() -> tuple[np.ndarray, np.ndarray]:

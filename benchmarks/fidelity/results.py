@@ -87,9 +87,17 @@ def check_settings(found: Sequence[Result], task: str, settings: dict[str, Any])
     for each in found:
         if each.task != task or each.settings == settings:
             continue
-        names = sorted(name for name in {*each.settings, *settings} if each.settings.get(name) != settings.get(name))
-        differences = "; ".join(f"{name} was {each.settings.get(name)!r}, is {settings.get(name)!r}" for name in names)
-        raise OtherSettings(f"the results of {task} were trained otherwise: {differences}. Name another file")
+        names = sorted(
+            name
+            for name in {*each.settings, *settings}
+            if each.settings.get(name) != settings.get(name)
+        )
+        differences = "; ".join(
+            f"{name} was {each.settings.get(name)!r}, is {settings.get(name)!r}" for name in names
+        )
+        raise OtherSettings(
+            f"the results of {task} were trained otherwise: {differences}. Name another file"
+        )
 
 
 @dataclass(frozen=True)
@@ -155,4 +163,6 @@ def _moments(values: Sequence[float]) -> tuple[float, float, int]:
 def _interval(mean: float, error: float, freedom: float) -> Interval:
     from scipy.stats import t
 
-    return Interval(mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if freedom >= 1 else math.inf)
+    return Interval(
+        mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if freedom >= 1 else math.inf
+    )

@@ -9,7 +9,13 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from benchmarks.fidelity.results import Interval, Result, difference_interval, mean_difference, mean_interval
+from benchmarks.fidelity.results import (
+    Interval,
+    Result,
+    difference_interval,
+    mean_difference,
+    mean_interval,
+)
 from benchmarks.fidelity.training import DETAUG, STOCK
 
 ALL = "all tasks"
@@ -33,7 +39,10 @@ def as_json(found: Sequence[Result]) -> dict[str, Any]:
 
     tasks = {
         task: {
-            **{arm: {**plain(mean_interval(values)), "runs": values} for arm, values in arms.items()},
+            **{
+                arm: {**plain(mean_interval(values)), "runs": values}
+                for arm, values in arms.items()
+            },
             "difference": plain(difference_interval(arms[DETAUG], arms[STOCK])),
         }
         for task, arms in by_task.items()
@@ -47,14 +56,20 @@ def _overall(by_task: dict[str, dict[str, list[float]]]) -> Interval:
 
 def table(found: Sequence[Result]) -> Table:
     """A line for each task, and one for all."""
-    shown = Table(title="Dice of the validation: mean ± 95 % confidence interval", box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = Table(
+        title="Dice of the validation: mean ± 95 % confidence interval",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for heading in ("task", "runs", STOCK, DETAUG, "difference"):
         shown.add_column(heading, no_wrap=True, justify="left" if heading == "task" else "right")
     by_task = dice(found)
     for task, arms in by_task.items():
         runs = " + ".join(str(len(arms[arm])) for arm in (STOCK, DETAUG))
         means = [_text(mean_interval(arms[arm])) for arm in (STOCK, DETAUG)]
-        shown.add_row(task, runs, *means, _text(difference_interval(arms[DETAUG], arms[STOCK]), "+"))
+        shown.add_row(
+            task, runs, *means, _text(difference_interval(arms[DETAUG], arms[STOCK]), "+")
+        )
     if len(by_task) > 1:
         shown.add_section()
         shown.add_row(ALL, "", "", "", _text(_overall(by_task), "+"))
@@ -80,12 +95,16 @@ def draw(found: Sequence[Result], file: Path) -> None:
     for place, arms in enumerate(by_task.values()):
         for offset, arm, colour in ((-0.15, STOCK, "tab:gray"), (0.15, DETAUG, "tab:blue")):
             interval = mean_interval(arms[arm])
-            left.scatter(arms[arm], [place + offset] * len(arms[arm]), s=12, color=colour, alpha=0.5)
+            left.scatter(
+                arms[arm], [place + offset] * len(arms[arm]), s=12, color=colour, alpha=0.5
+            )
             left.errorbar(
                 interval.mean, place + offset, xerr=interval.half if interval.known else 0, fmt="|", color=colour, capsize=3,
                 label=arm if place == 0 else None,
             )  # fmt: skip
-    differences = [difference_interval(arms[DETAUG], arms[STOCK]) for arms in by_task.values()] + [_overall(by_task)]
+    differences = [difference_interval(arms[DETAUG], arms[STOCK]) for arms in by_task.values()] + [
+        _overall(by_task)
+    ]
     right.errorbar(
         [each.mean for each in differences],
         range(len(differences)),

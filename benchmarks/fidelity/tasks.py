@@ -101,7 +101,10 @@ def _make(root: Path, task: Task) -> None:
         write_raw_dataset(root / "raw" / task.dataset, written, task.labels)
         plan_and_preprocess(task.number, (task.configuration,))
         folder = root / "preprocessed" / task.dataset
-        by_use = {use: [case.name for case in cases if case.validates == (use == "val")] for use in ("train", "val")}
+        by_use = {
+            use: [case.name for case in cases if case.validates == (use == "val")]
+            for use in ("train", "val")
+        }
         with whole_file(folder / "splits_final.json") as file:
             file.write(json.dumps([by_use]).encode())
 

@@ -54,7 +54,9 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         )
         with _threads_for_processes():
             trainer.perform_actual_validation()
-        summary = json.loads((Path(trainer.output_folder) / "validation" / "summary.json").read_text())
+        summary = json.loads(
+            (Path(trainer.output_folder) / "validation" / "summary.json").read_text()
+        )
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "dice": summary["foreground_mean"]["Dice"],

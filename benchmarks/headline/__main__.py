@@ -27,7 +27,9 @@ SYSTEMS = ("detaug", "NonDetMultiThreadedAugmenter", "torch")
 
 
 @click.command(cls=Command)
-@click.option("--quick", is_flag=True, help="Few short rounds, which are not kept: shows that it runs.")
+@click.option(
+    "--quick", is_flag=True, help="Few short rounds, which are not kept: shows that it runs."
+)
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -47,9 +49,18 @@ def main(quick: bool, data: Path | None, json_file: Path | None) -> None:
                 ("3-D loader", partial(measure_loader, "3d", root, None, quick)),
                 ("2-D loader", partial(measure_loader, "2d", root, None, quick)),
                 ("transport", partial(transport.measure_transport, engine, SYSTEMS)),
-                ("transport, made in the slot", partial(transport.measure_transport_in_slot, engine, SYSTEMS)),
-                ("3-D transforms", partial(in_fresh_process, pipelines.measure_pipeline_3d, transforms)),
-                ("2-D transforms", partial(in_fresh_process, pipelines.measure_pipeline_2d, transforms)),
+                (
+                    "transport, made in the slot",
+                    partial(transport.measure_transport_in_slot, engine, SYSTEMS),
+                ),
+                (
+                    "3-D transforms",
+                    partial(in_fresh_process, pipelines.measure_pipeline_3d, transforms),
+                ),
+                (
+                    "2-D transforms",
+                    partial(in_fresh_process, pipelines.measure_pipeline_2d, transforms),
+                ),
             ],
             quick,
             json_file,

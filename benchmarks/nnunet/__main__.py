@@ -97,7 +97,11 @@ def _has_gpu() -> bool:
     help="Train on it: seconds of an epoch with nnU-Net's trainer and detaug's, compiled and not; no other rows without --only.",
 )
 @click.option(
-    "--rounds", default=3, show_default=True, type=click.IntRange(min=1), help="Of the trainings of --device."
+    "--rounds",
+    default=3,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Of the trainings of --device.",
 )
 @click.option(
     "--data",
@@ -105,11 +109,18 @@ def _has_gpu() -> bool:
     help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
 )
 def main(
-    names: tuple[str, ...], device: str | None, rounds: int, quick: bool, data: Path | None, **output: Any
+    names: tuple[str, ...],
+    device: str | None,
+    rounds: int,
+    quick: bool,
+    data: Path | None,
+    **output: Any,
 ) -> None:
     """Measure `PatchSource` with detaug's transforms against nnU-Net's loader with its own, on MRI that nnU-Net planned and
     preprocessed. Ratios are taken within this run."""
-    if device == "cuda" and not in_fresh_process(_has_gpu):  # before data sets are made, which takes minutes
+    if device == "cuda" and not in_fresh_process(
+        _has_gpu
+    ):  # before data sets are made, which takes minutes
         raise CannotRun(
             "torch finds no GPU here, and --device cuda wants one (--device cpu --quick shows that the rows run)"
         )

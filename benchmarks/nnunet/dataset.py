@@ -88,7 +88,9 @@ def preprocessed(root: Path, kind: DatasetKind, configuration: str) -> Preproces
             in_fresh_process(_make, root, kind)
             finished.touch()
         plans, dataset_json = load_plans(kind.name)
-    return Preprocessed(root / "preprocessed" / kind.name / f"nnUNetPlans_{configuration}", plans, dataset_json)
+    return Preprocessed(
+        root / "preprocessed" / kind.name / f"nnUNetPlans_{configuration}", plans, dataset_json
+    )
 
 
 def _make(root: Path, kind: DatasetKind) -> None:
@@ -107,8 +109,13 @@ def _write_raw(folder: Path, kind: DatasetKind) -> None:
     from detaug.demo.nnunet import write_raw_dataset
 
     template = load_template()
-    factors = [wanted / there for wanted, there in zip(CASE_SHAPE, template.image.shape, strict=True)]
-    image, labels = zoom(template.image, factors, order=1), zoom(template.labels.astype(np.uint8), factors, order=0)
+    factors = [
+        wanted / there for wanted, there in zip(CASE_SHAPE, template.image.shape, strict=True)
+    ]
+    image, labels = (
+        zoom(template.image, factors, order=1),
+        zoom(template.labels.astype(np.uint8), factors, order=0),
+    )
 
     def made(case: int) -> tuple[str, list[np.ndarray], np.ndarray]:
         mirrored = tuple(axis for axis in range(3) if case >> axis & 1)

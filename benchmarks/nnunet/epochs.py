@@ -29,13 +29,17 @@ ITERATIONS, EPOCHS = (50, 10), 2
 QUICK_ITERATIONS = (2, 1)
 
 
-def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, rounds: int, quick: bool) -> Row:
+def measure_epochs(
+    name: str, task: Task, data: Preprocessed, device: str, rounds: int, quick: bool
+) -> Row:
     """Seconds of an epoch after the first one, which compiles and tries algorithms."""
     iterations, validation_iterations = QUICK_ITERATIONS if quick else ITERATIONS
     found = interleaved(
         tuple(SYSTEMS),
         1 if quick else rounds,
-        lambda system: in_fresh_process(_seconds, *SYSTEMS[system], data, task.configuration, device, quick),
+        lambda system: in_fresh_process(
+            _seconds, *SYSTEMS[system], data, task.configuration, device, quick
+        ),
     )
     return Row(
         name=f"{name}: an epoch of {iterations} + {validation_iterations} batches on {device}",
@@ -47,12 +51,18 @@ def measure_epochs(name: str, task: Task, data: Preprocessed, device: str, round
             if system != OURS
         ],
         repeats=1 if quick else rounds,
-        settings={**task.settings(), "device": device, "iterations": [iterations, validation_iterations]},
+        settings={
+            **task.settings(),
+            "device": device,
+            "iterations": [iterations, validation_iterations],
+        },
         details={"seconds": found},
     )
 
 
-def _seconds(trainer: str, compiled: bool, data: Preprocessed, configuration: str, device: str, quick: bool) -> float:
+def _seconds(
+    trainer: str, compiled: bool, data: Preprocessed, configuration: str, device: str, quick: bool
+) -> float:
     silence()
     with TemporaryDirectory() as results:
         os.environ.update(

@@ -27,7 +27,9 @@ def measure_ledger(name: str, system: str, task: Task, data: Preprocessed, quick
     rounds, batches = (ROUNDS, BATCHES) if system == DETAUG else (STOCK_ROUNDS, STOCK_BATCHES)
     if quick:
         rounds, batches = 1, 3
-    measured = [in_fresh_process(_both, system, task, data, number, batches) for number in range(rounds)]
+    measured = [
+        in_fresh_process(_both, system, task, data, number, batches) for number in range(rounds)
+    ]
     made = [sum(each) / len(each) for each, _ in measured]
     added = [sum(each) / len(each) for _, each in measured]
     ratios = [1 + more / plain for plain, more in zip(made, added, strict=True)]
@@ -36,7 +38,14 @@ def measure_ledger(name: str, system: str, task: Task, data: Preprocessed, quick
         unit="CPU ms per batch",
         ours=median(plain + more for plain, more in zip(made, added, strict=True)) * 1e3,
         checks=[
-            Check("without one", median(made) * 1e3, median(ratios), (min(ratios), max(ratios)), "<=", ALLOWED),
+            Check(
+                "without one",
+                median(made) * 1e3,
+                median(ratios),
+                (min(ratios), max(ratios)),
+                "<=",
+                ALLOWED,
+            ),
         ],
         repeats=rounds,
         settings={**task.settings(), "batches": batches},
@@ -44,7 +53,9 @@ def measure_ledger(name: str, system: str, task: Task, data: Preprocessed, quick
     )
 
 
-def _both(system: str, task: Task, data: Preprocessed, number: int, batches: int) -> tuple[list[float], list[float]]:
+def _both(
+    system: str, task: Task, data: Preprocessed, number: int, batches: int
+) -> tuple[list[float], list[float]]:
     """CPU seconds of making each batch, and of its ledger."""
     from detaug.ledger.lines import Key, note_of
     from detaug.ledger.writing import LedgerWriter
@@ -55,7 +66,9 @@ def _both(system: str, task: Task, data: Preprocessed, number: int, batches: int
     from detaug.transport.transfer import pack
 
     one_thread()
-    pipeline = Pipeline(resolve_source(make_loader(system, task, data), None), None, must_travel=False)
+    pipeline = Pipeline(
+        resolve_source(make_loader(system, task, data), None), None, must_travel=False
+    )
     producer = Producer(pipeline.pristine, SeedBranch(SeedTree(SEED), 1))
     producer.make(number, batches)  # what is done once
     made, added = [], []

@@ -21,7 +21,9 @@ P_ROTATION = P_SCALING = 0.2
 
 def as_trained(system: str, settings: Settings) -> Settings:
     """The settings with which nnU-Net's trainer, or ours, starts its augmenter where nnU-Net's has `settings`."""
-    return replace(settings, num_cached=settings.num_cached * 3 // 2) if system == DETAUG else settings
+    return (
+        replace(settings, num_cached=settings.num_cached * 3 // 2) if system == DETAUG else settings
+    )
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,9 @@ def make_loader(system: str, task: Task, data: Preprocessed, **options: Any) -> 
 @contextmanager
 def gates_set(loader: Any, rotates: bool, scales: bool) -> Iterator[None]:
     """Inside, every sample is (or is not) rotated and scaled. Everything else is drawn as ever."""
-    (spatial,) = [each for each in loader.transforms.transforms if type(each).__name__ == "SpatialTransform"]
+    (spatial,) = [
+        each for each in loader.transforms.transforms if type(each).__name__ == "SpatialTransform"
+    ]
     before = spatial.p_rotation, spatial.p_scaling
     spatial.p_rotation, spatial.p_scaling = float(rotates), float(scales)
     try:

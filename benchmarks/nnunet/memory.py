@@ -59,11 +59,15 @@ def measure_memory(name: str, task: Task, data: Preprocessed, quick: bool) -> Ro
     """Peaks over 40 batches with pauses, in which every buffer fills, sampled from outside."""
     settings = Settings(quick=quick)
     rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
-    runs = interleaved((DETAUG, STOCK), rounds, lambda system: _peak(system, task, data, settings, batches))
+    runs = interleaved(
+        (DETAUG, STOCK), rounds, lambda system: _peak(system, task, data, settings, batches)
+    )
 
     def check(what: str, part: str, bound: float | None) -> Any:
         ours, theirs = ([getattr(run, part) for run in runs[system]] for system in (DETAUG, STOCK))
-        return ratio_check(f"{STOCK}{what}", median(theirs) / 1e6, Ratio.of(ours, theirs), "<=", bound)
+        return ratio_check(
+            f"{STOCK}{what}", median(theirs) / 1e6, Ratio.of(ours, theirs), "<=", bound
+        )
 
     return Row(
         name=f"{name}, peak memory with 2 workers",
@@ -99,14 +103,19 @@ def _peak(system: str, task: Task, data: Preprocessed, settings: Settings, batch
         due = max(due + SAMPLE_EVERY, time.monotonic())
         sleep_until(due)
     if process.exitcode != 0:
-        raise MeasurementError(f"the process that took {system}'s batches ended with exit code {process.exitcode}")
+        raise MeasurementError(
+            f"the process that took {system}'s batches ended with exit code {process.exitcode}"
+        )
     return found
 
 
 def _look(consumer: int | None) -> Memory:
     """The tree as it is now; a process that ends meanwhile counts nothing."""
     try:
-        members = [consumer, *(child.pid for child in psutil.Process(consumer).children(recursive=True))]
+        members = [
+            consumer,
+            *(child.pid for child in psutil.Process(consumer).children(recursive=True)),
+        ]
     except psutil.NoSuchProcess:
         return Memory()
     found, batches = Memory(), {}
@@ -115,7 +124,11 @@ def _look(consumer: int | None) -> Memory:
             rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
             peak = _kilobytes(Path(f"/proc/{pid}/status"))["VmHWM"]
             batches.update(_shared_memory(Path(f"/proc/{pid}")))
-        except (FileNotFoundError, ProcessLookupError, KeyError):  # ended, perhaps with its status still there
+        except (
+            FileNotFoundError,
+            ProcessLookupError,
+            KeyError,
+        ):  # ended, perhaps with its status still there
             continue
         found.tree += rollup["Pss_Anon"]
         found.pss += rollup["Pss"]
@@ -134,7 +147,11 @@ def _private_shared(rollup: dict[str, int]) -> int:
 
 def _kilobytes(file: Path) -> dict[str, int]:
     lines = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
-    return {parts[0][:-1]: int(parts[1]) * 1024 for parts in lines if len(parts) == 3 and parts[2] == "kB"}
+    return {
+        parts[0][:-1]: int(parts[1]) * 1024
+        for parts in lines
+        if len(parts) == 3 and parts[2] == "kB"
+    }
 
 
 def _shared_memory(process: Path) -> dict[int, int]:
@@ -156,10 +173,14 @@ def _shared_memory(process: Path) -> dict[int, int]:
     return found
 
 
-def _consume(system: str, task: Task, data: Preprocessed, settings: Settings, batches: int, taken: Any) -> None:
+def _consume(
+    system: str, task: Task, data: Preprocessed, settings: Settings, batches: int, taken: Any
+) -> None:
     # nnU-Net's workers are forked where they can be; a fresh interpreter's own would be fresh interpreters as well
     multiprocessing.set_start_method("fork", force=True)
-    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), as_trained(system, settings)) as iterator:
+    with SYSTEMS[AUGMENTERS[system]](
+        make_loader(system, task, data), as_trained(system, settings)
+    ) as iterator:
         for number in range(1, batches + 1):
             batch = next(iterator)
             taken.value = number

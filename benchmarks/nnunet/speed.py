@@ -36,7 +36,11 @@ GATES = [
     gates
     for gates in ((False, False), (True, False), (False, True), (True, True))
     for _ in range(
-        round(BLOCK * (P_ROTATION if gates[0] else 1 - P_ROTATION) * (P_SCALING if gates[1] else 1 - P_SCALING))
+        round(
+            BLOCK
+            * (P_ROTATION if gates[0] else 1 - P_ROTATION)
+            * (P_SCALING if gates[1] else 1 - P_SCALING)
+        )
     )
 ]
 WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first calls
@@ -44,7 +48,9 @@ WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first cal
 Seconds = tuple[float, float]  # wall, CPU
 
 
-def measure_speed(name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool) -> Row:
+def measure_speed(
+    name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool
+) -> Row:
     """Milliseconds per batch: means over blocks of 25 batches, the medians of these, and ratios within a block."""
     one_thread()
     loaders = {DETAUG: make_loader(DETAUG, task, data), STOCK: make_loader(STOCK, task, data)}
@@ -64,18 +70,33 @@ def measure_speed(name: str, task: Task, data: Preprocessed, bound: float, block
                 every[system].append((GATES[which], taken[system][-1]))
         for system, values in taken.items():
             means[system].append(
-                (sum(wall for wall, _ in values) / len(values), sum(c for _, c in values) / len(values))
+                (
+                    sum(wall for wall, _ in values) / len(values),
+                    sum(c for _, c in values) / len(values),
+                )
             )
-    wall, cpu = ({system: [each[which] for each in means[system]] for system in means} for which in (0, 1))
+    wall, cpu = (
+        {system: [each[which] for each in means[system]] for system in means} for which in (0, 1)
+    )
     return Row(
         name=f"{name}, read and augment",
         unit="ms per batch",
         ours=1e3 * median(wall[DETAUG]),
         checks=[
             ratio_check(
-                f"{STOCK}, wall time", 1e3 * median(wall[STOCK]), Ratio.of(wall[STOCK], wall[DETAUG]), ">=", bound
+                f"{STOCK}, wall time",
+                1e3 * median(wall[STOCK]),
+                Ratio.of(wall[STOCK], wall[DETAUG]),
+                ">=",
+                bound,
             ),
-            ratio_check(f"{STOCK}, CPU time", 1e3 * median(cpu[STOCK]), Ratio.of(cpu[STOCK], cpu[DETAUG]), ">=", bound),
+            ratio_check(
+                f"{STOCK}, CPU time",
+                1e3 * median(cpu[STOCK]),
+                Ratio.of(cpu[STOCK], cpu[DETAUG]),
+                ">=",
+                bound,
+            ),
         ],
         repeats=len(wall[DETAUG]),
         settings={**task.settings(), "batches_per_round": len(order)},
@@ -97,13 +118,21 @@ def _maker(system: str, loader: Any) -> Callable[[int, tuple[bool, bool]], Secon
     return timed
 
 
-def _by_gates(every: dict[str, list[tuple[tuple[bool, bool], Seconds]]]) -> dict[str, dict[str, float]]:
+def _by_gates(
+    every: dict[str, list[tuple[tuple[bool, bool], Seconds]]],
+) -> dict[str, dict[str, float]]:
     """Mean CPU milliseconds of batches with each outcome of the two gates."""
-    names = {(False, False): "neither", (True, False): "rotated", (False, True): "scaled", (True, True): "both"}
+    names = {
+        (False, False): "neither",
+        (True, False): "rotated",
+        (False, True): "scaled",
+        (True, True): "both",
+    }
     found: dict[str, dict[str, list[float]]] = {}
     for system, values in every.items():
         for gates, (_, cpu) in values:
             found.setdefault(system, {}).setdefault(names[gates], []).append(cpu)
     return {
-        system: {gates: 1e3 * sum(values) / len(values) for gates, values in of.items()} for system, of in found.items()
+        system: {gates: 1e3 * sum(values) / len(values) for gates, values in of.items()}
+        for system, of in found.items()
     }

@@ -25,11 +25,17 @@ SHARE = 5.0  # per cent
 def measure_waiting(name: str, task: Task, data: Preprocessed, network: int, quick: bool) -> Row:
     """Per cent of the loop's time that is spent in ``next()``; the network takes so many milliseconds."""
     settings = Settings(quick=quick)
-    rounds, seconds, warm_up = settings.rounds(ROUNDS), 2.0 if quick else SECONDS, 4 if quick else WARMUP
+    rounds, seconds, warm_up = (
+        settings.rounds(ROUNDS),
+        2.0 if quick else SECONDS,
+        4 if quick else WARMUP,
+    )
     shares = interleaved(
         (DETAUG, STOCK),
         rounds,
-        lambda system: in_fresh_process(_share, system, task, data, settings, network / 1e3, warm_up, seconds),
+        lambda system: in_fresh_process(
+            _share, system, task, data, settings, network / 1e3, warm_up, seconds
+        ),
     )
     ours, theirs = shares[DETAUG], shares[STOCK]
     return Row(
@@ -53,9 +59,17 @@ def measure_waiting(name: str, task: Task, data: Preprocessed, network: int, qui
 
 
 def _share(
-    system: str, task: Task, data: Preprocessed, settings: Settings, step: float, warm_up: int, seconds: float
+    system: str,
+    task: Task,
+    data: Preprocessed,
+    settings: Settings,
+    step: float,
+    warm_up: int,
+    seconds: float,
 ) -> float:
-    with SYSTEMS[AUGMENTERS[system]](make_loader(system, task, data), as_trained(system, settings)) as iterator:
+    with SYSTEMS[AUGMENTERS[system]](
+        make_loader(system, task, data), as_trained(system, settings)
+    ) as iterator:
         for _ in range(warm_up):
             next(iterator)
             time.sleep(step)

@@ -20,7 +20,9 @@ MANY = 8
 class _GpuType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     name = "name=milliseconds"
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Gpu:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Gpu:
         if isinstance(value, Gpu):
             return value
         name, _, text = str(value).rpartition("=")
@@ -40,14 +42,30 @@ class _GpuType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     metavar="STOCK DETAUG",
     help="CPU seconds of a batch, as `python -m benchmarks.nnunet --only 3d` shows them.  [default: measured now, minutes]",
 )
-@click.option("--gpu", "gpus", multiple=True, type=_GpuType(), help="A GPU and its training step, e.g. H200=60.")
 @click.option(
-    "--own-cores", default=4, show_default=True, type=click.IntRange(min=0), help="Of the GPU's node, per GPU."
+    "--gpu",
+    "gpus",
+    multiple=True,
+    type=_GpuType(),
+    help="A GPU and its training step, e.g. H200=60.",
 )
 @click.option(
-    "--busy-cores", default=1, show_default=True, type=click.IntRange(min=0), help="Of them, for the training."
+    "--own-cores",
+    default=4,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Of the GPU's node, per GPU.",
 )
-@click.option("--node-cores", default=16, show_default=True, type=click.IntRange(min=1), help="Of a CPU node.")
+@click.option(
+    "--busy-cores",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Of them, for the training.",
+)
+@click.option(
+    "--node-cores", default=16, show_default=True, type=click.IntRange(min=1), help="Of a CPU node."
+)
 @click.option(
     "--slowdown",
     default=1.0,
@@ -55,8 +73,14 @@ class _GpuType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     type=click.FloatRange(min=0, min_open=True),
     help="Your cores take so many times as long as the one that was measured.",
 )
-@click.option("--quick", is_flag=True, help="A short measurement: shows that it runs, not how fast.")
-@click.option("--data", type=click.Path(file_okay=False, path_type=Path), help="As for `python -m benchmarks.nnunet`.")
+@click.option(
+    "--quick", is_flag=True, help="A short measurement: shows that it runs, not how fast."
+)
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="As for `python -m benchmarks.nnunet`.",
+)
 @json_option
 def main(
     measured: tuple[float, float] | None,
@@ -73,7 +97,9 @@ def main(
     machines = Machines(own_cores, busy_cores, node_cores, slowdown)
     stock, ours = measured if measured is not None else _measure(data, quick)
     output = console()
-    table = Table(title="cores, and CPU nodes beside the GPU's own", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title="cores, and CPU nodes beside the GPU's own", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for name in (
         "GPU",
         "step",
@@ -107,11 +133,21 @@ def main(
             gpu.name,
             f"{1e3 * gpu.step:.0f} ms",
             *(f"{row['cores'][system]:.1f}" for system in ("nnU-Net", "detaug")),
-            *(str(row["nodes"][str(n)][system]) for n in (1, MANY) for system in ("nnU-Net", "detaug")),
+            *(
+                str(row["nodes"][str(n)][system])
+                for n in (1, MANY)
+                for system in ("nnU-Net", "detaug")
+            ),
             f"{row['gigabytes_per_second']:.2f}",
         )
     output.print(table)
-    said = "given" if measured is not None else "a short measurement" if quick else "measured on one thread"
+    said = (
+        "given"
+        if measured is not None
+        else "a short measurement"
+        if quick
+        else "measured on one thread"
+    )
     output.print(
         f"A batch of 2 × 1 × 128³ takes {stock:.3f} CPU seconds with nnU-Net's loader and transforms, {ours:.3f} with detaug's "
         f"({said})"
@@ -123,7 +159,10 @@ def main(
     )
     for gpu in (*GPUS, *gpus):
         output.print(f"{gpu.name}: step of {1e3 * gpu.step:.0f} ms, {gpu.origin}.", highlight=False)
-    write_json(json_file, {"seconds": {"nnU-Net": stock, "detaug": ours}, "machines": vars(machines), "rows": rows})
+    write_json(
+        json_file,
+        {"seconds": {"nnU-Net": stock, "detaug": ours}, "machines": vars(machines), "rows": rows},
+    )
 
 
 def _measure(data: Path | None, quick: bool) -> tuple[float, float]:
@@ -136,7 +175,9 @@ def _measure(data: Path | None, quick: bool) -> tuple[float, float]:
     speed = SPEED["3d"]
     with dataset_folder(data) as root:
         found = preprocessed(root, speed.task.kind, speed.task.configuration)
-        row = in_fresh_process(measure_speed, speed.name, speed.task, found, speed.bound, speed.rounds, quick)
+        row = in_fresh_process(
+            measure_speed, speed.name, speed.task, found, speed.bound, speed.rounds, quick
+        )
     seconds = row.details["cpu_seconds"]
     stock, ours = (sorted(seconds[system])[len(seconds[system]) // 2] for system in (STOCK, DETAUG))
     return stock, ours

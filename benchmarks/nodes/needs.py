@@ -30,8 +30,16 @@ USERS_SAMPLE = 1.023
 
 GPUS = (
     Gpu("A100", _A100, "measured by a user, 3d_fullres, batch 2 (nnU-Net #3063)"),
-    Gpu("H100, at least", _A100 / BANDWIDTH, f"assumed: A100's by memory bandwidth, {BANDWIDTH:.2f} times as fast"),
-    Gpu("H100, at most", _A100 / ARITHMETIC, f"assumed: A100's by float16 arithmetic, {ARITHMETIC:.2f} times as fast"),
+    Gpu(
+        "H100, at least",
+        _A100 / BANDWIDTH,
+        f"assumed: A100's by memory bandwidth, {BANDWIDTH:.2f} times as fast",
+    ),
+    Gpu(
+        "H100, at most",
+        _A100 / ARITHMETIC,
+        f"assumed: A100's by float16 arithmetic, {ARITHMETIC:.2f} times as fast",
+    ),
 )
 
 

@@ -32,17 +32,35 @@ _CASES = "3d_fullres, 128³, batch 2"
 #: A table's lines: a row's name in the results, which of its comparisons, and what the pages say of the row and of the other.
 TABLES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
     "headline": (
-        (f"{_CASES}, read and augment", NNUNET, "3-D loader and transforms, 128³, batch 2", "nnU-Net's own"),
-        ("2d, 320², batch 32, read and augment", NNUNET, "2-D loader and transforms, 320², batch 32", "nnU-Net's own"),
+        (
+            f"{_CASES}, read and augment",
+            NNUNET,
+            "3-D loader and transforms, 128³, batch 2",
+            "nnU-Net's own",
+        ),
+        (
+            "2d, 320², batch 32, read and augment",
+            NNUNET,
+            "2-D loader and transforms, 320², batch 32",
+            "nnU-Net's own",
+        ),
         ("nnU-Net's 3-D pipeline, mean per sample", BGV2, "its 3-D transforms, 205³ → 128³", BGV2),
-        ("nnU-Net's 2-D pipeline, mean per sample", BGV2, "its 2-D transforms, 822×602 → 512×512", BGV2),
+        (
+            "nnU-Net's 2-D pipeline, mean per sample",
+            BGV2,
+            "its 2-D transforms, 822×602 → 512×512",
+            BGV2,
+        ),
         ("transport", STOCK, "a ready 25 MB batch between processes, copied", STOCK),
         ("transport, made in the slot", STOCK, "the same, made in shared memory", STOCK),
     ),
     "engine": (
         *(
             (row, against, shown, f"{against}{more}")
-            for row, shown in (("transport", "transport, copied"), ("transport, made in the slot", "made in the slot"))
+            for row, shown in (
+                ("transport", "transport, copied"),
+                ("transport, made in the slot", "made in the slot"),
+            )
             for against, more in (
                 (STOCK, ""),
                 ("MultiThreadedAugmenter", ""),
@@ -52,8 +70,18 @@ TABLES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
                 ("clone + memcpy", " in one process"),
             )
         ),
-        ("nnU-Net's 3-D loader and transforms", STOCK, "nnU-Net's own 3-D loader and transforms", STOCK),
-        ("heavy-tailed cost, num_cached=10", STOCK, "one batch in twenty takes ten times as long", STOCK),
+        (
+            "nnU-Net's 3-D loader and transforms",
+            STOCK,
+            "nnU-Net's own 3-D loader and transforms",
+            STOCK,
+        ),
+        (
+            "heavy-tailed cost, num_cached=10",
+            STOCK,
+            "one batch in twenty takes ten times as long",
+            STOCK,
+        ),
         ("first batch, ready loader", STOCK, "the first batch, from the start on", STOCK),
     ),
     "loader": (
@@ -69,11 +97,31 @@ TABLES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ),
     ),
     "pipelines": (
-        ("nnU-Net's 3-D pipeline, mean per sample", BGV2, "nnU-Net's default, 3-D, 205³ → 128³", BGV2),
-        ("nnU-Net's 3-D pipeline, 4 channels, mean per sample", BGV2, "the same with 4 channels", BGV2),
+        (
+            "nnU-Net's 3-D pipeline, mean per sample",
+            BGV2,
+            "nnU-Net's default, 3-D, 205³ → 128³",
+            BGV2,
+        ),
+        (
+            "nnU-Net's 3-D pipeline, 4 channels, mean per sample",
+            BGV2,
+            "the same with 4 channels",
+            BGV2,
+        ),
         ("DASegOrd0's pipeline, mean per sample", BGV2, "DASegOrd0, 205³ → 128³", BGV2),
-        ("nnU-Net's 2-D pipeline, mean per sample", BGV2, "nnU-Net's default, 2-D, 822×602 → 512×512", BGV2),
-        ("nnU-Net's 2-D pipeline, by turns, mean per sample", BGV2, "the same, sample by sample by turns", BGV2),
+        (
+            "nnU-Net's 2-D pipeline, mean per sample",
+            BGV2,
+            "nnU-Net's default, 2-D, 822×602 → 512×512",
+            BGV2,
+        ),
+        (
+            "nnU-Net's 2-D pipeline, by turns, mean per sample",
+            BGV2,
+            "the same, sample by sample by turns",
+            BGV2,
+        ),
         ("DA5's pipeline, small patches, mean per sample", BGV2, "DA5, 93³ → 48³", BGV2),
         ("DA5ord0's pipeline, small patches, mean per sample", BGV2, "DA5ord0, 93³ → 48³", BGV2),
     ),
@@ -85,7 +133,9 @@ def kept() -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
 
 
-def machines(results: Iterable[dict[str, Any]], name: str, against: str) -> list[tuple[str, Any, Any]]:
+def machines(
+    results: Iterable[dict[str, Any]], name: str, against: str
+) -> list[tuple[str, Any, Any]]:
     """(CPU, row, its comparison) of every machine that has the row, the lowest ratio first."""
     found = [
         (result["environment"]["cpu"], row, check)
@@ -101,11 +151,16 @@ def table_of(results: Sequence[dict[str, Any]], name: str) -> str:
     """Markdown: for each line the ratio on every machine with its range over rounds; or what is computed from the results."""
     if name in COMPUTED:
         return COMPUTED[name](results)
-    lines = ["| what | against | detaug's speed over it, the lowest machine first |", "|---|---|---|"]
+    lines = [
+        "| what | against | detaug's speed over it, the lowest machine first |",
+        "|---|---|---|",
+    ]
     for row, against, shown, other in TABLES[name]:
         found = machines(results, row, against)
         if found:
-            lines.append(f"| {shown} | {other} | {'; '.join(f'{_told(*each[1:])} {each[0]}' for each in found)} |")
+            lines.append(
+                f"| {shown} | {other} | {'; '.join(f'{_told(*each[1:])} {each[0]}' for each in found)} |"
+            )
     return "\n".join(lines) + "\n"
 
 
@@ -140,9 +195,14 @@ def nodes_table(results: Sequence[dict[str, Any]]) -> str:
             f"| for 8 GPUs: nnU-Net | detaug |\n|{'---|' * 8}\n"
         )
         sample = {
-            each[0]: each[2]["theirs"] for each in machines(results, "nnU-Net's 3-D pipeline, mean per sample", BGV2)
+            each[0]: each[2]["theirs"]
+            for each in machines(results, "nnU-Net's 3-D pipeline, mean per sample", BGV2)
         }
-        slower = [Machines(slowdown=round(1000 * USERS_SAMPLE / sample[cpu], 1))] if cpu in sample else []
+        slower = (
+            [Machines(slowdown=round(1000 * USERS_SAMPLE / sample[cpu], 1))]
+            if cpu in sample
+            else []
+        )
         for at in (Machines(), *slower):
             for gpu in GPUS:
                 cells = [f"{cores(each, gpu, at):.1f}" for each in seconds]
@@ -189,7 +249,9 @@ def _number(value: float) -> str:
 
 def with_tables(page: str, results: Sequence[dict[str, Any]]) -> str:
     """The page with its tables made anew."""
-    return BLOCK.sub(lambda found: f"{found['begin']}\n{table_of(results, found['name'])}\n{found['end']}", page)
+    return BLOCK.sub(
+        lambda found: f"{found['begin']}\n{table_of(results, found['name'])}\n{found['end']}", page
+    )
 
 
 def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
@@ -203,7 +265,9 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
     ]
     cpus = sorted({each[2] for each in bars})
     figure = figure_of(
-        "detaug: so many times as fast (the line is 1×; whiskers: the range over rounds)", 10, 0.9 + 0.36 * len(bars)
+        "detaug: so many times as fast (the line is 1×; whiskers: the range over rounds)",
+        10,
+        0.9 + 0.36 * len(bars),
     )
     axes = figure.subplots()
     labels: list[tuple[float, str]] = []
@@ -216,7 +280,14 @@ def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
             labels.append((place + (count - 1) / 2, f"{shown}\nagainst {other}"))
         value, low, high = (*speed(check), *2 * speed(check)[:1])[:3]
         errors = [[value - low], [high - value]]
-        axes.barh(place, value, 0.85, xerr=errors, color=COLOURS[cpus.index(cpu) % len(COLOURS)], capsize=3)
+        axes.barh(
+            place,
+            value,
+            0.85,
+            xerr=errors,
+            color=COLOURS[cpus.index(cpu) % len(COLOURS)],
+            capsize=3,
+        )
         axes.text(high + 0.25, place, f"{_number(value)}×", va="center", fontsize=10)
     axes.axvline(1, color="#202124", linewidth=1)
     axes.set_yticks([each[0] for each in labels], [each[1] for each in labels], fontsize=9)

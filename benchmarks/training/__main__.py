@@ -18,9 +18,22 @@ TITLE = "detaug's deterministic layers against PyTorch's, forward and backward (
 
 @click.command(cls=Command)
 @common_options(CASES)
-@click.option("--device", "devices", multiple=True, help="cpu, cuda …; may be repeated.  [default: all there are]")
-@click.option("--seconds", default=4.0, show_default=True, type=click.FloatRange(min=0), help="For each row, at least.")
-def main(names: tuple[str, ...], devices: tuple[str, ...], quick: bool, seconds: float, **output: Any) -> None:
+@click.option(
+    "--device",
+    "devices",
+    multiple=True,
+    help="cpu, cuda …; may be repeated.  [default: all there are]",
+)
+@click.option(
+    "--seconds",
+    default=4.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="For each row, at least.",
+)
+def main(
+    names: tuple[str, ...], devices: tuple[str, ...], quick: bool, seconds: float, **output: Any
+) -> None:
     """Measure what each deterministic layer costs. Ratios are taken within this run."""
     settings = Settings(seconds=seconds, quick=quick)
     measures = [

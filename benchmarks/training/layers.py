@@ -42,7 +42,9 @@ def _cross_entropy(**keywords: Any) -> Choose:
             if logits.device not in targets:
                 random = torch.Generator().manual_seed(1)
                 shape = (logits.shape[0], *logits.shape[2:])
-                targets[logits.device] = torch.randint(0, logits.shape[1], shape, generator=random).to(logits.device)
+                targets[logits.device] = torch.randint(
+                    0, logits.shape[1], shape, generator=random
+                ).to(logits.device)
             return library.cross_entropy(logits, targets[logits.device], **keywords)
 
         return loss
@@ -52,11 +54,17 @@ def _cross_entropy(**keywords: Any) -> Choose:
 
 CASES: dict[str, Case] = {
     "cross-entropy": Case("cross-entropy, 3 classes", (2, 3, 96, 96, 96), _cross_entropy(), 1.5),
-    "cross-entropy-14": Case("cross-entropy, 14 classes", (2, 14, 64, 64, 64), _cross_entropy(), 1.5),
-    "cross-entropy-smooth": Case(
-        "cross-entropy, label smoothing 0.1", (2, 3, 96, 96, 96), _cross_entropy(label_smoothing=0.1)
+    "cross-entropy-14": Case(
+        "cross-entropy, 14 classes", (2, 14, 64, 64, 64), _cross_entropy(), 1.5
     ),
-    "average-pooling": Case("average pooling, 2", (2, 32, 64, 64, 64), lambda f: lambda x: f.avg_pool3d(x, 2), 1.5),
+    "cross-entropy-smooth": Case(
+        "cross-entropy, label smoothing 0.1",
+        (2, 3, 96, 96, 96),
+        _cross_entropy(label_smoothing=0.1),
+    ),
+    "average-pooling": Case(
+        "average pooling, 2", (2, 32, 64, 64, 64), lambda f: lambda x: f.avg_pool3d(x, 2), 1.5
+    ),
     "average-pooling-3": Case(
         "average pooling, kernel 3, stride 2, padding 1",
         (2, 32, 64, 64, 64),

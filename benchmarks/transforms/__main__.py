@@ -10,7 +10,16 @@ import click
 
 from benchmarks.command import common_options, measure_rows
 from benchmarks.report import Row
-from benchmarks.transforms import compiling, gate, k_space, mri, others, pipelines, resampling, table
+from benchmarks.transforms import (
+    compiling,
+    gate,
+    k_space,
+    mri,
+    others,
+    pipelines,
+    resampling,
+    table,
+)
 from benchmarks.transforms.timing import Settings
 from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import Command
@@ -31,7 +40,12 @@ _SINGLE: dict[str, Callable[..., Row]] = {
 }
 _SIZES = {"32": (32, 32, 32), "48": (48, 48, 48), "127": (127, 127, 127)}
 #: For what is done in k-space, whose time depends on the factors of an extent: large primes, 8 × 23, and a power of 2.
-_K_SPACE_SIZES = {"mni": (193, 229, 193), "251-2d": (251, 251), "184-2d": (184, 184), "256-2d": (256, 256)}
+_K_SPACE_SIZES = {
+    "mni": (193, 229, 193),
+    "251-2d": (251, 251),
+    "184-2d": (184, 184),
+    "256-2d": (256, 256),
+}
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "pipeline-3d": pipelines.measure_pipeline_3d,
@@ -49,7 +63,11 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "elastic": table.measure_elastic,
     **resampling.ROWS,
     **_SINGLE,
-    **{f"{name}-{size}": partial(row, space=space) for name, row in _SINGLE.items() for size, space in _SIZES.items()},
+    **{
+        f"{name}-{size}": partial(row, space=space)
+        for name, row in _SINGLE.items()
+        for size, space in _SIZES.items()
+    },
     **{
         f"{name}-{size}": partial(_SINGLE[name], space=space)
         for name in ("ghosting", "gibbs-noise")
@@ -61,7 +79,10 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     **{_short(name): others.measure(name) for name in others.OTHERS},
     "compile-all": compiling.measure_all,
     "compile-default-pipelines": compiling.measure_default_pipelines,
-    **{f"{_short(name)}-within-a-pipeline": others.measure_within(name) for name in others.READ_AND_WRITE},
+    **{
+        f"{_short(name)}-within-a-pipeline": others.measure_within(name)
+        for name in others.READ_AND_WRITE
+    },
 }
 
 
@@ -71,7 +92,11 @@ TITLE = "detaug's transforms against their peers (one thread; medians, ratios wi
 @click.command(cls=Command)
 @common_options(ROWS)
 @click.option(
-    "--seconds", default=10.0, show_default=True, type=click.FloatRange(min=0), help="For each row, at least."
+    "--seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(min=0),
+    help="For each row, at least.",
 )
 def main(names: tuple[str, ...], quick: bool, seconds: float, **output: Any) -> None:
     """Measure detaug's transforms against its peers', on one thread. Ratios are taken within this run."""

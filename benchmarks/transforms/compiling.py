@@ -65,8 +65,21 @@ def _measure(name: str, program: str, bound: float, settings: Settings) -> Row:
         unit="s",
         ours=median(seconds),
         checks=[
-            Check("the target, on two idle cores", None, median(seconds), (min(seconds), max(seconds)), "<=", bound),
-            Check("nothing: CPU time of the whole process, s", None, median(cpu), (min(cpu), max(cpu)), "<="),
+            Check(
+                "the target, on two idle cores",
+                None,
+                median(seconds),
+                (min(seconds), max(seconds)),
+                "<=",
+                bound,
+            ),
+            Check(
+                "nothing: CPU time of the whole process, s",
+                None,
+                median(cpu),
+                (min(cpu), max(cpu)),
+                "<=",
+            ),
         ],
         repeats=len(seconds),
         details={"seconds": seconds, "cpu_seconds": cpu, "cores": len(os.sched_getaffinity(0))},

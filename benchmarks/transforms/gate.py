@@ -19,7 +19,11 @@ from detaug.bench.measuring import Ratio
 def measure_gate_3d(settings: Settings) -> Row:
     """205³ → 128³."""
     return _measure(
-        "the gate in nnU-Net's 3-D pipeline", inputs.volume(inputs.ENLARGED), inputs.PATCH, LITTLE, settings
+        "the gate in nnU-Net's 3-D pipeline",
+        inputs.volume(inputs.ENLARGED),
+        inputs.PATCH,
+        LITTLE,
+        settings,
     )
 
 
@@ -30,7 +34,11 @@ def measure_gate_2d(settings: Settings) -> Row:
 
 
 def _measure(
-    name: str, sample: tuple[torch.Tensor, torch.Tensor], patch: Sequence[int], angle: float, settings: Settings
+    name: str,
+    sample: tuple[torch.Tensor, torch.Tensor],
+    patch: Sequence[int],
+    angle: float,
+    settings: Settings,
 ) -> Row:
     """Checks and whole samples by turns, each the fastest of several times."""
     from detaug import SeedTree
@@ -70,7 +78,11 @@ def _measure(
         name=f"{name}, mean per sample",
         unit="ms",
         ours=1e3 * median(seconds["checks"]),
-        checks=[ratio_check("the sample", whole, Ratio.of(seconds["checks"], seconds["samples"]), "<=", 0.01)],
+        checks=[
+            ratio_check(
+                "the sample", whole, Ratio.of(seconds["checks"], seconds["samples"]), "<=", 0.01
+            )
+        ],
         repeats=len(seconds["checks"]),
         details={"seconds": seconds},
     )

@@ -32,9 +32,14 @@ def volume(shape: tuple[int, int, int], channels: int = 1) -> tuple[torch.Tensor
     from detaug.demo.mri import load_template
 
     template = load_template()
-    image, labels = (_fitted(array, shape, outside) for array, outside in ((template.image, 0), (template.labels, -1)))
+    image, labels = (
+        _fitted(array, shape, outside)
+        for array, outside in ((template.image, 0), (template.labels, -1))
+    )
     # other channels are the first one, mirrored: other values in other places
-    stacked = np.stack([np.flip(image, channel % 3) if channel else image for channel in range(channels)])
+    stacked = np.stack(
+        [np.flip(image, channel % 3) if channel else image for channel in range(channels)]
+    )
     return torch.from_numpy(np.ascontiguousarray(stacked)), torch.from_numpy(labels[None])
 
 
@@ -46,9 +51,12 @@ def slice_of_volume(shape: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]
     template = load_template()
     middle = template.image.shape[2] // 2
     enlarged = [
-        np.kron(array[:, :, middle], np.ones((5, 5), array.dtype)) for array in (template.image, template.labels)
+        np.kron(array[:, :, middle], np.ones((5, 5), array.dtype))
+        for array in (template.image, template.labels)
     ]
-    image, labels = (_fitted(array, shape, outside) for array, outside in zip(enlarged, (0, -1), strict=True))
+    image, labels = (
+        _fitted(array, shape, outside) for array, outside in zip(enlarged, (0, -1), strict=True)
+    )
     return torch.from_numpy(image[None]), torch.from_numpy(labels[None])
 
 

@@ -31,13 +31,19 @@ def _measure(
     systems = {"detaug": peers.detaug(getattr(transforms, ours)(), arrays)}
     if "monai" in theirs and (library := peers.optional("monai.transforms")) is not None:
         systems["MONAI"] = peers.monai(theirs["monai"](library), arrays)
-    if len(space) == 3 and "torchio" in theirs and (library := peers.optional("torchio")) is not None:
+    if (
+        len(space) == 3
+        and "torchio" in theirs
+        and (library := peers.optional("torchio")) is not None
+    ):
         _keep_one_thread_in_simple_itk()
         systems["TorchIO"] = peers.torchio(theirs["torchio"](library), arrays)
     bounds: dict[str, float | None] = dict.fromkeys(systems, BOUND)
     if torch is not None:
         systems["torch"], bounds["torch"] = peers.plain(torch, arrays), TORCH_BOUND
-    return row_of(inputs.sized(name, space), alternating(systems, settings), bounds, {"arguments": "defaults"})
+    return row_of(
+        inputs.sized(name, space), alternating(systems, settings), bounds, {"arguments": "defaults"}
+    )
 
 
 def _keep_one_thread_in_simple_itk() -> None:
@@ -48,7 +54,14 @@ def _keep_one_thread_in_simple_itk() -> None:
 
 def measure_ghosting(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
     """Ghosts along one of the axes."""
-    return _measure("ghosting", "Ghosting", settings, space, plain_torch.ghosting, torchio=lambda t: t.RandomGhosting())
+    return _measure(
+        "ghosting",
+        "Ghosting",
+        settings,
+        space,
+        plain_torch.ghosting,
+        torchio=lambda t: t.RandomGhosting(),
+    )
 
 
 def measure_spikes(settings: Settings) -> Row:
@@ -76,4 +89,6 @@ def measure_gibbs_noise(settings: Settings, space: tuple[int, ...] = inputs.PATC
 
 def measure_motion(settings: Settings) -> Row:
     """Two rigid movements, 128³."""
-    return _measure("rigid motion in k-space", "Motion", settings, torchio=lambda t: t.RandomMotion())
+    return _measure(
+        "rigid motion in k-space", "Motion", settings, torchio=lambda t: t.RandomMotion()
+    )

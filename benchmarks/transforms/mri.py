@@ -37,16 +37,23 @@ CONTESTS: dict[str, Contest] = {
         lambda t: t.RandomBiasField(),
     ),
     "anisotropy": Contest(lambda t: t.Anisotropy(), torchio=lambda t: t.RandomAnisotropy()),
-    "histogram shift": Contest(lambda t: t.HistogramShift(), lambda m: m.RandHistogramShift(prob=1)),
-    "coarse dropout": Contest(lambda t: t.CoarseDropout(**_REGIONS), lambda m: m.RandCoarseDropout(**_REGIONS, prob=1)),
+    "histogram shift": Contest(
+        lambda t: t.HistogramShift(), lambda m: m.RandHistogramShift(prob=1)
+    ),
+    "coarse dropout": Contest(
+        lambda t: t.CoarseDropout(**_REGIONS), lambda m: m.RandCoarseDropout(**_REGIONS, prob=1)
+    ),
     "coarse dropout with a number": Contest(
-        lambda t: t.CoarseDropout(8, 16, fill_value=0.0), lambda m: m.RandCoarseDropout(8, 16, fill_value=0.0, prob=1)
+        lambda t: t.CoarseDropout(8, 16, fill_value=0.0),
+        lambda m: m.RandCoarseDropout(8, 16, fill_value=0.0, prob=1),
     ),
     "coarse dropout of the rest": Contest(
         lambda t: t.CoarseDropout(**_REGIONS, dropout_holes=False),
         lambda m: m.RandCoarseDropout(**_REGIONS, dropout_holes=False, prob=1),
     ),
-    "coarse shuffle": Contest(lambda t: t.CoarseShuffle(**_REGIONS), lambda m: m.RandCoarseShuffle(**_REGIONS, prob=1)),
+    "coarse shuffle": Contest(
+        lambda t: t.CoarseShuffle(**_REGIONS), lambda m: m.RandCoarseShuffle(**_REGIONS, prob=1)
+    ),
 }
 
 

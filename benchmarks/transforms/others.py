@@ -76,7 +76,11 @@ OTHERS: dict[str, Other] = {
         image,
     ),
     "brightness, added": Other(
-        "intensity.brightness", "BrightnessAdditiveTransform", {"mu": 0, "sigma": 0.5}, AS_FAST, image
+        "intensity.brightness",
+        "BrightnessAdditiveTransform",
+        {"mu": 0, "sigma": 0.5},
+        AS_FAST,
+        image,
     ),
     "contrast": Other(
         "intensity.contrast",
@@ -85,12 +89,24 @@ OTHERS: dict[str, Other] = {
         KERNEL,
         image,
     ),
-    "inversion": Other("intensity.inversion", "InvertImageTransform", {"p_invert_image": 1}, AS_FAST, image),
-    "outliers cut off": Other("intensity.random_clip", "CutOffOutliersTransform", {}, KERNEL, image),
-    "Rician noise": Other("noise.rician", "RicianNoiseTransform", {"noise_variance": (0.05, 0.1)}, KERNEL, image),
-    "median filter, 3": Other("noise.median_filter", "MedianFilterTransform", {"filter_size": 3}, KERNEL, image),
-    "median filter, 5": Other("noise.median_filter", "MedianFilterTransform", {"filter_size": 5}, KERNEL, image),
-    "sharpening": Other("noise.sharpen", "SharpeningTransform", {"strength": (0.1, 1)}, KERNEL, image),
+    "inversion": Other(
+        "intensity.inversion", "InvertImageTransform", {"p_invert_image": 1}, AS_FAST, image
+    ),
+    "outliers cut off": Other(
+        "intensity.random_clip", "CutOffOutliersTransform", {}, KERNEL, image
+    ),
+    "Rician noise": Other(
+        "noise.rician", "RicianNoiseTransform", {"noise_variance": (0.05, 0.1)}, KERNEL, image
+    ),
+    "median filter, 3": Other(
+        "noise.median_filter", "MedianFilterTransform", {"filter_size": 3}, KERNEL, image
+    ),
+    "median filter, 5": Other(
+        "noise.median_filter", "MedianFilterTransform", {"filter_size": 5}, KERNEL, image
+    ),
+    "sharpening": Other(
+        "noise.sharpen", "SharpeningTransform", {"strength": (0.1, 1)}, KERNEL, image
+    ),
     "blank rectangles": Other(
         "noise.blank_rectangle",
         "BlankRectangleTransform",
@@ -106,9 +122,19 @@ OTHERS: dict[str, Other] = {
         image,
     ),
     "local gamma": Other("local.local_gamma", "LocalGammaTransform", _LOCAL, KERNEL, image),
-    "local contrast": Other("local.local_contrast", "LocalContrastTransform", _LOCAL, KERNEL, image),
-    "local smoothing": Other("local.local_smoothing", "LocalSmoothingTransform", _LOCAL, KERNEL, image),
-    "mirror": Other("spatial.mirroring", "MirrorTransform", {"allowed_axes": (0, 1, 2)}, AS_FAST, image_and_labels),
+    "local contrast": Other(
+        "local.local_contrast", "LocalContrastTransform", _LOCAL, KERNEL, image
+    ),
+    "local smoothing": Other(
+        "local.local_smoothing", "LocalSmoothingTransform", _LOCAL, KERNEL, image
+    ),
+    "mirror": Other(
+        "spatial.mirroring",
+        "MirrorTransform",
+        {"allowed_axes": (0, 1, 2)},
+        AS_FAST,
+        image_and_labels,
+    ),
     "quarter turns": Other(
         "spatial.rot90",
         "Rot90Transform",
@@ -117,7 +143,11 @@ OTHERS: dict[str, Other] = {
         image_and_labels,
     ),
     "axes transposed": Other(
-        "spatial.transpose", "TransposeAxesTransform", {"allowed_axes": {0, 1, 2}}, AS_FAST, image_and_labels
+        "spatial.transpose",
+        "TransposeAxesTransform",
+        {"allowed_axes": {0, 1, 2}},
+        AS_FAST,
+        image_and_labels,
     ),
     "channel misaligned": Other(
         "spatial.channel_misalignment",
@@ -152,15 +182,27 @@ OTHERS: dict[str, Other] = {
     "random component removed": Other(
         "nnunet.remove_connected_components",
         "RemoveRandomConnectedComponentFromOneHotEncodingTransform",
-        {"channel_idx": [-2, -1], "fill_with_other_class_p": 0, "dont_do_if_covers_more_than_x_percent": 0.15},
+        {
+            "channel_idx": [-2, -1],
+            "fill_with_other_class_p": 0,
+            "dont_do_if_covers_more_than_x_percent": 0.15,
+        },
         KERNEL,
         one_hot,
     ),
     "image masked": Other(
-        "utils.nnunet_masking", "MaskImageTransform", {"apply_to_channels": [0]}, KERNEL, image_and_labels
+        "utils.nnunet_masking",
+        "MaskImageTransform",
+        {"apply_to_channels": [0]},
+        KERNEL,
+        image_and_labels,
     ),
     "label removed": Other(
-        "utils.remove_label", "RemoveLabelTransform", {"label_value": -1, "set_to": 0}, KERNEL, image_and_labels
+        "utils.remove_label",
+        "RemoveLabelTransform",
+        {"label_value": -1, "set_to": 0},
+        KERNEL,
+        image_and_labels,
     ),
     "segmentation to regions": Other(
         "utils.seg_to_regions",
@@ -193,15 +235,29 @@ def measure(name: str) -> Callable[[Settings], Row]:
         one_thread()
         other = OTHERS[name]
         ours, theirs, arrays = _made(other)
-        systems = {"detaug": peers.detaug(ours, arrays), BGV2: peers.batchgeneratorsv2(theirs, arrays)}
-        return row_of(name, alternating(systems, settings), {BGV2: other.bound}, {"arguments": repr(other.arguments)})
+        systems = {
+            "detaug": peers.detaug(ours, arrays),
+            BGV2: peers.batchgeneratorsv2(theirs, arrays),
+        }
+        return row_of(
+            name,
+            alternating(systems, settings),
+            {BGV2: other.bound},
+            {"arguments": repr(other.arguments)},
+        )
 
     return measured
 
 
 #: Those that do little more than read and write memory, for which it matters whether they may write into what they are given:
 #: within a pipeline, what an earlier transform made.
-READ_AND_WRITE = ("brightness, added", "inversion", "blank rectangles", "image masked", "axes transposed")
+READ_AND_WRITE = (
+    "brightness, added",
+    "inversion",
+    "blank rectangles",
+    "image masked",
+    "axes transposed",
+)
 
 
 def measure_within(name: str) -> Callable[[Settings], Row]:
@@ -215,7 +271,9 @@ def measure_within(name: str) -> Callable[[Settings], Row]:
             BGV2: peers.composed_batchgeneratorsv2(theirs, arrays),
         }
         shown = {"arguments": repr(OTHERS[name].arguments)}
-        return row_of(f"{name}, within a pipeline", alternating(systems, settings), {BGV2: KERNEL}, shown)
+        return row_of(
+            f"{name}, within a pipeline", alternating(systems, settings), {BGV2: KERNEL}, shown
+        )
 
     return measured
 

@@ -47,7 +47,10 @@ def batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
 
 def _contiguous(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Nobody gains by leaving a strided view (torch's quarter turns) to whoever reads it next; most are contiguous."""
-    return {key: value.contiguous() if isinstance(value, torch.Tensor) else value for key, value in sample.items()}
+    return {
+        key: value.contiguous() if isinstance(value, torch.Tensor) else value
+        for key, value in sample.items()
+    }
 
 
 def within_a_pipeline(transform: Any, arrays: Arrays) -> Prepare:
@@ -75,7 +78,9 @@ def within_a_pipeline(transform: Any, arrays: Arrays) -> Prepare:
 
 def composed_batchgeneratorsv2(transform: Any, arrays: Arrays) -> Prepare:
     """Any transform of batchgeneratorsv2, within its `ComposeTransforms`."""
-    compose = importlib.import_module("batchgeneratorsv2.transforms.utils.compose").ComposeTransforms
+    compose = importlib.import_module(
+        "batchgeneratorsv2.transforms.utils.compose"
+    ).ComposeTransforms
     return batchgeneratorsv2(compose([transform]), arrays)
 
 
@@ -109,7 +114,9 @@ def torchio(transform: Any, arrays: Arrays) -> Prepare:
     return prepare
 
 
-def plain(transform: Callable[[torch.Tensor, np.random.Generator], torch.Tensor], arrays: Arrays) -> Prepare:
+def plain(
+    transform: Callable[[torch.Tensor, np.random.Generator], torch.Tensor], arrays: Arrays
+) -> Prepare:
     """A function of `benchmarks.transforms.plain_torch`."""
 
     def prepare(draw: int) -> Callable[[], object]:

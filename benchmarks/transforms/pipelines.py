@@ -37,7 +37,9 @@ SCALES = [1 / 2**level for level in range(5)]
 def measure_pipeline_3d(settings: Settings) -> Row:
     """205³ → 128³, 1 channel, labels -1, 0, 1, 2."""
     volume = inputs.volume(inputs.ENLARGED)
-    return _measure("nnU-Net's 3-D pipeline", "nnUNetTrainer", volume, inputs.PATCH, LITTLE, 18.0, settings)
+    return _measure(
+        "nnU-Net's 3-D pipeline", "nnUNetTrainer", volume, inputs.PATCH, LITTLE, 18.0, settings
+    )
 
 
 def measure_pipeline_3d_four_channels(settings: Settings) -> Row:
@@ -50,27 +52,41 @@ def measure_pipeline_3d_four_channels(settings: Settings) -> Row:
 def measure_pipeline_3d_nearest_labels(settings: Settings) -> Row:
     """205³ → 128³, labels resampled to the nearest voxel's."""
     volume = inputs.volume(inputs.ENLARGED)
-    return _measure("DASegOrd0's pipeline", "nnUNetTrainer_DASegOrd0", volume, inputs.PATCH, LITTLE, 12.0, settings)
+    return _measure(
+        "DASegOrd0's pipeline",
+        "nnUNetTrainer_DASegOrd0",
+        volume,
+        inputs.PATCH,
+        LITTLE,
+        12.0,
+        settings,
+    )
 
 
 def measure_small_da5(settings: Settings) -> Row:
     """93³ → 48³."""
     volume = inputs.volume(inputs.SMALL_ENLARGED)
     name = "DA5's pipeline, small patches"
-    return _measure(name, "nnUNetTrainerDA5", volume, inputs.SMALL_PATCH, LITTLE, 8.0, settings, 4 * SAMPLES)
+    return _measure(
+        name, "nnUNetTrainerDA5", volume, inputs.SMALL_PATCH, LITTLE, 8.0, settings, 4 * SAMPLES
+    )
 
 
 def measure_small_da5_nearest(settings: Settings) -> Row:
     """The same, resampled to the nearest voxel."""
     volume = inputs.volume(inputs.SMALL_ENLARGED)
     name = "DA5ord0's pipeline, small patches"
-    return _measure(name, "nnUNetTrainerDA5ord0", volume, inputs.SMALL_PATCH, LITTLE, 6.0, settings, 4 * SAMPLES)
+    return _measure(
+        name, "nnUNetTrainerDA5ord0", volume, inputs.SMALL_PATCH, LITTLE, 6.0, settings, 4 * SAMPLES
+    )
 
 
 def measure_pipeline_2d(settings: Settings) -> Row:
     """822×602 → 512×512, 1 channel."""
     volume = inputs.slice_of_volume(inputs.FLAT_ENLARGED)
-    return _measure("nnU-Net's 2-D pipeline", "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, 7.0, settings)
+    return _measure(
+        "nnU-Net's 2-D pipeline", "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, 7.0, settings
+    )
 
 
 def measure_pipeline_2d_by_turns(settings: Settings) -> Row:
@@ -90,7 +106,10 @@ def measure_extended_pipeline_3d(settings: Settings) -> Row:
     one_thread()
     image, labels = inputs.volume(inputs.ENLARGED)
     arguments = (inputs.PATCH, (-LITTLE, LITTLE), [[s] * 3 for s in SCALES], (0, 1, 2), False)
-    ours, theirs = extended_transforms(*arguments), nnUNetTrainer.get_training_transforms(*arguments)
+    ours, theirs = (
+        extended_transforms(*arguments),
+        nnUNetTrainer.get_training_transforms(*arguments),
+    )
     generator = SeedTree(peers.SEED).generator
     seconds: dict[str, list[float]] = {"detaug": [], BGV2: []}
     rounds, per_round = (1, 4) if settings.quick else (5, 40)
@@ -145,7 +164,13 @@ def _measure(
     arrays = {"image": sample[0], "segmentation": sample[1]}
     dims = len(patch)
     batch = batch or (BATCH_2D if dims == 2 else BATCH_3D)
-    arguments = (tuple(patch), (-angle, angle), [[s] * dims for s in SCALES], tuple(range(dims)), False)
+    arguments = (
+        tuple(patch),
+        (-angle, angle),
+        [[s] * dims for s in SCALES],
+        tuple(range(dims)),
+        False,
+    )
     ours: Any = TRAINING_TRANSFORMS[trainer](*arguments)
     theirs = find_trainer(trainer).get_training_transforms(*arguments)
     generator = SeedTree(peers.SEED).generator
@@ -158,12 +183,16 @@ def _measure(
         ours(**arrays, rng=generator(0, draw))
         _Same(theirs, own)({key: value.clone() for key, value in arrays.items()}, draw)
     rounds, began = 0, time.perf_counter()
-    while rounds == 0 or (not settings.quick and (rounds < 3 or time.perf_counter() - began < settings.seconds)):
+    while rounds == 0 or (
+        not settings.quick and (rounds < 3 or time.perf_counter() - began < settings.seconds)
+    ):
         times: dict[str, list[float]] = {"detaug": [], BGV2: []}
         for first in range(0, count, batch):
             order = ("detaug", BGV2) if (first // batch + rounds) % 2 == 0 else (BGV2, "detaug")
             for system in order:
-                for draw, own in zip(draws[first : first + batch], params[first : first + batch], strict=True):
+                for draw, own in zip(
+                    draws[first : first + batch], params[first : first + batch], strict=True
+                ):
                     given = {key: value.clone() for key, value in arrays.items()}
                     if system == "detaug":
                         rng = generator(0, draw)
@@ -183,16 +212,30 @@ def _measure(
         unit="ms",
         ours=1e3 * median(seconds["detaug"]),
         checks=[
-            ratio_check(BGV2, 1e3 * median(seconds[BGV2]), Ratio.of(seconds[BGV2], seconds["detaug"]), ">=", bound)
+            ratio_check(
+                BGV2,
+                1e3 * median(seconds[BGV2]),
+                Ratio.of(seconds[BGV2], seconds["detaug"]),
+                ">=",
+                bound,
+            )
         ],
         repeats=rounds,
-        settings={"samples": count, "batch": batch, "shape": list(sample[0].shape), "patch": list(patch)},
+        settings={
+            "samples": count,
+            "batch": batch,
+            "shape": list(sample[0].shape),
+            "patch": list(patch),
+        },
         details={"seconds": seconds, "seconds_per_sample": per_sample, "draws": draws},
     )
 
 
 def _balanced(
-    pipeline: Any, arrays: Mapping[str, torch.Tensor], generator: Callable[[int, int], np.random.Generator], count: int
+    pipeline: Any,
+    arrays: Mapping[str, torch.Tensor],
+    generator: Callable[[int, int], np.random.Generator],
+    count: int,
 ) -> tuple[list[int], list[Any]]:
     """Draws, and their params, in which each gate is open as often as in all candidates together."""
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
@@ -203,7 +246,9 @@ def _balanced(
     best, best_distance = [], math.inf
     for _ in range(CHOICES):
         chosen = pick.choice(CANDIDATES, count, replace=False)
-        distance = float(((table[chosen].mean(0) - expected) ** 2 / np.maximum(expected, 0.01)).sum())
+        distance = float(
+            ((table[chosen].mean(0) - expected) ** 2 / np.maximum(expected, 0.01)).sum()
+        )
         # the spatial transform is most of the time: it must be right to one sample
         if abs(table[chosen, 0].sum() - expected[0] * count) < 1 and distance < best_distance:
             best, best_distance = [int(draw) for draw in chosen], distance
@@ -240,7 +285,9 @@ class _Same:
     def __init__(self, pipeline: Any, params: Any) -> None:
         self.transforms = list(zip(pipeline.transforms, params["transforms"], strict=True))
 
-    def __call__(self, arrays: Mapping[str, torch.Tensor], draw: int) -> tuple[float, dict[str, Any]]:
+    def __call__(
+        self, arrays: Mapping[str, torch.Tensor], draw: int
+    ) -> tuple[float, dict[str, Any]]:
         """Seconds, and the result."""
         np.random.seed(draw)
         torch.manual_seed(draw)

@@ -20,7 +20,9 @@ def noise(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 def gamma(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Gamma that keeps mean and standard deviation."""
     least, largest = image.aminmax()
-    changed = ((image - least) / (largest - least)) ** rng.uniform(0.7, 1.5) * (largest - least) + least
+    changed = ((image - least) / (largest - least)) ** rng.uniform(0.7, 1.5) * (
+        largest - least
+    ) + least
     return (changed - changed.mean()) * (image.std() / changed.std()) + image.mean()
 
 
@@ -36,7 +38,9 @@ def blur(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         padding = [0] * (2 * dims)
         last = 2 * (dims - 1 - axis)  # torch begins with the last axis
         padding[last : last + 2] = [len(offsets) // 2] * 2
-        blurred = convolve(functional.pad(blurred, padding, "replicate"), (weights / weights.sum()).reshape(shape))
+        blurred = convolve(
+            functional.pad(blurred, padding, "replicate"), (weights / weights.sum()).reshape(shape)
+        )
     return blurred[0]
 
 
@@ -44,7 +48,9 @@ def low_resolution(image: torch.Tensor, rng: np.random.Generator) -> torch.Tenso
     """The nearest voxels of a coarser grid, interpolated."""
     coarse = [max(1, round(n * rng.uniform(0.5, 1.0))) for n in image.shape[1:]]
     small = functional.interpolate(image[None], coarse, mode="nearest-exact")
-    return functional.interpolate(small, image.shape[1:], mode="trilinear" if image.ndim == 4 else "bilinear")[0]
+    return functional.interpolate(
+        small, image.shape[1:], mode="trilinear" if image.ndim == 4 else "bilinear"
+    )[0]
 
 
 def ghosting(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
@@ -61,7 +67,9 @@ def ghosting(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 def gibbs_noise(image: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """Half of k-space cut off outside of a ball."""
     space, axes = image.shape[1:], tuple(range(1, image.ndim))
-    frequencies = [torch.fft.fftfreq(n) * n for n in space[:-1]] + [torch.fft.rfftfreq(space[-1]) * space[-1]]
+    frequencies = [torch.fft.fftfreq(n) * n for n in space[:-1]] + [
+        torch.fft.rfftfreq(space[-1]) * space[-1]
+    ]
     squares = sum(each**2 for each in torch.meshgrid(*frequencies, indexing="ij"))
     kept = squares <= ((1 - rng.uniform()) * max(space) * 0.5**0.5) ** 2
     return torch.fft.irfftn(torch.fft.rfftn(image, dim=axes) * kept, s=space, dim=axes)

@@ -43,7 +43,10 @@ def _volume_and_labels() -> peers.Arrays:
 
 
 def _against(
-    name: str, arrays: Callable[[], peers.Arrays], options: dict[str, Any], bounds: dict[str, float | None]
+    name: str,
+    arrays: Callable[[], peers.Arrays],
+    options: dict[str, Any],
+    bounds: dict[str, float | None],
 ) -> Callable[[Settings], Row]:
     """The row of a mode against batchgeneratorsv2, or against detaug's own linear mode."""
 
@@ -92,15 +95,21 @@ def measure_shear_and_translation(settings: Settings) -> Row:
 
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
-    "nearest-2d": _against("nearest voxel, 2-D image", _plane, _turned(_MUCH, **_NEAREST), {BGV2: 4.0}),
-    "nearest-3d": _against("nearest voxel, 3-D image", _volume, _turned(_LITTLE, **_NEAREST), {BGV2: 8.0}),
+    "nearest-2d": _against(
+        "nearest voxel, 2-D image", _plane, _turned(_MUCH, **_NEAREST), {BGV2: 4.0}
+    ),
+    "nearest-3d": _against(
+        "nearest voxel, 3-D image", _volume, _turned(_LITTLE, **_NEAREST), {BGV2: 8.0}
+    ),
     "nearest-3d-labels": _against(
         "nearest voxel, 3-D image and labels",
         _volume_and_labels,
         _turned(_LITTLE, **_NEAREST),
         {BGV2: None, LINEAR: 1.0},
     ),
-    "bicubic-2d": _against("bicubic, 2-D image", _plane, _turned(_MUCH, mode_image="bicubic"), {BGV2: 2.0}),
+    "bicubic-2d": _against(
+        "bicubic, 2-D image", _plane, _turned(_MUCH, mode_image="bicubic"), {BGV2: 2.0}
+    ),
     "shear-translation": measure_shear_and_translation,
     "elastic-narrow": _against(
         "elastic deformation, 3-D, filters under 2 voxels",

@@ -15,7 +15,9 @@ ROTATION = (-math.radians(30), math.radians(30))  # nnU-Net's for 3-D
 Systems = dict[str, Prepare]
 
 
-def _measure(name: str, systems: Callable[[], Systems], bound: float | None, settings: Settings) -> Row:
+def _measure(
+    name: str, systems: Callable[[], Systems], bound: float | None, settings: Settings
+) -> Row:
     one_thread()
     return row_of(name, alternating(systems(), settings), {BGV2: bound}, {})
 
@@ -30,7 +32,9 @@ def _measure_single(
         arrays = inputs.image(space)
         return {**systems(arrays), "torch": peers.plain(torch, arrays)}
 
-    return _measure(inputs.sized(name, space), with_torch, bound if space == inputs.PATCH else None, settings)
+    return _measure(
+        inputs.sized(name, space), with_torch, bound if space == inputs.PATCH else None, settings
+    )
 
 
 def _contest(
@@ -130,7 +134,9 @@ def measure_elastic(settings: Settings) -> Row:
                 mode=("bilinear", "nearest"),
                 padding_mode="zeros",
             ),
-            lambda t: t.RandomElasticDeformation(num_control_points=7, max_displacement=7.5, locked_borders=2),
+            lambda t: t.RandomElasticDeformation(
+                num_control_points=7, max_displacement=7.5, locked_borders=2
+            ),
             {"image": image, "segmentation": labels},
         )
 
@@ -173,7 +179,9 @@ def measure_gamma(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> 
             lambda t: t.RandomGamma(log_gamma=(-0.3, 0.3)),
         )
 
-    return _measure_single("gamma, statistics retained", systems, plain_torch.gamma, 3.0, settings, space)
+    return _measure_single(
+        "gamma, statistics retained", systems, plain_torch.gamma, 3.0, settings, space
+    )
 
 
 def measure_blur(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
@@ -195,18 +203,24 @@ def measure_blur(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> R
             arrays,
             GaussianBlur(**options),
             GaussianBlurTransform(**options),
-            lambda m: m.RandGaussianSmooth(sigma_x=(0.5, 1), sigma_y=(0.5, 1), sigma_z=(0.5, 1), prob=1),
+            lambda m: m.RandGaussianSmooth(
+                sigma_x=(0.5, 1), sigma_y=(0.5, 1), sigma_z=(0.5, 1), prob=1
+            ),
             lambda t: t.RandomBlur(std=(0.5, 1)),
         )
 
-    return _measure_single("Gaussian blur, σ 0.5 to 1", systems, plain_torch.blur, 4.0, settings, space)
+    return _measure_single(
+        "Gaussian blur, σ 0.5 to 1", systems, plain_torch.blur, 4.0, settings, space
+    )
 
 
 def measure_low_resolution(settings: Settings, space: tuple[int, ...] = inputs.PATCH) -> Row:
     """Simulated low resolution, factors 0.5 to 1."""
 
     def systems(arrays: peers.Arrays) -> Systems:
-        from batchgeneratorsv2.transforms.spatial.low_resolution import SimulateLowResolutionTransform
+        from batchgeneratorsv2.transforms.spatial.low_resolution import (
+            SimulateLowResolutionTransform,
+        )
 
         from detaug.transforms import SimulateLowResolution
 
@@ -223,4 +237,6 @@ def measure_low_resolution(settings: Settings, space: tuple[int, ...] = inputs.P
             lambda m: m.RandSimulateLowResolution(prob=1, zoom_range=(0.5, 1.0)),
         )
 
-    return _measure_single("simulated low resolution", systems, plain_torch.low_resolution, 2.0, settings, space)
+    return _measure_single(
+        "simulated low resolution", systems, plain_torch.low_resolution, 2.0, settings, space
+    )

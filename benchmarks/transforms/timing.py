@@ -49,7 +49,9 @@ def one_thread() -> None:
     keep_one_thread()
 
 
-def alternating(systems: Mapping[str, Prepare], settings: Settings, warm_up: int = 2) -> dict[str, list[float]]:
+def alternating(
+    systems: Mapping[str, Prepare], settings: Settings, warm_up: int = 2
+) -> dict[str, list[float]]:
     """Seconds of each system, one number for each draw. The first draws (compiling, allocating) do not count."""
     seconds: dict[str, list[float]] = {name: [] for name in systems}
     for draw in range(warm_up):
@@ -85,7 +87,9 @@ def row_of(
     """
     means = {system: _block_means(values) for system, values in seconds.items()}
     checks: list[Check] = [
-        ratio_check(other, 1e3 * median(theirs), Ratio.of(theirs, means["detaug"]), ">=", bounds.get(other))
+        ratio_check(
+            other, 1e3 * median(theirs), Ratio.of(theirs, means["detaug"]), ">=", bounds.get(other)
+        )
         for other, theirs in means.items()
         if other != "detaug"
     ]

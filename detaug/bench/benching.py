@@ -66,7 +66,11 @@ class Benchmark:
         for each in self.rates:
             times, cells = each.times, ("not run", "")
             if each.batches_per_second:
-                ratio = "" if times is None else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
+                ratio = (
+                    ""
+                    if times is None
+                    else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
+                )
                 cells = (f"{median(each.batches_per_second):.3g}", ratio)
             rates.add_row(each.system, str(each.processes), *cells)
         yield from (rates, Text())
@@ -88,9 +92,13 @@ class Benchmark:
         systems = list(dict.fromkeys(each.system for each in measured))
         for n, system in enumerate(systems):
             rates = [each for each in measured if each.system == system]
-            places = [counts.index(each.processes) + 0.27 * (n - (len(systems) - 1) / 2) for each in rates]
+            places = [
+                counts.index(each.processes) + 0.27 * (n - (len(systems) - 1) / 2) for each in rates
+            ]
             heights = [median(each.batches_per_second) for each in rates]
-            axes.bar_label(axes.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g")
+            axes.bar_label(
+                axes.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g"
+            )
         axes.set_xticks(range(len(counts)), counts)
         axes.set(title="batches per second", xlabel="processes")
         axes.margins(y=0.2)
@@ -100,7 +108,9 @@ class Benchmark:
         return file.getvalue()
 
 
-def bench(target: str | None, processes: Sequence[int], seconds: float, shown: Progress) -> Benchmark:
+def bench(
+    target: str | None, processes: Sequence[int], seconds: float, shown: Progress
+) -> Benchmark:
     """Measure a pipeline (None: the demo's) under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader with these numbers
     of processes (none: one, and as many as there are cores), each run for so long.
 
@@ -115,7 +125,9 @@ def bench(target: str | None, processes: Sequence[int], seconds: float, shown: P
     shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     rates: list[Rate] = []
     for number in counts:
-        found = interleaved(tuple(SYSTEMS), ROUNDS, partial(_measured, shown, target, seconds, number))
+        found = interleaved(
+            tuple(SYSTEMS), ROUNDS, partial(_measured, shown, target, seconds, number)
+        )
         rates += [_summary(system, number, found) for system in SYSTEMS]
     return Benchmark(target, seconds, tuple(rates), environment())
 
@@ -128,7 +140,9 @@ def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
     return Rate(system, processes, tuple(found[system]), times)
 
 
-def _measured(shown: Progress, target: str | None, seconds: float, processes: int, system: str) -> float | str:
+def _measured(
+    shown: Progress, target: str | None, seconds: float, processes: int, system: str
+) -> float | str:
     """Batches per second in a process of its own, or why there are none. UnusableError: detaug has none."""
     shown.update(f"{system}, processes: {processes}")
     try:
@@ -167,6 +181,8 @@ def _rate(batches: Iterator[Any], seconds: float) -> float:
 
 def _made(target: str | None) -> HandedIn:
     """The user's pipeline, or the demo's, with its kernels compiled."""
-    made = call_factory(partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target))
+    made = call_factory(
+        partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target)
+    )
     warm_up(made.transform, made.source.loader)
     return made

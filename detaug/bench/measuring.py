@@ -52,14 +52,20 @@ def result_of(process: Any, receiver: Connection) -> Any:
     """
     try:
         if not receiver.poll(MEASUREMENT_TIMEOUT):
-            raise MeasurementError(f"a measurement was still running after {MEASUREMENT_TIMEOUT:.0f} s")
+            raise MeasurementError(
+                f"a measurement was still running after {MEASUREMENT_TIMEOUT:.0f} s"
+            )
         failed, result = receiver.recv()
     except EOFError:
         process.join()
-        raise MeasurementError(f"a measurement's process died with exit code {process.exitcode}") from None
+        raise MeasurementError(
+            f"a measurement's process died with exit code {process.exitcode}"
+        ) from None
     finally:
         receiver.close()
-        process.join(10)  # what was measured is known by now; a peer that cannot shut down must not stop the rest
+        process.join(
+            10
+        )  # what was measured is known by now; a peer that cannot shut down must not stop the rest
         if process.is_alive():
             process.kill()
             process.join()
@@ -77,7 +83,9 @@ def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...])
     sender.close()
 
 
-def interleaved(names: Sequence[str], rounds: int, measure: Callable[[str], T]) -> dict[str, list[T]]:
+def interleaved(
+    names: Sequence[str], rounds: int, measure: Callable[[str], T]
+) -> dict[str, list[T]]:
     """``{name: [measure(name) in each round]}``; each round measures every name, starting from another one each time,
     forwards and backwards by turns, so that a drift of the machine's speed falls on all of them alike."""
     results: dict[str, list[T]] = {name: [] for name in names}

@@ -32,10 +32,14 @@ def detaug(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
 @contextmanager
 def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """batchgenerators' `NonDetMultiThreadedAugmenter`."""
-    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
+    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import (
+        NonDetMultiThreadedAugmenter,
+    )
 
     loader, transform = _loader_of(made), _drawing(made.transform)
-    augmenter = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002)
+    augmenter = NonDetMultiThreadedAugmenter(
+        loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002
+    )
     try:
         yield _endless(augmenter)
     finally:
@@ -49,7 +53,9 @@ def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
     """torch's `DataLoader`, of whose workers every one has the whole loader."""
     batches = _Batches(_loader_of(made), _drawing(made.transform))
     prefetched = max(2, NUM_CACHED // processes + 1)
-    yield _endless(DataLoader(batches, batch_size=None, num_workers=processes, prefetch_factor=prefetched))
+    yield _endless(
+        DataLoader(batches, batch_size=None, num_workers=processes, prefetch_factor=prefetched)
+    )
 
 
 SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {
@@ -70,7 +76,11 @@ class _Batches(IterableDataset[Any]):
         self.loader, self.transform = loader, transform
 
     def __iter__(self) -> Iterator[Any]:
-        loader = self.loader if hasattr(self.loader, "__next__") or hasattr(self.loader, "__iter__") else self.loader()
+        loader = (
+            self.loader
+            if hasattr(self.loader, "__next__") or hasattr(self.loader, "__iter__")
+            else self.loader()
+        )
         for batch in loader if hasattr(loader, "__iter__") else iter(loader.__next__, None):
             yield _transformed(self.transform, batch)
 

@@ -18,12 +18,28 @@ from detaug.cli.pipelines import bench, demo, preview, verify
 
 @click.group(
     cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 100},
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "show_default": True,
+        "max_content_width": 100,
+    },
 )
 @click.version_option(package_name="detaug")
 def main() -> None:
     """Seeded, ordered, crash-proof augmentation batches."""
 
 
-for _command in (bench, check, demo, diff, doctor, nnunet, preview, receipt, replay, verify, warmup):
+for _command in (
+    bench,
+    check,
+    demo,
+    diff,
+    doctor,
+    nnunet,
+    preview,
+    receipt,
+    replay,
+    verify,
+    warmup,
+):
     main.add_command(_command)

@@ -17,7 +17,11 @@ _RESOLVED_FILE = click.Path(path_type=Path, dir_okay=False, resolve_path=True)
 @click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
-@click.option("--plot", type=OutputType(".png"), help="Of two trainings of nnU-Net: draw their curves into this file.")
+@click.option(
+    "--plot",
+    type=OutputType(".png"),
+    help="Of two trainings of nnU-Net: draw their curves into this file.",
+)
 def diff(a: Path, b: Path, plot: Path | None) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
     after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
@@ -36,7 +40,9 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
         conclude(map(Text, lines), int(differ))
         return
     if plot is not None:
-        raise click.UsageError("--plot draws the curves of two folders of nnU-Net's results, and a ledger has none")
+        raise click.UsageError(
+            "--plot draws the curves of two folders of nnU-Net's results, and a ledger has none"
+        )
     from detaug.ledger.comparing import compare
 
     found = compare(a, b)
@@ -47,7 +53,9 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
 @click.argument("run", metavar="LEDGER|FOLDER", type=click.Path(path_type=Path, resolve_path=True))
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("--epoch", type=click.IntRange(min=0), required=True, help="Of the batch.")
-@click.option("--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch.")
+@click.option(
+    "--step", type=click.IntRange(min=0), required=True, help="Of the batch, in its epoch."
+)
 def replay(run: Path, target: str | None, epoch: int, step: int) -> None:
     """Make one batch of a run again, in this process, and compare it with its line in the ledger. What every transform drew is
     shown, and a fingerprint of the arrays behind it.
@@ -61,7 +69,9 @@ def replay(run: Path, target: str | None, epoch: int, step: int) -> None:
     from detaug.remaking.replaying import replay as make
 
     if run.is_dir() == (target is not None):
-        raise click.UsageError("name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone")
+        raise click.UsageError(
+            "name a ledger and its MODULE:FACTORY, or a folder of nnU-Net's results alone"
+        )
     ledger: Path | None = run
     if target is None:
         from detaug.nnunet.remaking import remaker_in
@@ -76,14 +86,20 @@ def replay(run: Path, target: str | None, epoch: int, step: int) -> None:
         header = read_header(run)
         check_versions(header)
         remaker = remaker_of(factory, header)
-    shown, differs = make(remaker, epoch, step, None if ledger is None else line_of(ledger, epoch, step))
+    shown, differs = make(
+        remaker, epoch, step, None if ledger is None else line_of(ledger, epoch, step)
+    )
     conclude(shown, int(differs))
 
 
 @click.command(short_help="Sum a ledger up in a few lines that others can check.")
 @click.argument("ledger", type=_FILE)
 @click.option(
-    "--checkpoint", "checkpoints", type=_FILE, multiple=True, help="Add its SHA-256; may be given more than once."
+    "--checkpoint",
+    "checkpoints",
+    type=_FILE,
+    multiple=True,
+    help="Add its SHA-256; may be given more than once.",
 )
 @click.option("-o", "--output", type=OutputType(), help="Write to this file.  [default: stdout]")
 def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) -> None:
@@ -104,23 +120,45 @@ def receipt(ledger: Path, checkpoints: tuple[Path, ...], output: Path | None) ->
         return
     write_output(output, as_text(made).encode())
     click.echo(
-        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, digest {made['digest'][:16]}…", err=True
+        f"{output}: {made['batches']:,} batches of {made['epochs']:,} epochs, digest {made['digest'][:16]}…",
+        err=True,
     )
 
 
 @click.command(short_help="Test a receipt: draw batches of its ledger, make them again, compare.")
 @click.argument("receipt", type=_RESOLVED_FILE)
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
-@click.option("--ledger", type=_RESOLVED_FILE, required=True, help="The ledger of which the receipt was made.")
+@click.option(
+    "--ledger", type=_RESOLVED_FILE, required=True, help="The ledger of which the receipt was made."
+)
 @click.option("--samples", type=click.IntRange(min=1), default=20, help="Batches to be made again.")
 @click.option(
-    "--salt", default="", show_default=False, metavar="TEXT", help="Draw other batches, which nobody can foresee."
+    "--salt",
+    default="",
+    show_default=False,
+    metavar="TEXT",
+    help="Draw other batches, which nobody can foresee.",
 )
 @click.option(
-    "--checkpoint", "checkpoints", type=_RESOLVED_FILE, multiple=True, help="Compare its SHA-256 with the receipt's."
+    "--checkpoint",
+    "checkpoints",
+    type=_RESOLVED_FILE,
+    multiple=True,
+    help="Compare its SHA-256 with the receipt's.",
 )
-@click.option("--nnunet", nargs=3, metavar="DATASET CONFIG FOLD", help="An nnU-Net training, in place of a factory.")
-@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
+@click.option(
+    "--nnunet",
+    nargs=3,
+    metavar="DATASET CONFIG FOLD",
+    help="An nnU-Net training, in place of a factory.",
+)
+@click.option(
+    "-tr",
+    "--tr",
+    "trainer",
+    default="nnUNetTrainerDetAug",
+    help="With --nnunet: the trainer's class.",
+)
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
 def check(
     receipt: Path,
@@ -158,5 +196,7 @@ def check(
             from detaug.verification.handed_in import load_factory
 
             remaker = partial(remaker_of, load_factory(target or ""))
-        found = checking.check(read_receipt(receipt), ledger, remaker, samples, salt, checkpoints, disagreements, shown)
+        found = checking.check(
+            read_receipt(receipt), ledger, remaker, samples, salt, checkpoints, disagreements, shown
+        )
     conclude(found.shown(), 0 if found.ok else 1)

@@ -11,7 +11,9 @@ from detaug.cli import options
 
 
 @click.command(short_help="Print this machine's record and what to change.")
-@click.option("--json", "as_json", is_flag=True, help='Print only JSON: {"environment": …, "advice": […]}.')
+@click.option(
+    "--json", "as_json", is_flag=True, help='Print only JSON: {"environment": …, "advice": […]}.'
+)
 def doctor(as_json: bool) -> None:
     """Print what results on this machine depend on, with advice. There is no host or user name in it, so it can go into a bug
     report as it is.
@@ -25,7 +27,11 @@ def doctor(as_json: bool) -> None:
     record = environment()
     found = advice(record)
     if as_json:
-        click.echo(json.dumps({"environment": record, "advice": [each._asdict() for each in found]}, indent=2))
+        click.echo(
+            json.dumps(
+                {"environment": record, "advice": [each._asdict() for each in found]}, indent=2
+            )
+        )
         return
     from rich.text import Text
 
@@ -56,7 +62,13 @@ def warmup() -> None:
     compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
     there = len(kernels) - compiled
-    click.echo(f"{len(kernels)} kernels: {compiled} compiled, {there} already there, in {seconds:.1f} s")
+    click.echo(
+        f"{len(kernels)} kernels: {compiled} compiled, {there} already there, in {seconds:.1f} s"
+    )
     folder = cache_folder()
-    kept = f"kept in {folder}" if folder else "not kept: no folder can be written to, so every process compiles its own"
+    kept = (
+        f"kept in {folder}"
+        if folder
+        else "not kept: no folder can be written to, so every process compiles its own"
+    )
     click.echo(f"Compiled code is {kept}")

@@ -40,10 +40,16 @@ def path() -> None:
 
 
 @nnunet.command(
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False, "help_option_names": []},
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": [],
+    },
     short_help="nnUNetv2_train, with detaug's trainers.",
 )
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ...")
+@click.argument(
+    "arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ..."
+)
 def train(arguments: tuple[str, ...]) -> None:
     """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
 
@@ -60,20 +66,30 @@ def train(arguments: tuple[str, ...]) -> None:
     except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
         raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raised_in = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)][-1]
-        if isinstance(error, UnusableError) or (raised_in.startswith("detaug.") and not isinstance(error, BatchError)):
-            raise CannotRun(str(error)) from error  # it says what is wrong; others want their traceback
+        raised_in = [
+            frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)
+        ][-1]
+        if isinstance(error, UnusableError) or (
+            raised_in.startswith("detaug.") and not isinstance(error, BatchError)
+        ):
+            raise CannotRun(
+                str(error)
+            ) from error  # it says what is wrong; others want their traceback
         print_exc()
         raise click.exceptions.Exit(2) from None
 
 
-def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Path | None) -> Path | None:
+def _new_folder(
+    _context: click.Context, _parameter: click.Parameter, folder: Path | None
+) -> Path | None:
     if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
     return folder
 
 
-@nnunet.command(short_help="Train your own data three times for a few steps; compare the checkpoints.")
+@nnunet.command(
+    short_help="Train your own data three times for a few steps; compare the checkpoints."
+)
 @click.argument("dataset")
 @click.argument("configuration", metavar="CONFIG")
 @click.option("-f", "--fold", type=options.fold, default="0", help="Fold: a number, or 'all'.")
@@ -87,8 +103,12 @@ def _new_folder(_context: click.Context, _parameter: click.Parameter, folder: Pa
     show_default="cuda where there is a GPU",
     help="What to train on.",
 )
-@click.option("--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings.")
-@click.option("--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch.")
+@click.option(
+    "--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings."
+)
+@click.option(
+    "--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch."
+)
 @click.option(
     "--keep",
     type=click.Path(path_type=Path),
@@ -114,7 +134,9 @@ def verify(device: str | None, keep: Path | None, json_file: Path | None, **aske
     from detaug.nnunet.verification.settings import Settings, checked
     from detaug.reports.progress import progress
 
-    settings = checked(Settings(**asked, device=device or ""))  # before torch is imported, which takes seconds
+    settings = checked(
+        Settings(**asked, device=device or "")
+    )  # before torch is imported, which takes seconds
     from detaug.nnunet.verification.verifying import verify_training
 
     with progress("nnunet verify") as shown:
@@ -160,6 +182,9 @@ def demo() -> None:
     from detaug.demo.nnunet import train_and_compare
     from detaug.reports.progress import progress
 
-    with progress("nnunet demo") as shown, tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder:
+    with (
+        progress("nnunet demo") as shown,
+        tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder,
+    ):
         result = train_and_compare(Path(folder), shown)
     conclude([result], result.status)

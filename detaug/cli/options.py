@@ -48,7 +48,9 @@ class Command(click.Command):
             _stop_printing()
             raise click.exceptions.Exit(UNREAD) from None
         except SystemExit as leaving:  # click's own comes later
-            raise CannotRun(f"the pipeline ends the program: sys.exit({leaving.code!r})") from leaving
+            raise CannotRun(
+                f"the pipeline ends the program: sys.exit({leaving.code!r})"
+            ) from leaving
         except (UnusableError, NotInstalled) as error:
             if details := getattr(error, "details", ""):
                 click.echo(details, err=True)
@@ -66,7 +68,12 @@ class Command(click.Command):
         except OSError as error:
             if error.filename is None:
                 _stop_printing()
-            click.echo(f"Error: {error.filename}: {error.strerror}" if error.filename else f"Error: {error}", err=True)
+            click.echo(
+                f"Error: {error.filename}: {error.strerror}"
+                if error.filename
+                else f"Error: {error}",
+                err=True,
+            )
             sys.exit(2)
 
 
@@ -113,7 +120,9 @@ def write_output(file: Path, content: bytes) -> None:
         raise CannotRun(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
-def conclude(shown: Iterable[RenderableType], status: int, file: Path | None = None, found: Any = None) -> None:
+def conclude(
+    shown: Iterable[RenderableType], status: int, file: Path | None = None, found: Any = None
+) -> None:
     """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
     from rich.text import Text
 
@@ -173,11 +182,16 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
         if not file.name.lower().endswith(self._suffix):
             self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
         if not os.access(file.parent, os.W_OK):
-            self.fail(f"cannot write {value!r}: its folder does not exist, or is read-only", param, ctx)
+            self.fail(
+                f"cannot write {value!r}: its folder does not exist, or is read-only", param, ctx
+            )
         return file
 
 
 #: `--json`; the command gets its `json_file`, or None.
 json_option = click.option(
-    "--json", "json_file", type=OutputType(".json"), help="Write the results to this file (.json) as well."
+    "--json",
+    "json_file",
+    type=OutputType(".json"),
+    help="Write the results to this file (.json) as well.",
 )

@@ -14,9 +14,17 @@ from detaug.cli.options import OutputType, conclude, json_option, write_output
 
 @click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
-@click.option("--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares.")
-@click.option("--seed", type=options.seed, help="The one seed of all rows.  [default: the augmenter's own, else 1234]")
-@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1,2,3]")
+@click.option(
+    "--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares."
+)
+@click.option(
+    "--seed",
+    type=options.seed,
+    help="The one seed of all rows.  [default: the augmenter's own, else 1234]",
+)
+@click.option(
+    "--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1,2,3]"
+)
 @click.option(
     "--start-method",
     "start_methods",
@@ -47,14 +55,30 @@ def verify(target: str, json_file: Path | None, **asked: Any) -> None:
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
-@click.option("--nnunet", nargs=2, metavar="DATASET CONFIG", help="A training of nnU-Net's, on your preprocessed data.")
-@click.option("-f", "--fold", type=options.fold, default="0", help="With --nnunet: a number, or 'all'.")
-@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="With --nnunet: the trainer's class.")
+@click.option(
+    "--nnunet",
+    nargs=2,
+    metavar="DATASET CONFIG",
+    help="A training of nnU-Net's, on your preprocessed data.",
+)
+@click.option(
+    "-f", "--fold", type=options.fold, default="0", help="With --nnunet: a number, or 'all'."
+)
+@click.option(
+    "-tr",
+    "--tr",
+    "trainer",
+    default="nnUNetTrainerDetAug",
+    help="With --nnunet: the trainer's class.",
+)
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
 @click.option("-o", "--output", type=OutputType(".png"), default="preview.png", help="The picture.")
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
 @click.option(
-    "--seed", type=options.seed, envvar="DETAUG_SEED", help="Of the samples.  [default: the augmenter's own, else 1234]"
+    "--seed",
+    type=options.seed,
+    envvar="DETAUG_SEED",
+    help="Of the samples.  [default: the augmenter's own, else 1234]",
 )
 @click.option("--epoch", type=click.IntRange(0, 2**32 - 1), default=0, help="Of the samples.")
 @click.option("--step", type=click.IntRange(0), default=0, help="Of the first batch.")
@@ -90,21 +114,38 @@ def preview(
             from detaug.previews.previewing import preview_training
 
             seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
-            settings = Settings(*nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed)
+            settings = Settings(
+                *nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed
+            )
             result = preview_training(settings, **asked)
         shown.update("draw")
         write_output(output, result.png)
-    click.echo(f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them")
+    click.echo(
+        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them"
+    )
 
 
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")
 @click.argument("target", metavar="[MODULE:FACTORY]", required=False)
 @click.option("-o", "--output", type=OutputType(".png"), default="bench.png", help="The picture.")
-@click.option("--processes", type=options.numbers, help="Process counts, comma-separated.  [default: 1, and all cores]")
-@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=1.5, help="That each run is measured for.")
+@click.option(
+    "--processes",
+    type=options.numbers,
+    help="Process counts, comma-separated.  [default: 1, and all cores]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 3600),
+    default=1.5,
+    help="That each run is measured for.",
+)
 @json_option
 def bench(
-    target: str | None, output: Path, processes: tuple[int, ...] | None, seconds: float, json_file: Path | None
+    target: str | None,
+    output: Path,
+    processes: tuple[int, ...] | None,
+    seconds: float,
+    json_file: Path | None,
 ) -> None:
     """Measure batches per second by the number of processes.
 
@@ -116,7 +157,9 @@ def bench(
     The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
     """
     if 0 in (processes or ()):
-        raise click.BadParameter("a training that waits needs at least one process", param_hint="--processes")
+        raise click.BadParameter(
+            "a training that waits needs at least one process", param_hint="--processes"
+        )
     from rich.text import Text
 
     from detaug.bench import benching

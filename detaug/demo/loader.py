@@ -8,8 +8,14 @@ from typing import Any
 import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 from batchgenerators.transforms.abstract_transforms import Compose
-from batchgenerators.transforms.color_transforms import BrightnessMultiplicativeTransform, GammaTransform
-from batchgenerators.transforms.noise_transforms import GaussianBlurTransform, GaussianNoiseTransform
+from batchgenerators.transforms.color_transforms import (
+    BrightnessMultiplicativeTransform,
+    GammaTransform,
+)
+from batchgenerators.transforms.noise_transforms import (
+    GaussianBlurTransform,
+    GaussianNoiseTransform,
+)
 from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform
 
 from detaug.demo.mri import Case, turned_template

@@ -56,14 +56,20 @@ def load_template() -> Case:
             name=error.name,
         ) from error
     t1, grey, white = (
-        np.asarray(getattr(datasets, f"load_mni152_{which}template")(resolution=1).dataobj, np.float32)
+        np.asarray(
+            getattr(datasets, f"load_mni152_{which}template")(resolution=1).dataobj, np.float32
+        )
         for which in ("", "gm_", "wm_")
     )
     likelier = np.where(grey >= white, GREY_MATTER, WHITE_MATTER)
-    labels = np.where(np.maximum(grey, white) >= TISSUE_THRESHOLD, likelier, BACKGROUND).astype(np.int16)
+    labels = np.where(np.maximum(grey, white) >= TISSUE_THRESHOLD, likelier, BACKGROUND).astype(
+        np.int16
+    )
 
     brain = t1 > 0
-    image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(np.float32)
+    image = ((t1 - t1[brain].mean(dtype=np.float64)) / t1[brain].std(dtype=np.float64)).astype(
+        np.float32
+    )
 
     box = find_objects(brain, max_label=1)[0]
     image, labels = np.ascontiguousarray(image[box]), np.ascontiguousarray(labels[box])

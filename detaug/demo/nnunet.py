@@ -39,12 +39,17 @@ def nnunet_folders(root: Path) -> Iterator[Path]:
     environment is as it was."""
     for folder in _FOLDERS.values():
         (root / folder).mkdir(parents=True, exist_ok=True)
-    with mock.patch.dict(os.environ, {name: str(root / folder) for name, folder in _FOLDERS.items()}):
+    with mock.patch.dict(
+        os.environ, {name: str(root / folder) for name, folder in _FOLDERS.items()}
+    ):
         yield root
 
 
 def write_raw_dataset(
-    folder: Path, cases: Iterable[tuple[str, Sequence[Any], Any]], labels: Sequence[str], suffix: str = ".nii.gz"
+    folder: Path,
+    cases: Iterable[tuple[str, Sequence[Any], Any]],
+    labels: Sequence[str],
+    suffix: str = ".nii.gz",
 ) -> None:
     """Write a raw nnU-Net data set: imagesTr, labelsTr and dataset.json, with voxels of 1 mm.
 
@@ -60,9 +65,14 @@ def write_raw_dataset(
         (folder / sub).mkdir(parents=True, exist_ok=True)
     for count, (name, image, mask) in enumerate(cases, 1):  # noqa: B007
         channels = len(image)
-        files = {f"imagesTr/{name}_{n:04d}": channel for n, channel in enumerate(image)} | {f"labelsTr/{name}": mask}
+        files = {f"imagesTr/{name}_{n:04d}": channel for n, channel in enumerate(image)} | {
+            f"labelsTr/{name}": mask
+        }
         for place, array in files.items():
-            nibabel.save(nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4)), folder / f"{place}{suffix}")
+            nibabel.save(
+                nibabel.Nifti1Image(np.ascontiguousarray(array), np.eye(4)),
+                folder / f"{place}{suffix}",
+            )
     description = {
         "channel_names": {str(channel): "T1" for channel in range(channels)},
         "labels": {name: number for number, name in enumerate(("background", *labels))},
@@ -72,17 +82,25 @@ def write_raw_dataset(
     (folder / "dataset.json").write_text(json.dumps(description, indent=2))
 
 
-def plan_and_preprocess(dataset_id: int = 1, configurations: Sequence[str] = ("3d_fullres",)) -> None:
+def plan_and_preprocess(
+    dataset_id: int = 1, configurations: Sequence[str] = ("3d_fullres",)
+) -> None:
     """nnU-Net's fingerprint extraction, experiment planning and preprocessing; nothing of what it prints is shown.
 
     To be called inside `nnunet_folders`, and, as nnU-Net spawns processes, from under ``if __name__ == "__main__"``.
     """
     nnunet = planning()
     with redirect_stdout(io.StringIO()):
-        nnunet.extract_fingerprints([dataset_id], num_processes=1, verbose=False, show_progress_bar=False)
+        nnunet.extract_fingerprints(
+            [dataset_id], num_processes=1, verbose=False, show_progress_bar=False
+        )
         plans = nnunet.plan_experiments([dataset_id])
         nnunet.preprocess(
-            [dataset_id], plans, tuple(configurations), [1] * len(configurations), show_progress_bar=False
+            [dataset_id],
+            plans,
+            tuple(configurations),
+            [1] * len(configurations),
+            show_progress_bar=False,
         )
 
 
@@ -91,10 +109,17 @@ def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
     rng = np.random.default_rng(seed)
 
     def case(number: int) -> tuple[str, list[Any], Any]:
-        centre, radius = rng.uniform(EDGE * 0.35, EDGE * 0.65, 3), rng.uniform(EDGE * 0.15, EDGE * 0.3)
+        centre, radius = (
+            rng.uniform(EDGE * 0.35, EDGE * 0.65, 3),
+            rng.uniform(EDGE * 0.15, EDGE * 0.3),
+        )
         grid = np.stack(np.meshgrid(*[np.arange(EDGE)] * 3, indexing="ij"), -1)
         labels = (((grid - centre) ** 2).sum(-1) < radius**2).astype(np.uint8)
-        return f"toy_{number:03d}", [(labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32)], labels
+        return (
+            f"toy_{number:03d}",
+            [(labels + rng.normal(0, 0.5, labels.shape)).astype(np.float32)],
+            labels,
+        )
 
     write_raw_dataset(dataset, map(case, range(CASES)), ("ball",))
 
@@ -116,7 +141,9 @@ def train_and_compare(root: Path, shown: Progress) -> Trainings:
         planned = json.loads(plans.read_text())
         configuration = planned["configurations"][CONFIGURATION]
         arguments = configuration["architecture"]["arch_kwargs"]
-        arguments["features_per_stage"] = [FEATURES * 2**stage for stage in range(arguments["n_stages"])]
+        arguments["features_per_stage"] = [
+            FEATURES * 2**stage for stage in range(arguments["n_stages"])
+        ]
         configuration["batch_size"] = 2
         plans.write_text(json.dumps(planned))
         shown.done = 2

@@ -76,7 +76,9 @@ class Runs(Report[Run]):
             ("processes", lambda run: str(run.processes), True),
             ("fingerprint", lambda run: run.fingerprint[:DIGITS], False),
         )
-        notices = [Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices]
+        notices = [
+            Text(f"{run.what}: {notice}", "dim") for run in self.rows for notice in run.notices
+        ]
         stock_differs = any(run.verdict == DIFFERENT for run in self.rows if run.augmenter == STOCK)
         agree = "differ" if stock_differs else "agree this time"
         ours = [run for run in self.rows if run.augmenter == OURS]
@@ -87,7 +89,9 @@ class Runs(Report[Run]):
             Text(),
             *notices,
             Text.assemble(f"{STOCK}: two runs with the same seeds ", (agree, "bold"), "."),
-            Text.assemble(f"{OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."),
+            Text.assemble(
+                f"{OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."
+            ),
         ]
 
 
@@ -103,7 +107,10 @@ def run_all(shown: Progress) -> Runs:
             return run
         return replace(run, verdict=EQUAL if run.fingerprint == first[run.augmenter] else DIFFERENT)
 
-    planned = [Planned(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES) for each in RUNS]
+    planned = [
+        Planned(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES)
+        for each in RUNS
+    ]
     return Runs(tuple(run_rows(planned, shown)))
 
 
@@ -142,15 +149,23 @@ def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]
 
     if name == OURS:
         # The demo compares every batch itself; the check makes most of a worker's first ones twice.
-        with DeterministicAugmenter(loader, transform, processes, NUM_CACHED, seed=SEED, check=False) as ours:
+        with DeterministicAugmenter(
+            loader, transform, processes, NUM_CACHED, seed=SEED, check=False
+        ) as ours:
             yield ours
         return
-    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
+    from batchgenerators.dataloading.nondet_multi_threaded_augmenter import (
+        NonDetMultiThreadedAugmenter,
+    )
 
     # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from which batchgenerators' noise
     # draws, is not, and the order is left to whichever worker is first.
-    seeds = [SeedTree(SEED).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)]
-    stock = NonDetMultiThreadedAugmenter(loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds)
+    seeds = [
+        SeedTree(SEED).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)
+    ]
+    stock = NonDetMultiThreadedAugmenter(
+        loader, transform, processes, num_cached=NUM_CACHED, seeds=seeds
+    )
     try:
         yield stock
     finally:

@@ -24,17 +24,24 @@ def advice(environment: Mapping[str, Any]) -> list[Advice]:
 
 
 def _warnings(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    switches, variables, cache = (environment[name] for name in ("switches", "variables", "kernel_cache"))
+    switches, variables, cache = (
+        environment[name] for name in ("switches", "variables", "kernel_cache")
+    )
     devices = environment["gpu"]["devices"] if environment["gpu"]["cuda"] else ()
     if switches.get("torch.backends.cudnn.benchmark"):
         yield "cuDNN", "torch.backends.cudnn.benchmark picks convolutions by timing: switch it off"
     if switches.get("torch.cuda.tunable"):
         yield "TunableOp", "it picks matrix products by timing: unset PYTORCH_TUNABLEOP_ENABLED"
     if devices and variables.get("CUBLAS_WORKSPACE_CONFIG") not in CUBLAS_ALLOWED:
-        yield "cuBLAS", "it is reproducible with export CUBLAS_WORKSPACE_CONFIG=:4096:8 alone, set before CUDA starts"
+        yield (
+            "cuBLAS",
+            "it is reproducible with export CUBLAS_WORKSPACE_CONFIG=:4096:8 alone, set before CUDA starts",
+        )
     if devices and variables.get("NVIDIA_TF32_OVERRIDE") == "1":
         yield "TF32", "NVIDIA_TF32_OVERRIDE=1 forces it on, whatever is set in torch: unset it"
-    if len(devices) > 1 and not ("NCCL_ALGO" in variables and variables.get("NCCL_NVLS_ENABLE") == "0"):
+    if len(devices) > 1 and not (
+        "NCCL_ALGO" in variables and variables.get("NCCL_NVLS_ENABLE") == "0"
+    ):
         text = "with several GPUs it may add up in another order (pytorch #154880): export NCCL_ALGO=Ring NCCL_NVLS_ENABLE=0"
         yield "NCCL", text
     if str(variables.get("nnUNet_compile")).lower() in ("true", "1", "t"):
@@ -44,9 +51,15 @@ def _warnings(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     nnunet = environment["packages"]["nnunetv2"]
     if nnunet and not nnunet.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)):
         known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
-        yield "nnU-Net", f"nnunetv2 {nnunet} is not {known}, which detaug.nnunet supports: pip install 'detaug[nnunet]'"
+        yield (
+            "nnU-Net",
+            f"nnunetv2 {nnunet} is not {known}, which detaug.nnunet supports: pip install 'detaug[nnunet]'",
+        )
     if not variables.get("nnUNet_n_proc_DA", "0").isdigit():
-        yield "nnU-Net", f"nnUNet_n_proc_DA={variables['nnUNet_n_proc_DA']!r} is no number: unset it"
+        yield (
+            "nnU-Net",
+            f"nnUNet_n_proc_DA={variables['nnUNet_n_proc_DA']!r} is no number: unset it",
+        )
     if cache["folder"] is None:
         yield (
             "compile cache",
@@ -57,9 +70,18 @@ def _warnings(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _notes(environment: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     variables, cache = environment["variables"], environment["kernel_cache"]
     if cache["folder"] is not None and cache["compiled"] < cache["kernels"]:
-        yield "compile cache", f"{cache['compiled']} of {cache['kernels']} kernels are compiled: run `detaug warmup`"
+        yield (
+            "compile cache",
+            f"{cache['compiled']} of {cache['kernels']} kernels are compiled: run `detaug warmup`",
+        )
     if "OMP_NUM_THREADS" not in variables:
         text = f"torch uses {environment['threads']['torch']} threads, by the number of cores, and sums on the CPU change with it"
-        yield "threads", f"{text}: set OMP_NUM_THREADS for trainings that must be reproducible on another machine"
+        yield (
+            "threads",
+            f"{text}: set OMP_NUM_THREADS for trainings that must be reproducible on another machine",
+        )
     if variables.get("PYTHONHASHSEED", "random") == "random":
-        yield "hash seed", "code that loops over sets of strings depends on it: export PYTHONHASHSEED=0"
+        yield (
+            "hash seed",
+            "code that loops over sets of strings depends on it: export PYTHONHASHSEED=0",
+        )

@@ -48,7 +48,10 @@ def environment() -> dict[str, Any]:
     """
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
-        "packages": {**{name: version_of(name) for name in PACKAGES.split()}, "torch": torch.__version__},
+        "packages": {
+            **{name: version_of(name) for name in PACKAGES.split()},
+            "torch": torch.__version__,
+        },
         "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
         "cpu": {
             "model": cpu_model(),
@@ -58,13 +61,23 @@ def environment() -> dict[str, Any]:
             "torch_capability": torch.backends.cpu.get_cpu_capability(),
         },
         "numpy": {"cpu_features": numpy_features()},
-        "python": {"version": platform.python_version(), "implementation": platform.python_implementation()},
-        "system": {"name": platform.system(), "release": platform.release(), "libc": " ".join(platform.libc_ver())},
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+        },
+        "system": {
+            "name": platform.system(),
+            "release": platform.release(),
+            "libc": " ".join(platform.libc_ver()),
+        },
         "gpu": _graphics_cards(),
         "blas": _blas(),
         "switches": {each.name: each.read() for each in chosen_switches(True)}
         | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
-        "threads": {"torch": torch.get_num_threads(), "torch_interop": torch.get_num_interop_threads()},
+        "threads": {
+            "torch": torch.get_num_threads(),
+            "torch_interop": torch.get_num_interop_threads(),
+        },
         "kernel_cache": _kernel_cache(),
     }
 
@@ -98,7 +111,10 @@ def _blas() -> list[dict[str, Any]]:
     import threadpoolctl
 
     pools = threadpoolctl.threadpool_info()
-    return sorted(({name: pool[name] for name in sorted(pool) if name != "filepath"} for pool in pools), key=str)
+    return sorted(
+        ({name: pool[name] for name in sorted(pool) if name != "filepath"} for pool in pools),
+        key=str,
+    )
 
 
 def _graphics_cards() -> dict[str, Any]:
@@ -107,9 +123,15 @@ def _graphics_cards() -> dict[str, Any]:
     names: list[str] = []
     if started:
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    elif torch.version.hip is None and sys.platform != "darwin":  # there collect_env would start the device
+    elif (
+        torch.version.hip is None and sys.platform != "darwin"
+    ):  # there collect_env would start the device
         listed = collect_env.get_gpu_info(collect_env.run) or ""  # type: ignore[no-untyped-call]
-        names = [line.partition(":")[2].strip() for line in listed.splitlines() if line.startswith("GPU ")]
+        names = [
+            line.partition(":")[2].strip()
+            for line in listed.splitlines()
+            if line.startswith("GPU ")
+        ]
     # torch.backends.cudnn.version() would start CUDA: it asks the cards whether they suit cuDNN.
     cudnn = getattr(torch._C, "_cudnn", None)
     return {

@@ -32,7 +32,9 @@ def text(what: str, value: Any) -> str:
     return value
 
 
-def strings(what: str, value: Any, of: str, allowed: Callable[[str], bool] = lambda _: True) -> tuple[str, ...]:
+def strings(
+    what: str, value: Any, of: str, allowed: Callable[[str], bool] = lambda _: True
+) -> tuple[str, ...]:
     """Several strings, `of` a kind."""
     if isinstance(value, str) or not all(isinstance(each, str) and allowed(each) for each in value):
         raise TypeError(f"{what} must be a list or tuple of {of}, got {value!r}")
@@ -66,7 +68,9 @@ def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
     return number, size
 
 
-def epoch_for_all_ranks(batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str) -> None:
+def epoch_for_all_ranks(
+    batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str
+) -> None:
     """An epoch's length must be known to be padded. Where what does not fill all ranks is dropped, every rank gets a batch."""
     if tail == "pad" and batches_per_epoch is None and num_steps is None:
         raise ValueError(
@@ -103,7 +107,9 @@ def start_method(value: Any) -> str:
 
 def executor(value: Any) -> Any:
     """What has an `detaug.engine.executor.Executor`'s methods."""
-    if isinstance(value, type) or not all(hasattr(value, name) for name in ("travels", "num_workers", "start")):
+    if isinstance(value, type) or not all(
+        hasattr(value, name) for name in ("travels", "num_workers", "start")
+    ):
         raise TypeError(
             f"executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got {value!r}"
         )
@@ -113,7 +119,9 @@ def executor(value: Any) -> Any:
 def transform(value: Any) -> Any:
     """None or a callable."""
     if value is not None and not callable(value):
-        raise TypeError(f"transform must be callable or None, got {value!r} of type {type(value).__name__}")
+        raise TypeError(
+            f"transform must be callable or None, got {value!r} of type {type(value).__name__}"
+        )
     return value
 
 
@@ -128,7 +136,9 @@ def ledger(value: Any, rank: int, world_size: int) -> Path | None:
     return path
 
 
-def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any) -> list[int] | None:
+def old_style_seeds(
+    seeds: Any, seed: Any, num_processes: int, num_streams: Any
+) -> list[int] | None:
     """The seed list that batchgenerators' augmenters take, or None where there is none (``[None, None]`` is none)."""
     if seeds is None:
         return None
@@ -137,7 +147,9 @@ def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any)
     try:
         listed = list(seeds)
     except TypeError:
-        raise TypeError(f"seeds must be a list with one seed for each process, got {seeds!r}") from None
+        raise TypeError(
+            f"seeds must be a list with one seed for each process, got {seeds!r}"
+        ) from None
     if len(listed) != num_processes:
         raise ValueError(
             f"seeds must have one entry for each process: len(seeds) is {len(listed)}, num_processes {num_processes}"
@@ -145,7 +157,9 @@ def old_style_seeds(seeds: Any, seed: Any, num_processes: int, num_streams: Any)
     if all(entry is None for entry in listed):
         return None
     if num_streams is not None and num_streams != len(listed):
-        raise ValueError(f"under old-style seeds num_streams is len(seeds) = {len(listed)}, got {num_streams}")
+        raise ValueError(
+            f"under old-style seeds num_streams is len(seeds) = {len(listed)}, got {num_streams}"
+        )
     return [non_negative_int(f"seeds[{i}]", entry) for i, entry in enumerate(listed)]
 
 

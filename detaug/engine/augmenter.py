@@ -146,17 +146,23 @@ class DeterministicAugmenter(Generic[Batch]):
         self._starting = threading.RLock()  # several threads may ask for the first batch
         self._closed = False
         self._owner = os.getpid()
-        self._settings: ProcessSettings | None = None  # those of the program where the workers were started
+        self._settings: ProcessSettings | None = (
+            None  # those of the program where the workers were started
+        )
         self._rank_seeds: RankSeeds | None = None
         self.num_processes = arguments.count("num_processes", num_processes)
         self.num_cached = arguments.count("num_cached", num_cached)
-        self.rank, self.world_size = arguments.rank_of(rank or 0, 1 if world_size is None else world_size)
+        self.rank, self.world_size = arguments.rank_of(
+            rank or 0, 1 if world_size is None else world_size
+        )
         self._ranks_are_given = world_size is not None
         self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
-        self.transform = called(arguments.transform(transform), call and arguments.one_of("call", call, WAYS))
+        self.transform = called(
+            arguments.transform(transform), call and arguments.one_of("call", call, WAYS)
+        )
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
         self.keep = arguments.strings("keep", keep, "attribute names", str.isidentifier)
@@ -174,7 +180,9 @@ class DeterministicAugmenter(Generic[Batch]):
             raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
         self._source: Source = resolve_source(data_loader, stateless, self.batches_per_epoch)
         self._check_ranks()
-        arguments.epoch_for_all_ranks(self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail)
+        arguments.epoch_for_all_ranks(
+            self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail
+        )
         self.generator = self._source.loader
         self._declared = [
             *identity.describe(self._source.seen, "data_loader"),
@@ -182,23 +190,35 @@ class DeterministicAugmenter(Generic[Batch]):
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
             *self._source.declared(),
-            *(line for what, part in self._source.declared_parts().items() for line in identity.describe(part, what)),
+            *(
+                line
+                for what, part in self._source.declared_parts().items()
+                for line in identity.describe(part, what)
+            ),
         ]
         if self._source.seen is not self._source.loader:
             warm_up(None, self._source.seen)
             self._source.seen = None
-        num_streams = arguments.optional_positive("num_streams", num_streams if old_style is None else len(old_style))
+        num_streams = arguments.optional_positive(
+            "num_streams", num_streams if old_style is None else len(old_style)
+        )
         self.num_streams = num_streams or self._source.default_num_streams
         self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
         tree = SeedTree(old_style if old_style is not None else seed)
         self._tree = tree.child(name) if arguments.text("name", name) else tree
         if self._drawn and self.world_size > 1:
-            logger.warning("rank %d of %d drew its own seed: pass the same seed on all ranks", self.rank, world_size)
+            logger.warning(
+                "rank %d of %d drew its own seed: pass the same seed on all ranks",
+                self.rank,
+                world_size,
+            )
 
         self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
-        self._checks = Checks(self.check, self.num_streams, self._source.stateless, self._loader_states)
+        self._checks = Checks(
+            self.check, self.num_streams, self._source.stateless, self._loader_states
+        )
         self._schedule = self._new_schedule()
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
@@ -258,13 +278,19 @@ class DeterministicAugmenter(Generic[Batch]):
                 exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
             ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
-        how: dict[str, Any] = {"drop_last": drop_last, "collate_fn": collate_fn, "worker_init_fn": worker_init_fn}
+        how: dict[str, Any] = {
+            "drop_last": drop_last,
+            "collate_fn": collate_fn,
+            "worker_init_fn": worker_init_fn,
+        }
         how |= {"sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}
         source = source_of_samples(dataset, batch_size, shuffle, how)
         return cls(source, transform, num_processes, **options)
 
     @classmethod
-    def from_torch_distributed(cls, data_loader: Any, *arguments: Any, **options: Any) -> DeterministicAugmenter:
+    def from_torch_distributed(
+        cls, data_loader: Any, *arguments: Any, **options: Any
+    ) -> DeterministicAugmenter:
         """An augmenter with this process's rank and world size, and a seed that all ranks have in common.
 
         They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
@@ -284,7 +310,9 @@ class DeterministicAugmenter(Generic[Batch]):
         common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
         if common:
             options["seed"] = common_seed(rank, world_size)
-        of_dataset = {"batch_size", "batch_sampler"} & set(options) or (arguments and isinstance(arguments[0], int))
+        of_dataset = {"batch_size", "batch_sampler"} & set(options) or (
+            arguments and isinstance(arguments[0], int)
+        )
         make = cls.from_dataset if of_dataset else cls
         augmenter = make(data_loader, *arguments, rank=rank, world_size=world_size, **options)
         augmenter._ranks_are_given = False  # the process group may come later
@@ -323,15 +351,21 @@ class DeterministicAugmenter(Generic[Batch]):
             self._rank_seeds.compare()
         try:
             asked = time.perf_counter()
-            batch: Batch = engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+            batch: Batch = (
+                engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
+            )
             self._health.got_a_batch(asked)
             return batch
         except StopIteration:
             end = self._schedule.ended
             if end is not None:
                 if end.taken + end.before == 0:
-                    whom = "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
-                    self._pipeline.say_once(f"{self._source.class_name} gave no batch{whom} in a whole epoch")
+                    whom = (
+                        "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
+                    )
+                    self._pipeline.say_once(
+                        f"{self._source.class_name} gave no batch{whom} in a whole epoch"
+                    )
                 self._health.epoch_ends(end.epoch, self._busy_workers)
             raise
 
@@ -349,7 +383,13 @@ class DeterministicAugmenter(Generic[Batch]):
                 position = self._schedule.taken
                 assert position is not None
                 step = self._schedule.key_at(position).step
-                ledger.delivered(Key(position.epoch, position.step), step, noted[1], waited, self._health.restarts)
+                ledger.delivered(
+                    Key(position.epoch, position.step),
+                    step,
+                    noted[1],
+                    waited,
+                    self._health.restarts,
+                )
             except BaseException:  # Ctrl-C just now: the batch is still due
                 engine.put_back(noted)
                 raise
@@ -368,8 +408,14 @@ class DeterministicAugmenter(Generic[Batch]):
         total = self._source.total_batches
         number = self._source.length_hint if total is None else total
         if number is None:
-            why = "its epochs have no end" if self._source.endless else "its loader does not say how many it gives"
-            raise TypeError(f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=...")
+            why = (
+                "its epochs have no end"
+                if self._source.endless
+                else "its loader does not say how many it gives"
+            )
+            raise TypeError(
+                f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=..."
+            )
         return self._schedule.plan.share_of(max(0, number - self._schedule.position.before))
 
     def loader(self, epoch: int | None = None) -> AugmenterLoader:
@@ -411,7 +457,9 @@ class DeterministicAugmenter(Generic[Batch]):
             batch: Batch = Replayer(self._pipeline, self._job(), self._loader_states).make(key)
             return batch
         except StreamEnded:
-            raise ValueError(f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it") from None
+            raise ValueError(
+                f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it"
+            ) from None
 
     def stats(self) -> dict[str, Any]:
         """What has happened so far, JSON-able. ``checked``, ``mismatches``: batches that were made a second time, and how many of
@@ -455,7 +503,11 @@ class DeterministicAugmenter(Generic[Batch]):
     def step(self) -> int:
         """The step, in the one global stream, of the batch that is due next; where an epoch is padded, one of its first."""
         position = self._schedule.position
-        return position.step if self._schedule.is_over(position) else self._schedule.key_at(position).step
+        return (
+            position.step
+            if self._schedule.is_over(position)
+            else self._schedule.key_at(position).step
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Go to step 0 of an epoch. What was prefetched for it is kept. Directly after `load_state_dict`, with the epoch that
@@ -485,7 +537,9 @@ class DeterministicAugmenter(Generic[Batch]):
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
         position = loaded.position_for(
-            self.rank, self.world_size, self._source.total_batches if self.tail == "uneven" else None
+            self.rank,
+            self.world_size,
+            self._source.total_batches if self.tail == "uneven" else None,
         )
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
@@ -530,7 +584,11 @@ class DeterministicAugmenter(Generic[Batch]):
         position = self._schedule.position
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
-        elif not self._source.stateless and self._source.num_steps is None and os.getpid() == self._owner:
+        elif (
+            not self._source.stateless
+            and self._source.num_steps is None
+            and os.getpid() == self._owner
+        ):
             # Only the loader's end ends an epoch. What says that it has no end may be wrong.
             self._start()
             assert self._engine is not None
@@ -538,7 +596,9 @@ class DeterministicAugmenter(Generic[Batch]):
                 batch = self._engine.next()
             except ReproducibilityError:
                 raise
-            except Exception:  # StopIteration, and the position is the next epoch's; what failed is raised again
+            except (
+                Exception
+            ):  # StopIteration, and the position is the next epoch's; what failed is raised again
                 return
             self._engine.put_back(batch)
 
@@ -546,7 +606,9 @@ class DeterministicAugmenter(Generic[Batch]):
         """At the start of epoch 0."""
         source, limit = self._source, self.batches_per_epoch
         wraps_at = source.total_batches if self.tail == "pad" else None
-        plan = Plan(self.num_streams, self.rank, self.world_size, source.known_steps, self.tail, wraps_at)
+        plan = Plan(
+            self.num_streams, self.rank, self.world_size, source.known_steps, self.tail, wraps_at
+        )
         # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
         told = limit is not None and gcd(self.num_streams, self.world_size) > 1
         known = told or source.endless or source.stateless or source.num_steps is not None
@@ -570,7 +632,9 @@ class DeterministicAugmenter(Generic[Batch]):
             pipeline=self._declared,
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
             skipped=position.skipped,
-            before=position.before if position.before or self._schedule.plan.phase_of(position.step) else None,
+            before=position.before
+            if position.before or self._schedule.plan.phase_of(position.step)
+            else None,
         )
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -619,12 +683,16 @@ class DeterministicAugmenter(Generic[Batch]):
         self._check_ranks()
         self._settings = ProcessSettings.here()
         group = process_group()
-        shared = group is not None and group[1] == self.world_size > 1  # else the group's ranks are others
+        shared = (
+            group is not None and group[1] == self.world_size > 1
+        )  # else the group's ranks are others
         self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
         mention_same_numbers(self)
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
-            header = weakref.WeakMethod(self._ledger_header)  # the finalizer must not keep this object alive
+            header = weakref.WeakMethod(
+                self._ledger_header
+            )  # the finalizer must not keep this object alive
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
         work = self._work()
@@ -637,7 +705,9 @@ class DeterministicAugmenter(Generic[Batch]):
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""
         if not self._ranks_are_given:
-            check_all_are_known(self.world_size, "DeterministicAugmenter.from_torch_distributed(...)")
+            check_all_are_known(
+                self.world_size, "DeterministicAugmenter.from_torch_distributed(...)"
+            )
 
     def _check_owner(self) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it

@@ -41,7 +41,9 @@ class Job:
     branch: SeedBranch
     settings: ProcessSettings  # of the parent's process, where the engine started
     guard: bool = False  # report generators created without a seed
-    max_memory: int | None = None  # a worker that uses more bytes of private memory after a batch retires; None: never
+    max_memory: int | None = (
+        None  # a worker that uses more bytes of private memory after a batch retires; None: never
+    )
     check_every: int = 0  # see `detaug.engine.checking.making.is_checked`
     noted: tuple[str, ...] | None = None
     num_workers: int = 1

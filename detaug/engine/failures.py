@@ -62,12 +62,24 @@ def describe(error: BaseException) -> ErrorRecord:
     except Exception as worse:  # a broken __str__
         summary = text = f"{type(error).__name__} (which cannot be printed: {type(worse).__name__})"
         users_part = ""
-    return ErrorRecord(summary, _methods(error), text, _pickled(error), advice_for(error), users_part, _index(error))
+    return ErrorRecord(
+        summary,
+        _methods(error),
+        text,
+        _pickled(error),
+        advice_for(error),
+        users_part,
+        _index(error),
+    )
 
 
 def _users_part(error: BaseException) -> str:
     where = error.__traceback__
-    while where is not None and where.tb_next is not None and where.tb_frame.f_code.co_filename.startswith(_OURS):
+    while (
+        where is not None
+        and where.tb_next is not None
+        and where.tb_frame.f_code.co_filename.startswith(_OURS)
+    ):
         where = where.tb_next
     text = "".join(traceback.format_exception(type(error), error, where))
     return text.removesuffix("".join(traceback.format_exception_only(error))).rstrip("\n")
@@ -86,7 +98,9 @@ def _methods(error: BaseException) -> str:
     found: list[str] = []
     for frame, _ in traceback.walk_tb(error.__traceback__):
         owner = frame.f_locals.get("self")
-        if owner is not None and (frame.f_code.co_name in _TELLING or not frame.f_code.co_filename.startswith(_OURS)):
+        if owner is not None and (
+            frame.f_code.co_name in _TELLING or not frame.f_code.co_filename.startswith(_OURS)
+        ):
             found.append(f"{type(owner).__name__}.{frame.f_code.co_name}")
     return " > ".join(found)
 
@@ -131,18 +145,30 @@ class Places:
 
     def indices(self, key: BatchKey) -> tuple[int, ...]:
         """Of the data set's items; empty where there is none."""
-        return tuple(self.source.indices(Current(self.branch, *key))) if isinstance(self.source, DatasetSource) else ()
+        return (
+            tuple(self.source.indices(Current(self.branch, *key)))
+            if isinstance(self.source, DatasetSource)
+            else ()
+        )
 
 
 def error_of(
-    record: ErrorRecord, key: BatchKey, places: Places, where: str, original: BaseException | None = None
+    record: ErrorRecord,
+    key: BatchKey,
+    places: Places,
+    where: str,
+    original: BaseException | None = None,
 ) -> BatchError:
     """The error for an exception in a loader or transform; `original` where it was raised in this process."""
     if original is None:
         original = rebuild(record)
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
     advice = f"{record.advice}\n" if record.advice else ""
-    fetching = f"fetching item {record.index} of the data set for" if record.index is not None else "making"
+    fetching = (
+        f"fetching item {record.index} of the data set for"
+        if record.index is not None
+        else "making"
+    )
     users_part = f"\n{record.users_part}\n\n" if record.users_part else ""
     text = (
         f"{record.summary}\n{users_part}{advice}{raised_in}while {fetching} {describe_batch(key, places)} {where}\n"
@@ -152,7 +178,9 @@ def error_of(
     error.original = original
     error.__suppress_context__ = True
     if original is not None and not isinstance(error, type(original)):
-        error.__cause__ = original  # else the error is what it was, and its text would be shown twice
+        error.__cause__ = (
+            original  # else the error is what it was, and its text would be shown twice
+        )
     error.worker_traceback = record.traceback
     _place(error, key, places)
     if record.index is not None:
@@ -160,16 +188,23 @@ def error_of(
     return error
 
 
-def died(key: BatchKey, places: Places, times: int, exitcode: int | None, peak: int, why: str) -> WorkerDied:
+def died(
+    key: BatchKey, places: Places, times: int, exitcode: int | None, peak: int, why: str
+) -> WorkerDied:
     """The error for a batch that killed its workers; `exitcode`: of the last one, None on another machine; `why`: by whom it was
     killed, where that is known."""
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
     how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
     if exitcode == -signal.SIGKILL and not why:
-        advice = " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
+        advice = (
+            " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
+        )
     crashed = exitcode in [-each for each in _CRASHES]
-    warning = " (compiled code crashes here: this ends the process; python -X faulthandler shows where)" * crashed
+    warning = (
+        " (compiled code crashes here: this ends the process; python -X faulthandler shows where)"
+        * crashed
+    )
     error = WorkerDied(
         f"{describe_batch(key, places)} ended {times} worker{'s' if times > 1 else ''} in a row"
         f"{how}{memory}.{advice}\n"

@@ -33,13 +33,18 @@ class Health:
     is_fresh: bool = True
     _is_told: bool = False
     _batches: int = 0  # of the epoch
-    _began: tuple[float, float, float] | None = None  # with the epoch's first batch: the clock, `waited`, `worked`
+    _began: tuple[float, float, float] | None = (
+        None  # with the epoch's first batch: the clock, `waited`, `worked`
+    )
 
     def got_a_batch(self, asked: float) -> None:
         """It was asked for then."""
         now = time.perf_counter()
         if self.is_fresh or self._began is None:
-            self._began, self._batches = (now if self.is_fresh else asked, self.waited, self.worked), 0
+            self._began, self._batches = (
+                (now if self.is_fresh else asked, self.waited, self.worked),
+                0,
+            )
         if not self.is_fresh:
             self.waited += now - asked
         self._batches += 1
@@ -53,7 +58,9 @@ class Health:
         seconds, waited = time.perf_counter() - clock, self.waited - waited
         if seconds < _SHORTEST or self._batches < _FEWEST or waited <= _WORTH_TELLING * seconds:
             return
-        makers = f"{num_processes} worker{'s' * (num_processes > 1)}" if num_processes else _NO_WORKERS
+        makers = (
+            f"{num_processes} worker{'s' * (num_processes > 1)}" if num_processes else _NO_WORKERS
+        )
         busy = (self.worked - worked) / (seconds * max(1, num_processes))
         logger.log(
             logging.INFO if self._is_told else logging.WARNING,

@@ -16,7 +16,15 @@ from detaug.engine.checking.hash_order import HashOrder
 from detaug.engine.checking.making import CheckedBatch, Request, answer, make_to_check
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Job, Work
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, SkipLog, Task
+from detaug.engine.order.outcomes import (
+    Delivered,
+    EpochEnd,
+    Exists,
+    Failed,
+    Position,
+    SkipLog,
+    Task,
+)
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
@@ -63,7 +71,9 @@ class Replayer:
             job.settings.applied(),
         ):
             if self._producer is None:
-                self._producer = Producer(pristine, job.branch, self._pipeline.say_once, job.guard, states=self._states)
+                self._producer = Producer(
+                    pristine, job.branch, self._pipeline.say_once, job.guard, states=self._states
+                )
             yield self._producer
 
 
@@ -170,7 +180,9 @@ class InProcess:
             if task.probe:
                 producer.make(*task.key, transform=False)
                 return None, None, producer.loader_state
-            batch, check = make_to_check(producer, task.key, self._made + 1, job.check_every, job.noted)
+            batch, check = make_to_check(
+                producer, task.key, self._made + 1, job.check_every, job.noted
+            )
             return _own_copy(batch), check, producer.loader_state
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once

@@ -97,7 +97,9 @@ class PrefetchingEngine:
         self.say_once = work.pipeline.say_once  # every worker says it
         self._skip_log = SkipLog()
         # A thread has a current device of its own.
-        self._gpu = torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
+        self._gpu = (
+            torch.cuda.current_device() if work.pin_memory and torch.cuda.is_available() else None
+        )
         self._deaths: dict[BatchKey, int] = {}
 
     # --- what a subclass says
@@ -188,7 +190,12 @@ class PrefetchingEngine:
         """Wait for checks that are under way, so that what they find is not said too late."""
         self._work.checks.end_is_near()
         until = time.monotonic() + seconds
-        while self._checking.under_way and self._fatal is None and not self._closing and time.monotonic() < until:
+        while (
+            self._checking.under_way
+            and self._fatal is None
+            and not self._closing
+            and time.monotonic() < until
+        ):
             if not self._thread.is_alive():
                 return
             self._wake()
@@ -204,7 +211,9 @@ class PrefetchingEngine:
         if threading.current_thread() is not self._thread:
             self._thread.join()
         if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
-            logger.warning("%s", self._told(self._fatal))  # a check found it after the last batch was taken
+            logger.warning(
+                "%s", self._told(self._fatal)
+            )  # a check found it after the last batch was taken
 
     # --- the engine's thread --------------------------------------------------------------------------------------
 
@@ -271,7 +280,9 @@ class PrefetchingEngine:
             for task in tasks:
                 self._schedule.lose(task.key)
 
-    def _blame(self, task: Task, worker: str, why: str, exitcode: int | None = None, peak: int = 0) -> None:
+    def _blame(
+        self, task: Task, worker: str, why: str, exitcode: int | None = None, peak: int = 0
+    ) -> None:
         """A worker ended while it made this, `why` if that is known: another makes it again, unless it has ended too many in a
         row. `exitcode`: None on another machine; `peak`: the most memory it had, in bytes, 0 if that is not known."""
         times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
@@ -284,7 +295,9 @@ class PrefetchingEngine:
         memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
         known = f" ({why.rstrip('.')})" if why else ""
         text = "%s ended%s%s while making %s; another one makes it again%s"
-        logger.warning(text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known)
+        logger.warning(
+            text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known
+        )
         self._lose([task])
 
     def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
@@ -317,16 +330,22 @@ class PrefetchingEngine:
             return
         outcome: Outcome
         if made.error is not None:
-            outcome = self._work.failed(failures.error_of(made.error, task.key, self._work.places, where))
+            outcome = self._work.failed(
+                failures.error_of(made.error, task.key, self._work.places, where)
+            )
         elif task.probe:
             outcome = Exists()
         else:
             try:
                 batch = open_batch()
-                outcome = Delivered(pin_memory(batch) if self._gpu is not None else batch, to_user())  # type: ignore[no-untyped-call]
+                if self._gpu is not None:
+                    batch = pin_memory(batch)  # type: ignore[no-untyped-call]
+                outcome = Delivered(batch, to_user())
             except Exception as failed:
                 where = "in the parent process, which could not take the batch in"
                 record = failures.describe(failed)
-                outcome = self._work.failed(failures.error_of(record, task.key, self._work.places, where, failed))
+                outcome = self._work.failed(
+                    failures.error_of(record, task.key, self._work.places, where, failed)
+                )
         self._finish(task, outcome)
         self._tell_what_is_due()  # before the next one is unpacked here

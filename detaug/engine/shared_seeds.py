@@ -36,7 +36,9 @@ class RankSeeds:
     def __init__(self, rank: int, name: str, seed: Seed) -> None:
         self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
         self._store: Any = torch.distributed.distributed_c10d._get_default_store()
-        _comparisons[name] += 1  # ranks make, and start anew, their augmenters of one name in one order
+        _comparisons[name] += (
+            1  # ranks make, and start anew, their augmenters of one name in one order
+        )
         self._key = f"detaug/seed/{_comparisons[name]}/{name}"
         self._rank = rank
         self._seed = json.dumps(seed)
@@ -70,7 +72,10 @@ def mention_same_numbers(augmenter: DeterministicAugmenter) -> None:
     the same pipeline is taken for a repetition on purpose."""
     key = tuple(augmenter._tree.entropy)
     for other in list(_started):
-        same = other._engine is not None and (tuple(other._tree.entropy), other.rank) == (key, augmenter.rank)
+        same = other._engine is not None and (tuple(other._tree.entropy), other.rank) == (
+            key,
+            augmenter.rank,
+        )
         if same and other._declared != augmenter._declared and key not in _said:
             _said.add(key)
             logger.warning(

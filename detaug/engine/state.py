@@ -12,7 +12,16 @@ from detaug.seeding.tree import Seed, checked_seed, non_negative_int, spawn_key_
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 _FORMAT = 1
-_NUMBERS = ("epoch", "step", "taken", "rank", "world_size", "num_streams", "seed_scheme", "numerics")
+_NUMBERS = (
+    "epoch",
+    "step",
+    "taken",
+    "rank",
+    "world_size",
+    "num_streams",
+    "seed_scheme",
+    "numerics",
+)
 
 
 @dataclass(frozen=True)
@@ -46,9 +55,16 @@ class State:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain integers and strings."""
-        state: dict[str, Any] = {"format": _FORMAT, **{name: getattr(self, name) for name in _NUMBERS}}
+        state: dict[str, Any] = {
+            "format": _FORMAT,
+            **{name: getattr(self, name) for name in _NUMBERS},
+        }
         state |= {"seed": self.seed, "name": self.name, "pipeline": "\n".join(self.pipeline)}
-        optional = {"loader_states": self.loader_states or None, "skipped": self.skipped or None, "before": self.before}
+        optional = {
+            "loader_states": self.loader_states or None,
+            "skipped": self.skipped or None,
+            "before": self.before,
+        }
         return state | {name: value for name, value in optional.items() if value is not None}
 
     @staticmethod
@@ -56,26 +72,42 @@ class State:
         """Read a state dict. A TypeError or ValueError says what is missing or of the wrong kind."""
         if not isinstance(state, dict):
             raise TypeError(f"a state dict is a dict, got {type(state).__name__}")
-        missing = [key for key in ("format", "seed", "name", "pipeline", *_NUMBERS) if key not in state]
+        missing = [
+            key for key in ("format", "seed", "name", "pipeline", *_NUMBERS) if key not in state
+        ]
         if missing:
             raise ValueError(
                 f"this is no state dict of a DeterministicAugmenter: {', '.join(map(repr, missing))} missing "
                 f"(it has {', '.join(map(repr, list(state)[:8])) or 'nothing'})"
             )
         if state["format"] != _FORMAT:
-            raise ValueError(f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}")
+            raise ValueError(
+                f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}"
+            )
         for key in ("name", "pipeline", "loader_states"):
             if not isinstance(state.get(key, ""), str):
                 raise TypeError(f"the state dict's {key!r} must be a string, got {state[key]!r}")
-        numbers = {key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS}
+        numbers = {
+            key: non_negative_int(f"the state dict's {key!r}", state[key]) for key in _NUMBERS
+        }
         spawn_key_element("the state dict's 'epoch'", numbers["epoch"])
         for key in ("world_size", "num_streams"):
             if numbers[key] == 0:
                 raise ValueError(f"the state dict's {key!r} must be at least 1, got 0")
-        spawn_key_element("the turn of the state dict's 'step'", numbers["step"] // numbers["num_streams"])
-        before = non_negative_int("the state dict's 'before'", state["before"]) if "before" in state else None
+        spawn_key_element(
+            "the turn of the state dict's 'step'", numbers["step"] // numbers["num_streams"]
+        )
+        before = (
+            non_negative_int("the state dict's 'before'", state["before"])
+            if "before" in state
+            else None
+        )
         first = numbers["step"] - numbers["rank"]
-        if numbers["rank"] >= numbers["world_size"] or first < 0 or (before is None and first % numbers["world_size"]):
+        if (
+            numbers["rank"] >= numbers["world_size"]
+            or first < 0
+            or (before is None and first % numbers["world_size"])
+        ):
             raise ValueError(
                 f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of {numbers['world_size']}"
             )

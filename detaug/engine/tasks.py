@@ -35,11 +35,15 @@ class Maker:
 
     def __init__(self, pristine: Pristine, job: Job, log: Callable[[str], None]) -> None:
         self.states = LoaderStates(pristine.source, job.branch.num_streams)
-        self.producer = Producer(pristine, job.branch, log, job.guard, only=True, states=self.states)
+        self.producer = Producer(
+            pristine, job.branch, log, job.guard, only=True, states=self.states
+        )
         self._job = job
         self._made = 0
 
-    def make(self, key: BatchKey, probe: bool, carry: Callable[[list[Any], CheckedBatch | None], Any]) -> Made:
+    def make(
+        self, key: BatchKey, probe: bool, carry: Callable[[list[Any], CheckedBatch | None], Any]
+    ) -> Made:
         """Do a task. `carry` has the batch travel: it is given a list with that, which nothing else holds, and what may be
         compared with another making of it."""
         self._job.settings.renew()
@@ -48,12 +52,16 @@ class Maker:
             if probe:
                 self.producer.make(*key, transform=False)
                 return Made(state=self.producer.loader_state)
-            batch, check = make_to_check(self.producer, key, self._made, self._job.check_every, self._job.noted)
+            batch, check = make_to_check(
+                self.producer, key, self._made, self._job.check_every, self._job.noted
+            )
             state, whole, batch = self.producer.loader_state, [batch], None
             return Made(carry(whole, check), state=state)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:
             raise
-        except BaseException as error:  # also those that are no Exception: a library's own way to cancel things
+        except (
+            BaseException
+        ) as error:  # also those that are no Exception: a library's own way to cancel things
             return Made(error=describe(error))

@@ -25,7 +25,9 @@ def warm_up(transform: Any, loader: Any) -> None:
     for part in wrapped(loader):
         for value in list(getattr(part, "__dict__", {}).values()):
             found += _warmable(value, seen)
-    transforms = sys.modules.get("detaug.transforms.building.base")  # absent: there is none of detaug's
+    transforms = sys.modules.get(
+        "detaug.transforms.building.base"
+    )  # absent: there is none of detaug's
     if transforms is not None:
         from detaug.kernels.ahead import compile_ahead
 

@@ -62,19 +62,27 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
 
 def _processes_for(number: int) -> int:
     """How many interpreters are worth their start for so many kernels; 0: none."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     most = min(cores, number // _WORTH)
     return most if most > 1 and sys.executable else 0
 
 
 def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: Progress) -> None:
     # The longest first, so that the interpreters have about as much to do.
-    lengths = {each.name: len(each.dispatcher.py_func.__code__.co_code) * len(each.signatures) for each in kernels}
+    lengths = {
+        each.name: len(each.dispatcher.py_func.__code__.co_code) * len(each.signatures)
+        for each in kernels
+    }
     names = sorted(lengths, key=lengths.__getitem__, reverse=True)
     command, told = [sys.executable, "-c", _PROGRAM.format(path=sys.path)], os.pipe()
     interpreters = [
         subprocess.Popen(
-            [*command, *names[n::processes]], stdin=subprocess.DEVNULL, stdout=told[1], stderr=subprocess.DEVNULL
+            [*command, *names[n::processes]],
+            stdin=subprocess.DEVNULL,
+            stdout=told[1],
+            stderr=subprocess.DEVNULL,
         )
         for n in range(processes)
     ]

@@ -42,7 +42,10 @@ def cache_folder() -> Path | None:
         places = [Path(chosen) / "detaug"]
     else:
         users = platformdirs.user_cache_path("detaug", appauthor=False)
-        places = [_PACKAGE_FOLDER, *([users] if users.is_absolute() else [])]  # it is not, where there is no home
+        places = [
+            _PACKAGE_FOLDER,
+            *([users] if users.is_absolute() else []),
+        ]  # it is not, where there is no home
     return next(filter(_can_be_written, places), None) or _private_folder()
 
 
@@ -54,7 +57,9 @@ def _private_folder() -> Path | None:
         found = private.lstat()
     except OSError:
         return None
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    ours = (
+        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    )
     return private if ours else None
 
 
@@ -70,7 +75,9 @@ def source_digest(module: str) -> str:
         name = waiting.pop()
         if name not in found:
             found[name] = (_SOURCES / f"{name}.py").read_bytes()
-            waiting += re.findall(r"^from detaug\.kernels\.(\w+) import", found[name].decode(), re.MULTILINE)
+            waiting += re.findall(
+                r"^from detaug\.kernels\.(\w+) import", found[name].decode(), re.MULTILINE
+            )
     digest = hashlib.blake2b(digest_size=8)
     for name in sorted(found):
         digest.update(name.encode() + b"\0" + found[name] + b"\0")
@@ -80,13 +87,20 @@ def source_digest(module: str) -> str:
 def bring_compiled(digest: str, folder: Path) -> None:
     """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
     there, here = _PACKAGE_FOLDER / digest, folder / digest
-    if folder == _PACKAGE_FOLDER or here.exists() or not there.is_dir() or _can_be_written(_PACKAGE_FOLDER):
+    if (
+        folder == _PACKAGE_FOLDER
+        or here.exists()
+        or not there.is_dir()
+        or _can_be_written(_PACKAGE_FOLDER)
+    ):
         return
     partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
     try:
         shutil.copytree(there, partial)
         partial.rename(here)
-    except OSError:  # another process was first, or the disk is full: Numba compiles what it does not find
+    except (
+        OSError
+    ):  # another process was first, or the disk is full: Numba compiles what it does not find
         shutil.rmtree(partial, ignore_errors=True)
 
 

@@ -31,7 +31,12 @@ _SAID = "DETAUG_CACHE_WARNING"
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Kernels are called from Python alone, so that the wrapper for C is left out.
-_OPTIONS: dict[str, Any] = {"nogil": True, "fastmath": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "fastmath": False,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
 #: For functions that are not called from Python: half of the time that compiling takes.
 _WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
@@ -84,7 +89,11 @@ class Kernel:
         self.dispatcher = numba.njit(**_OPTIONS)(function)
         if _CACHE_FOLDER is not None:
             _keep_on_disk(self.dispatcher, _CACHE_FOLDER)
-        self.__doc__, self.__module__, self.__name__ = function.__doc__, function.__module__, function.__name__
+        self.__doc__, self.__module__, self.__name__ = (
+            function.__doc__,
+            function.__module__,
+            function.__name__,
+        )
         self._compiled = False
         self._arrays: tuple[int, ...] = ()
 
@@ -119,7 +128,9 @@ class Kernel:
                     _say_not_kept(_told(error))
             self.dispatcher.disable_compile()
             (types, *_) = self.dispatcher.signatures
-            self._arrays = tuple(n for n, each in enumerate(types) if isinstance(each, numba.types.Array))
+            self._arrays = tuple(
+                n for n, each in enumerate(types) if isinstance(each, numba.types.Array)
+            )
             self._compiled = True
 
     def __call__(self, *arguments: Any) -> Any:

@@ -83,7 +83,9 @@ def _symmetric(steps: Any, centre: Any, step: Any, radius: Any) -> None:
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float32[::1], float32[::1], float32[::1])")
-def convolve_padded(source: Any, destination: Any, weights0: Any, weights1: Any, weights2: Any) -> None:
+def convolve_padded(
+    source: Any, destination: Any, weights0: Any, weights1: Any, weights2: Any
+) -> None:
     """Convolve a volume that is longer than ``destination`` by the weights' reach, at both ends of each axis."""
     n0, n1, n2 = destination.shape
     r0, r1, r2 = weights0.shape[0] - 1, weights1.shape[0] - 1, weights2.shape[0] - 1
@@ -96,12 +98,16 @@ def convolve_padded(source: Any, destination: Any, weights0: Any, weights1: Any,
         for j in range(0, lines, block):
             centre = (i * lines + j) * pitch + r2
             _symmetric(steps, centre, 1, r2)
-            weighted_lines(given, centre, pitch, steps, weights2, rows, j * n2, n2, min(block, lines - j), n2)
+            weighted_lines(
+                given, centre, pitch, steps, weights2, rows, j * n2, n2, min(block, lines - j), n2
+            )
         for f in range(0, size, _CHUNK):
             centre = r1 * n2 + f
             _symmetric(steps, centre, n2, r1)
             slot = (i % slots) * size + f
-            weighted_lines(rows, centre, _ZERO, steps, weights1, ring, slot, _ZERO, _ONE, min(_CHUNK, size - f))
+            weighted_lines(
+                rows, centre, _ZERO, steps, weights1, ring, slot, _ZERO, _ONE, min(_CHUNK, size - f)
+            )
         made = i - 2 * r0
         for f in range(0, size if made >= 0 else 0, _CHUNK):
             for t in range(1, r0 + 1):
@@ -109,7 +115,9 @@ def convolve_padded(source: Any, destination: Any, weights0: Any, weights1: Any,
                 steps[1, t] = ((made + r0 + t) % slots) * size + f
             centre = ((made + r0) % slots) * size + f
             to = made * size + f
-            weighted_lines(ring, centre, _ZERO, steps, weights0, result, to, _ZERO, _ONE, min(_CHUNK, size - f))
+            weighted_lines(
+                ring, centre, _ZERO, steps, weights0, result, to, _ZERO, _ONE, min(_CHUNK, size - f)
+            )
 
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float64)")

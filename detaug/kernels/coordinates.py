@@ -45,7 +45,9 @@ def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -
         to take off the index of a voxel of the volume.
     """
     line, plane = window[2], window[1] * window[2]
-    return np.array([*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64)
+    return np.array(
+        [*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64
+    )
 
 
 class Map(NamedTuple):
@@ -174,7 +176,9 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
 
 
 @inlined
-def _is_outside(rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any) -> Any:
+def _is_outside(
+    rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any
+) -> Any:
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
     bad = (y < least) | (y > limit_y) | (z < least) | (z > limit_z)
@@ -201,7 +205,9 @@ def _inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
 
 
 @inlined
-def bring_inside(rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any) -> None:
+def bring_inside(
+    rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any
+) -> None:
     """`_inside_source` for a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PITCH : axis * PITCH + length]
@@ -215,7 +221,12 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
     least = np.float64(-1 - margin)
-    nothing = (y <= least) | (y >= np.float64(shape[1] + margin)) | (z <= least) | (z >= np.float64(shape[2] + margin))
+    nothing = (
+        (y <= least)
+        | (y >= np.float64(shape[1] + margin))
+        | (z <= least)
+        | (z >= np.float64(shape[2] + margin))
+    )
     if not flat:
         nothing |= (rows[k] <= least) | (rows[k] >= np.float64(shape[0] + margin))
     return nothing
@@ -250,8 +261,16 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
     """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
     # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and only the index becomes an
     # integer. To make integers of the coordinates, and numbers of these, took a third of the time.
-    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
-    last_x, last_y, last_z = np.float64(shape[0] - 2), np.float64(shape[1] - 2), np.float64(shape[2] - 2)
+    plane, line, origin = (
+        np.float64(shape[PLANE]),
+        np.float64(shape[LINE]),
+        np.float64(shape[ORIGIN]),
+    )
+    last_x, last_y, last_z = (
+        np.float64(shape[0] - 2),
+        np.float64(shape[1] - 2),
+        np.float64(shape[2] - 2),
+    )
     if flat:
         for k in range(count):
             y, z = rows[PITCH + k], rows[2 * PITCH + k]
@@ -283,12 +302,26 @@ def split_straight(
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
     mx, my, mz = matrix[0, 2], matrix[1, 2], matrix[2, 2]
-    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
-    last_x, last_y, last_z = np.float64(shape[0] - 1), np.float64(shape[1] - 1), np.float64(shape[2] - 1)
+    plane, line, origin = (
+        np.float64(shape[PLANE]),
+        np.float64(shape[LINE]),
+        np.float64(shape[ORIGIN]),
+    )
+    last_x, last_y, last_z = (
+        np.float64(shape[0] - 1),
+        np.float64(shape[1] - 1),
+        np.float64(shape[2] - 1),
+    )
     for end in (begin, begin + length - 1):
         step = np.float64(np.int32(end))
         x, y, z = bx + step * mx, by + step * my, bz + step * mz
-        if not (flat | (x >= 0.0) & (x < last_x)) & (y >= 0.0) & (y < last_y) & (z >= 0.0) & (z < last_z):
+        if (
+            not (flat | (x >= 0.0) & (x < last_x))
+            & (y >= 0.0)
+            & (y < last_y)
+            & (z >= 0.0)
+            & (z < last_z)
+        ):
             return False
     for k in range(np.uint64(length)):  # unsigned: a signed index would be tested for its sign
         step = np.float64(np.int32(np.uint64(begin) + k))

@@ -87,7 +87,9 @@ def resample_cubic(
         i, j = row // out.shape[2], row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = place_piece(rows, patch_map, i, j, begin, length, sampling, source.shape[1])
+            start, stop, low, high = place_piece(
+                rows, patch_map, i, j, begin, length, sampling, source.shape[1]
+            )
             count = stop - start
             if count > 0:
                 _weigh_piece(rows[start:], count, shape, flat, index, weight)
@@ -97,14 +99,18 @@ def resample_cubic(
                         for b in range(4):
                             shift = a * plane + b * line
                             for k in range(count):
-                                place = np.uint64(np.intp(index[k]) + shift)  # unsigned: a signed index would be tested
+                                place = np.uint64(
+                                    np.intp(index[k]) + shift
+                                )  # unsigned: a signed index would be tested
                                 for n in range(4):
                                     neighbours[n * PITCH + k] = voxels[place + np.uint64(n)]
                             _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
                         _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
                     made = out[c, i, j, begin + start : begin + stop]
                     if flat:
-                        for k in range(count):  # one array assigned to another compiles error messages for 2 s
+                        for k in range(
+                            count
+                        ):  # one array assigned to another compiles error messages for 2 s
                             made[k] = planes[k]
                     else:
                         _join(planes, count, weight, made)

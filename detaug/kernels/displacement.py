@@ -14,7 +14,9 @@ import numpy as np
 from detaug.kernels.compiling import kernel
 
 
-@kernel("void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])")
+@kernel(
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+)
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
     """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of the voxels."""
     row = np.empty(basis_z.shape[1], np.float32)
@@ -27,7 +29,12 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
             row[:] = np.float32(0)
             whole = noise.shape[2] // 4 * 4
             for k in range(0, whole, 4):
-                a, b, c, d = noise[i, j, k], noise[i, j, k + 1], noise[i, j, k + 2], noise[i, j, k + 3]
+                a, b, c, d = (
+                    noise[i, j, k],
+                    noise[i, j, k + 1],
+                    noise[i, j, k + 2],
+                    noise[i, j, k + 3],
+                )
                 for n in range(row.shape[0]):
                     row[n] += (a * basis_z[k, n] + b * basis_z[k + 1, n]) + (
                         c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
@@ -47,7 +54,9 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
                     coefficients[f, m, n] += a * plane[m, n]
 
 
-@kernel("void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])")
+@kernel(
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+)
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
     """A field (X, Y, Z), plane by plane.
 

@@ -56,7 +56,9 @@ def value_of(key: Any) -> Any:
 
 
 _ONE = _f32(1)
-_ROUNDER = _f32(1.5 * 2.0**23)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even
+_ROUNDER = _f32(
+    1.5 * 2.0**23
+)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even
 _ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
 _MANTISSA = _u32(0x007FFFFF)
@@ -71,7 +73,9 @@ _LN2_LOW = _f32(-2.12194440e-4)
 _B = (-0.500005841, 0.333352625, -0.249614745, 0.198882475, -0.173258722, 0.163358301, -0.100351915)
 _B0, _B1, _B2, _B3, _B4, _B5, _B6 = (_f32(c) for c in _B)
 # (e^r - 1 - r) / r² on ± 0.51 ln 2
-_E0, _E1, _E2, _E3, _E4 = (_f32(c) for c in (0.49999994, 0.166665122, 0.0416683033, 0.00836982764, 0.00138203206))
+_E0, _E1, _E2, _E3, _E4 = (
+    _f32(c) for c in (0.49999994, 0.166665122, 0.0416683033, 0.00836982764, 0.00138203206)
+)
 # (2^r - 1) / r on ± 0.51
 _P = (0.693147182, 0.240226477, 0.0555035658, 0.0096185077, 0.00133928063, 0.000153288929)
 _P0, _P1, _P2, _P3, _P4, _P5 = (_f32(c) for c in _P)
@@ -124,12 +128,16 @@ def unit_power(base: Any, exponent: Any) -> Any:
     f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
     f_2 = f * f
     f_4 = f_2 * f_2
-    p = ((_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2) + (((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4) * f_4
+    p = ((_G0 + _G1 * f) + (_G2 + _G3 * f) * f_2) + (
+        ((_G4 + _G5 * f) + (_G6 + _G7 * f) * f_2) + _G8 * f_4
+    ) * f_4
     total = exponent * (k + f * p)
     total = _f32(-126) if total < _f32(-126) else total
     shifted = total + _ROUNDER
     r = total - (shifted - _ROUNDER)
     r_2 = r * r
     q = (_P0 + _P1 * r) + ((_P2 + _P3 * r) + (_P4 + _P5 * r) * r_2) * r_2
-    value = (_ONE + r * q) * float_from_bits(_u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS))
+    value = (_ONE + r * q) * float_from_bits(
+        _u32(_u32(bits_of_float(shifted) << _u32(23)) + _ONE_BITS)
+    )
     return value if base >= _MIN_NORMAL else base * _f32(0)

@@ -170,7 +170,16 @@ def _stages(work: Any, n: Any, axis: Any, back: Any) -> None:
 
 @inlined
 def _stage(
-    work: Any, n: Any, length: Any, radix: Any, twiddles: Any, roots: Any, re: Any, im: Any, back: Any, spare: Any
+    work: Any,
+    n: Any,
+    length: Any,
+    radix: Any,
+    twiddles: Any,
+    roots: Any,
+    re: Any,
+    im: Any,
+    back: Any,
+    spare: Any,
 ) -> None:
     """All butterflies of one radix over stretches of ``length`` rows; ``roots`` is where the stage's twiddles begin."""
     rest = length // radix
@@ -183,7 +192,19 @@ def _stage(
             elif radix == 2:
                 _two(work, row, step, np.uint64(re), np.uint64(im), twiddles, at, back)
             else:
-                _odd(work, row, step, np.uint64(re), np.uint64(im), twiddles, at, back, radix, roots, spare)
+                _odd(
+                    work,
+                    row,
+                    step,
+                    np.uint64(re),
+                    np.uint64(im),
+                    twiddles,
+                    at,
+                    back,
+                    radix,
+                    roots,
+                    spare,
+                )
 
 
 @inlined
@@ -197,7 +218,9 @@ def _times(x: Any, w: Any) -> Any:
 
 
 @inlined
-def _two(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any) -> None:
+def _two(
+    work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any
+) -> None:
     w = _root(twiddles, at)
     for k in range(np.uint64(WIDTH)):
         p, q = row + k, row + step + k
@@ -211,7 +234,9 @@ def _two(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: An
 
 
 @inlined
-def _four(work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any) -> None:
+def _four(
+    work: Any, row: Any, step: Any, re: Any, im: Any, twiddles: Any, at: Any, back: Any
+) -> None:
     u, v, w = _root(twiddles, at), _root(twiddles, at + 2), _root(twiddles, at + 4)
     for k in range(np.uint64(WIDTH)):
         p, q, r, s = row + k, row + step + k, row + step + step + k, row + step + step + step + k
@@ -236,7 +261,11 @@ def _odd(
 ) -> None:  # fmt: skip
     """Any odd radix: sums and differences of voxels at equal distance from the first one, and then a small table."""
     half, wide = radix // 2, np.uint64(WIDTH)
-    total, cosines, sines = np.uint64(0), np.uint64(ROW), np.uint64(2 * ROW)  # where they are in ``spare``
+    total, cosines, sines = (
+        np.uint64(0),
+        np.uint64(ROW),
+        np.uint64(2 * ROW),
+    )  # where they are in ``spare``
     for k in range(wide):
         spare[total + k], spare[total + wide + k] = work[row + k + re], work[row + k + im]
     for r in range(1, half + 1):
@@ -268,7 +297,10 @@ def _odd(
         u, w = _root(twiddles, at + 2 * (q - 1)), _root(twiddles, at + 2 * (radix - q - 1))
         here, there = row + np.uint64(q) * step, row + np.uint64(radix - q) * step
         for k in range(wide):
-            c, s = (spare[cosines + k], spare[cosines + wide + k]), (spare[sines + k], spare[sines + wide + k])
+            c, s = (
+                (spare[cosines + k], spare[cosines + wide + k]),
+                (spare[sines + k], spare[sines + wide + k]),
+            )
             a, b = (c[0] - s[1], c[1] + s[0]), (c[0] + s[1], c[1] - s[0])  # + i s, - i s
             if back == 0:
                 a, b = _times(a, u), _times(b, w)
@@ -280,7 +312,15 @@ def _odd(
 
 @inlined
 def _multiply(
-    source: Any, re: Any, im: Any, rows: Any, factors: Any, at: Any, out: Any, to_re: Any, to_im: Any
+    source: Any,
+    re: Any,
+    im: Any,
+    rows: Any,
+    factors: Any,
+    at: Any,
+    out: Any,
+    to_re: Any,
+    to_im: Any,
 ) -> None:
     """Each row by its own complex number, the first one at ``factors[at]``."""
     for r in range(rows):

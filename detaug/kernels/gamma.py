@@ -41,7 +41,9 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
     """What `gamma_curve` wants to know of an exponent, float32: the coefficients (8,) of q in m^γ = 1 + f q(f), f = m - 1, by
     interpolation at Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to 127, 0 for n = 0.
     """
-    differences = [(exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)]
+    differences = [
+        (exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)
+    ]
     # Newton's divided differences, multiplied out
     for order in range(1, _TERMS):
         for j in range(_TERMS - 1, order - 1, -1):
@@ -58,7 +60,14 @@ def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
 
 @inlined
 def _curve_of_piece(
-    source: Any, origin: Any, width: Any, exponent: Any, polynomial: Any, scales: Any, out: Any, places: Any
+    source: Any,
+    origin: Any,
+    width: Any,
+    exponent: Any,
+    polynomial: Any,
+    scales: Any,
+    out: Any,
+    places: Any,
 ) -> None:
     count = source.shape[0]
     if exponent > _LONG_WAY:
@@ -74,10 +83,14 @@ def _curve_of_piece(
         places[i] = _u32(_u32(_u32(bits + _ONE_BITS) >> _u32(23)) & _u32(127))
         f = float_from_bits(_u32(_u32(bits & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
         f_2 = f * f
-        q = ((a0 + a1 * f) + (a2 + a3 * f) * f_2) + ((a4 + a5 * f) + (a6 + a7 * f) * f_2) * (f_2 * f_2)
+        q = ((a0 + a1 * f) + (a2 + a3 * f) * f_2) + ((a4 + a5 * f) + (a6 + a7 * f) * f_2) * (
+            f_2 * f_2
+        )
         out[i] = _ONE + f * q
     for i in range(count):
-        out[i] *= scales[np.uint64(places[i])]  # unsigned: a signed index would be tested for its sign
+        out[i] *= scales[
+            np.uint64(places[i])
+        ]  # unsigned: a signed index would be tested for its sign
 
 
 @inlined
@@ -96,14 +109,23 @@ def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
         g = values[_HALF + 2 * LANES + i] - pivot
         h = values[_HALF + 3 * LANES + i] - pivot
         sums[i] += np.float64(((a + b) + (c + d)) + ((e + f) + (g + h)))
-        squares[i] += np.float64(((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h)))
+        squares[i] += np.float64(
+            ((a * a + b * b) + (c * c + d * d)) + ((e * e + f * f) + (g * g + h * h))
+        )
 
 
 @kernel(
     "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1], float32[::1], float32)",
 )
 def gamma_curve(
-    source: Any, destination: Any, origin: Any, width: Any, exponent: Any, polynomial: Any, scales: Any, pivot: Any
+    source: Any,
+    destination: Any,
+    origin: Any,
+    width: Any,
+    exponent: Any,
+    polynomial: Any,
+    scales: Any,
+    pivot: Any,
 ) -> Any:
     """``((source - origin) / width) ^ exponent``; gives the mean and standard deviation of what it wrote.
 
@@ -118,7 +140,16 @@ def gamma_curve(
     squares = np.zeros(LANES)
     for start in range(0, source.shape[0], PIECE):
         result = destination[start : start + PIECE]
-        _curve_of_piece(source[start : start + PIECE], origin, width, exponent, polynomial, scales, curve, places)
+        _curve_of_piece(
+            source[start : start + PIECE],
+            origin,
+            width,
+            exponent,
+            polynomial,
+            scales,
+            curve,
+            places,
+        )
         if result.shape[0] == PIECE:
             _add_whole_piece(curve, pivot, sums, squares)
         else:

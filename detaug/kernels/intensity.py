@@ -33,8 +33,12 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
             destination[i] = (source[i] - center) * factor + offset
 
 
-@kernel("void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])")
-def map_piecewise(source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any) -> None:
+@kernel(
+    "void(float32[::1], float32[::1], float32, float32, float32[::1], float64[::1], float64[::1])"
+)
+def map_piecewise(
+    source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
+) -> None:
     """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies; NaN stays NaN.
 
     Args:
@@ -70,8 +74,12 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
         field[k] = value + value * _f32(sums[k] - _f64(rounded))
 
 
-@kernel("void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])")
-def multiply_by_field(source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any) -> None:
+@kernel(
+    "void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])"
+)
+def multiply_by_field(
+    source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any
+) -> None:
     """``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
 
     Args:

@@ -74,7 +74,9 @@ def _first_other(labels: Any, one: Any, other: Any) -> Any:
 
 
 @inlined
-def _weight_of(label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any) -> Any:
+def _weight_of(
+    label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any
+) -> Any:
     """A label's weight among the four neighbours in a plane."""
     zero = np.float32(0)
     first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
@@ -82,7 +84,9 @@ def _weight_of(label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any,
 
 
 @inlined
-def _settle_majorities(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any) -> None:
+def _settle_majorities(
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
+) -> None:
     """Settle, in float32, the voxels of a piece of which one label has more than half of the weight.
 
     Looked for are the first neighbour's label, and the first other one.
@@ -95,14 +99,20 @@ def _settle_majorities(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts
         labels = _labels_of(pairs0[n], pairs1[n], pairs2[n], pairs3[n])
         l0, l1, l2, l3, l4, l5, l6, l7 = labels
         b = _first_other(labels, l0, l0)
-        of_a = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(l0, l4, l5, l6, l7, w0, w1, w2, w3)
-        of_b = x0 * _weight_of(b, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(b, l4, l5, l6, l7, w0, w1, w2, w3)
+        of_a = x0 * _weight_of(l0, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
+            l0, l4, l5, l6, l7, w0, w1, w2, w3
+        )
+        of_b = x0 * _weight_of(b, l0, l1, l2, l3, w0, w1, w2, w3) + x1 * _weight_of(
+            b, l4, l5, l6, l7, w0, w1, w2, w3
+        )
         label = b if of_b > _MAJORITY else _UNSETTLED
         chosen[n] = l0 if of_a > _MAJORITY else label
 
 
 @inlined
-def _settle_piece(pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any) -> Any:
+def _settle_piece(
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any
+) -> Any:
     """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are `_UNSETTLED` in ``chosen``.
 
     Args:
@@ -167,7 +177,10 @@ def _settle_scaled(
         for j in range(lines):
             y = low[1, j] - first
             parts[PITCH : PITCH + length] = part[1, j]
-            if _settle_piece(one[y], one[y + 1], other[y], other[y + 1], parts, out[i, j], chosen) > 0:
+            if (
+                _settle_piece(one[y], one[y + 1], other[y], other[y + 1], parts, out[i, j], chosen)
+                > 0
+            ):
                 place_row(rows, patch_map, i, j, 0, length)
                 _settle_rest(
                     one[y], one[y + 1], other[y], other[y + 1], rows, sampling, tiebreak, out[i, j], chosen, labels, scores,
@@ -175,14 +188,19 @@ def _settle_scaled(
 
 
 @inlined
-def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, tiebreak: Any, labels: Any, scores: Any) -> Any:
+def _weighed(
+    around: Any, x: Any, y: Any, z: Any, shape: Any, tiebreak: Any, labels: Any, scores: Any
+) -> Any:
     """The label of the largest summed weight of a voxel's eight neighbours, in float64."""
     ix = min(np.int64(x), max(shape[0] - 2, 0))
     iy = min(np.int64(y), shape[1] - 2)
     iz = min(np.int64(z), shape[2] - 2)
     fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
     near = (
-        4 * (np.int64(nearest_voxel(x)) - ix) + 2 * (np.int64(nearest_voxel(y)) - iy) + np.int64(nearest_voxel(z)) - iz
+        4 * (np.int64(nearest_voxel(x)) - ix)
+        + 2 * (np.int64(nearest_voxel(y)) - iy)
+        + np.int64(nearest_voxel(z))
+        - iz
     )
     nearest = np.int16(0)
     known = np.intp(0)
@@ -233,7 +251,11 @@ def _settle_taps(
         x = 0 if flat else near[k]
         y = near[4 * PITCH + k]
         z = near[8 * PITCH + k]
-        nearest = pad if (x < 0) | (y < 0) | (z < 0) else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
+        nearest = (
+            pad
+            if (x < 0) | (y < 0) | (z < 0)
+            else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
+        )
         known = np.intp(0)
         for a in range(1 if flat else count):
             x = 0 if flat else index[a * PITCH + k]
@@ -260,7 +282,9 @@ def _settle_taps(
         out[k] = np.int16(_winner(known, labels, scores, nearest, tiebreak))
 
 
-@kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int64, int16, int64, boolean, boolean)")
+@kernel(
+    f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int64, int16, int64, boolean, boolean)"
+)
 def resample_labels(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
     mode: Any, padding: Any, pad: Any, tiebreak: Any, align_corners: Any, flat: Any,
@@ -276,7 +300,9 @@ def resample_labels(
     index = np.empty(PIECE, np.int32)
     parts = np.zeros(3 * PITCH, np.float32)
     pairs = np.zeros(4 * PITCH, np.uint32)
-    upper = pairs if flat else pairs[2 * PITCH :]  # in a plane the upper neighbours are the lower ones once more
+    upper = (
+        pairs if flat else pairs[2 * PITCH :]
+    )  # in a plane the upper neighbours are the lower ones once more
     chosen = np.empty(PIECE, np.int32)
     labels = np.empty(64, np.int16)
     scores = np.empty(64, np.float64)
@@ -297,7 +323,18 @@ def resample_labels(
         channel = source[c]
         if scaled:
             _settle_scaled(
-                channel, out[c], patch_map, sampling, tiebreak, lower, rest, rows, parts, chosen, labels, scores
+                channel,
+                out[c],
+                patch_map,
+                sampling,
+                tiebreak,
+                lower,
+                rest,
+                rows,
+                parts,
+                chosen,
+                labels,
+                scores,
             )
             continue
         for number in range(out.shape[1] * out.shape[2]):
@@ -306,16 +343,25 @@ def resample_labels(
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]
                 start, stop, low, high = 0, size, 0, size
-                is_split = straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, parts)
+                is_split = straight and split_straight(
+                    patch_map, i, j, begin, size, shape, flat, index, parts
+                )
                 if not is_split:
-                    start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
+                    start, stop, low, high = place_piece(
+                        rows, patch_map, i, j, begin, size, sampling, source.shape[1]
+                    )
                     if mode != LINEAR:  # nothing is read in pairs
                         start = stop = low
                     split_piece(rows[start:], stop - start, shape, flat, index, parts)
                 if stop > start:
                     gather(channel, stop - start, shape, flat, index, pairs)
                     inner = line[start:stop]
-                    if _settle_piece(pairs, pairs[PITCH:], upper, upper[PITCH:], parts, inner, chosen) > 0:
+                    if (
+                        _settle_piece(
+                            pairs, pairs[PITCH:], upper, upper[PITCH:], parts, inner, chosen
+                        )
+                        > 0
+                    ):
                         if is_split:
                             place_row(rows, patch_map, i, j, begin, size)
                         _settle_rest(

@@ -26,11 +26,18 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
     for o in range(out.shape[0]):
         if inner == 1:
             line, made = coarse[o].reshape(-1), out[o].reshape(-1)
-            for i in range(np.uint64(made.shape[0])):  # unsigned: a signed index would be tested for its sign
+            for i in range(
+                np.uint64(made.shape[0])
+            ):  # unsigned: a signed index would be tested for its sign
                 a, b = line[np.uint64(lower[i])], line[np.uint64(min(lower[i] + 1, last))]
                 made[i] = _between(a, b, weight[i], of_ends)
             continue
         for i in range(out.shape[1]):
-            one, other, made, share = coarse[o, lower[i]], coarse[o, min(lower[i] + 1, last)], out[o, i], weight[i]
+            one, other, made, share = (
+                coarse[o, lower[i]],
+                coarse[o, min(lower[i] + 1, last)],
+                out[o, i],
+                weight[i],
+            )
             for k in range(inner):
                 made[k] = _between(one[k], other[k], share, of_ends)

@@ -119,10 +119,14 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
     if s2 == 1:
         return _scheduled(network, s0, plane[rank])
     planes, half = network.neighbours(plane, 1), _half(s2)
-    return _scheduled(network, s0, network.middle(planes(half), _moved(planes(s2 - half), half), rank))
+    return _scheduled(
+        network, s0, network.middle(planes(half), _moved(planes(s2 - half), half), rank)
+    )
 
 
-def _scheduled(network: _Network, inputs: int, result: Shifted) -> tuple[np.ndarray, int, int, int, int]:
+def _scheduled(
+    network: _Network, inputs: int, result: Shifted
+) -> tuple[np.ndarray, int, int, int, int]:
     """Leaves out what is not needed, and lets numbers take the places of those that are done with."""
     extents, last_use = {result.number: result.shift}, {result.number: len(network.comparisons)}
     kept = []
@@ -130,7 +134,9 @@ def _scheduled(network: _Network, inputs: int, result: Shifted) -> tuple[np.ndar
         if low in extents or high in extents:
             extent = max(extents.get(low, 0), extents.get(high, 0))
             for operand in (a, b):
-                extents[operand.number] = max(extents.get(operand.number, 0), extent + operand.shift)
+                extents[operand.number] = max(
+                    extents.get(operand.number, 0), extent + operand.shift
+                )
                 last_use.setdefault(operand.number, at)
             kept.append((at, low, high, a, b, extent))
     places, count = {number: number for number in range(inputs)}, inputs
@@ -142,10 +148,26 @@ def _scheduled(network: _Network, inputs: int, result: Shifted) -> tuple[np.ndar
                 free.append(count)
                 count += 1
             places[number] = free.pop()
-        steps.append([places[low], places[high], places[a.number], a.shift, places[b.number], b.shift, extent])
+        steps.append(
+            [
+                places[low],
+                places[high],
+                places[a.number],
+                a.shift,
+                places[b.number],
+                b.shift,
+                extent,
+            ]
+        )
         done = {number for number in (a.number, b.number) if last_use[number] == at}
         free += [places[number] for number in sorted(done | ({low, high} - extents.keys()))]
-    return np.array(steps, np.int64).reshape(-1, 7), inputs, count, places[result.number], result.shift
+    return (
+        np.array(steps, np.int64).reshape(-1, 7),
+        inputs,
+        count,
+        places[result.number],
+        result.shift,
+    )
 
 
 @inlined
@@ -156,7 +178,13 @@ def _whole(n: Any) -> Any:
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], int64[:,::1], int64, int64, int64, int64)")
 def run_program(
-    source: Any, destination: Any, steps: Any, planes: Any, places: Any, result: Any, result_shift: Any
+    source: Any,
+    destination: Any,
+    steps: Any,
+    planes: Any,
+    places: Any,
+    result: Any,
+    result_shift: Any,
 ) -> None:
     """Compare lines of numbers, step by step.
 
@@ -187,7 +215,10 @@ def run_program(
                 n = _whole((together - 1) * pitch + n2 + steps[t, 6])
                 one = numbers[steps[t, 2] * width + steps[t, 3] :][:n]
                 other = numbers[steps[t, 4] * width + steps[t, 5] :][:n]
-                less, greater = numbers[steps[t, 0] * width :][:n], numbers[steps[t, 1] * width :][:n]
+                less, greater = (
+                    numbers[steps[t, 0] * width :][:n],
+                    numbers[steps[t, 1] * width :][:n],
+                )
                 for k in range(n):
                     x, y = one[k], other[k]
                     less[k] = x if x < y else y

@@ -49,13 +49,17 @@ def normal_pair(a: Any, b: Any) -> Any:
 
 
 @kernel("void(float32[::1], float32[::1], float32, uint32, uint32, uint32)")
-def add_normals(source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any) -> None:
+def add_normals(
+    source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any
+) -> None:
     """``destination = source + scale * normals`` (flat arrays of one length, which may be one array)."""
     normals, zero = np.empty(PIECE, np.float32), _u32(0)
     for begin in range(0, source.shape[0], PIECE):
         first = _u32(begin // PIECE * QUARTER)
         for i in range(QUARTER):
-            a, b, c, d = block(_u32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+            a, b, c, d = block(
+                _u32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
+            )
             normals[i], normals[QUARTER + i] = normal_pair(a, b)
             normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
         given, result = source[begin : begin + PIECE], destination[begin : begin + PIECE]

@@ -77,7 +77,15 @@ def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
 
 @inlined
 def sample_taps(
-    source: Any, out: Any, rows: Any, length: Any, sampling: Any, value: Any, count: Any, index: Any, weight: Any
+    source: Any,
+    out: Any,
+    rows: Any,
+    length: Any,
+    sampling: Any,
+    value: Any,
+    count: Any,
+    index: Any,
+    weight: Any,
 ) -> None:
     """The voxels of a piece of one channel, one at a time: weighted sums over taps, in float64."""
     shape, _, padding, _, flat = sampling
@@ -99,12 +107,16 @@ def sample_taps(
                         if (x < 0) | (y < 0) | (z < 0):
                             total += share * value
                         else:
-                            total += share * np.float64(source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]])
+                            total += share * np.float64(
+                                source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
+                            )
         out[k] = np.float32(total)
 
 
 @inlined
-def _scale_plane(source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any) -> None:
+def _scale_plane(
+    source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any
+) -> None:
     """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated lines are kept."""
     values = pairs.view(np.float32)
     even: Any = np.int64(-1)
@@ -142,7 +154,9 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
                 if x != (odd if x & 1 else even):
                     even, odd = (even, x) if x & 1 else (x, odd)
                     start = x * shape[PLANE] - shape[ORIGIN]
-                    _scale_plane(source[c], start, shape[LINE], low, part, pairs, lines, planes[x & 1])
+                    _scale_plane(
+                        source[c], start, shape[LINE], low, part, pairs, lines, planes[x & 1]
+                    )
             one, other = planes[low[0, i] & 1].reshape(-1), planes[1 - (low[0, i] & 1)].reshape(-1)
             made = out[c, i].reshape(-1)
             for k in range(made.shape[0]):
@@ -185,13 +199,19 @@ def resample_images(
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = 0, size, 0, size
-            if not (straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)):
-                start, stop, low, high = place_piece(rows, patch_map, i, j, begin, size, sampling, source.shape[1])
+            if not (
+                straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)
+            ):
+                start, stop, low, high = place_piece(
+                    rows, patch_map, i, j, begin, size, sampling, source.shape[1]
+                )
                 split_piece(rows[start:], stop - start, shape, flat, index, rest)
             if stop > start:
                 for c in range(source.shape[0]):
                     gather(source[c], stop - start, shape, flat, index, pairs)
-                    _blend(out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values)
+                    _blend(
+                        out[c, i, j, begin + start : begin + stop], stop - start, flat, rest, values
+                    )
             if high - low < size:
                 for c in range(source.shape[0]):
                     out[c, i, j, begin : begin + low] = np.float32(value)
@@ -215,11 +235,25 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     Indices are whole numbers in float64 until they are used: floor, comparison and multiplication are vector operations
     on all CPUs, and a source may have any number of voxels.
     """
-    plane, line, origin = np.float64(shape[PLANE]), np.float64(shape[LINE]), np.float64(shape[ORIGIN])
-    last_x, last_y, last_z = np.float64(shape[0] - 1), np.float64(shape[1] - 1), np.float64(shape[2] - 1)
+    plane, line, origin = (
+        np.float64(shape[PLANE]),
+        np.float64(shape[LINE]),
+        np.float64(shape[ORIGIN]),
+    )
+    last_x, last_y, last_z = (
+        np.float64(shape[0] - 1),
+        np.float64(shape[1] - 1),
+        np.float64(shape[2] - 1),
+    )
     for k in range(length):
-        x, y, z = nearest_voxel(rows[k]), nearest_voxel(rows[PITCH + k]), nearest_voxel(rows[2 * PITCH + k])
-        inside = (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
+        x, y, z = (
+            nearest_voxel(rows[k]),
+            nearest_voxel(rows[PITCH + k]),
+            nearest_voxel(rows[2 * PITCH + k]),
+        )
+        inside = (
+            (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
+        )
         places[k] = x * plane + (y * line + (z - origin)) if inside else -1.0
 
 

@@ -24,7 +24,9 @@ _TILE = 16
 
 
 @inlined
-def _bring(values: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any, back: Any) -> None:
+def _bring(
+    values: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any, back: Any
+) -> None:
     """Voxel k of line c from ``values[starts[c] + k * stride]`` to row k and column ``column + c`` of ``work``, or back."""
     tile = _TILE if stride == 1 else 1
     for begin in range(0, n, tile):
@@ -38,7 +40,9 @@ def _bring(values: Any, starts: Any, stride: Any, n: Any, work: Any, column: Any
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64[::1], float32[::1], float32[:,::1])")
-def filter_lines(sources: Any, destination: Any, inner: Any, radices: Any, twiddles: Any, gains: Any) -> None:
+def filter_lines(
+    sources: Any, destination: Any, inner: Any, radices: Any, twiddles: Any, gains: Any
+) -> None:
     """The sum of volumes, each filtered along the same axis.
 
     Args:
@@ -118,7 +122,14 @@ def from_k_space(spectrum: Any, radices: Any, twiddles: Any, row: Any, destinati
 
 @kernel("void(float32[::1], int64, int64[::1], int64, int64, int64[::1], float32[::1], boolean)")
 def transform_lines(
-    spectrum: Any, imaginary: Any, starts: Any, stride: Any, n: Any, radices: Any, twiddles: Any, back: Any
+    spectrum: Any,
+    imaginary: Any,
+    starts: Any,
+    stride: Any,
+    n: Any,
+    radices: Any,
+    twiddles: Any,
+    back: Any,
 ) -> None:
     """Transform complex lines of n voxels in place, or back, times n.
 
@@ -164,7 +175,9 @@ class KSpace:
     def along_y(self, *, back: bool = False) -> None:
         """Transform along Y, or back, times Y: what fills up the lines as well, for it goes back together with them."""
         if self._shape[1] > 1:
-            self._transform(np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back)
+            self._transform(
+                np.ones((len(self.lines), self._pitch), bool), 1, self._pitch, self._shape[1], back
+            )
 
     def along_z(self, chosen: np.ndarray, *, back: bool = False) -> None:
         """Transform those lines along Z where ``chosen``, (frequencies, Y), is True, or back, times Z."""
@@ -174,7 +187,9 @@ class KSpace:
         columns, plan = self._values.shape[2], plan_of(n)
         planes, lines = np.nonzero(chosen)
         starts = planes * (2 * columns) + lines * apart
-        transform_lines(self._values.reshape(-1), columns, starts, stride, n, plan.radices, plan.twiddles, back)
+        transform_lines(
+            self._values.reshape(-1), columns, starts, stride, n, plan.radices, plan.twiddles, back
+        )
 
     def image(self) -> np.ndarray:
         """The volume of what k-space holds now, times X."""

@@ -23,7 +23,9 @@ _STEP = np.float32(2.0**-24)
 # what is made at a time by those who use words, in four parts
 PIECE = 1024
 QUARTER = PIECE // 4
-LANES = np.arange(QUARTER, dtype=np.uint32)  # read rather than counted: 64-bit counters would take wider vectors
+LANES = np.arange(
+    QUARTER, dtype=np.uint32
+)  # read rather than counted: 64-bit counters would take wider vectors
 
 
 def _turner(count: int) -> Any:
@@ -32,9 +34,21 @@ def _turner(count: int) -> Any:
     return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
 
 
-_turn5, _turn6, _turn10, _turn11, _turn13, _turn17, _turn18, _turn20, _turn21, _turn23, _turn25, _turn26, _turn27 = map(
-    _turner, (5, 6, 10, 11, 13, 17, 18, 20, 21, 23, 25, 26, 27)
-)
+(
+    _turn5,
+    _turn6,
+    _turn10,
+    _turn11,
+    _turn13,
+    _turn17,
+    _turn18,
+    _turn20,
+    _turn21,
+    _turn23,
+    _turn25,
+    _turn26,
+    _turn27,
+) = map(_turner, (5, 6, 10, 11, 13, 17, 18, 20, 21, 23, 25, 26, 27))
 
 
 @inlined
@@ -92,13 +106,17 @@ def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_hig
     zero = np.uint32(0)
     first = np.uint32(piece * QUARTER)
     for i in range(QUARTER):
-        a, b, c, d = block(np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero)
+        a, b, c, d = block(
+            np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
+        )
         out[i], out[QUARTER + i] = a, b
         out[2 * QUARTER + i], out[3 * QUARTER + i] = c, d
 
 
 @kernel("void(float32[::1], float32, float32, uint32, uint32, uint32)")
-def fill_evenly(values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any) -> None:
+def fill_evenly(
+    values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any
+) -> None:
     """``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
 
     Values in order get the upper 24 bits of the words of a stream, in the order of `fill_piece_of_words`.

@@ -17,8 +17,12 @@ _WIDTHS = ("uint8", "uint16", "uint32", "uint64")
 _FIRST = np.zeros(1, np.int64)
 
 
-@kernel(*(f"void({width}[::1], int64, int64, int64, boolean, boolean, boolean)" for width in _WIDTHS))
-def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any, flip2: Any) -> None:
+@kernel(
+    *(f"void({width}[::1], int64, int64, int64, boolean, boolean, boolean)" for width in _WIDTHS)
+)
+def flip_in_place(
+    volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any, flip2: Any
+) -> None:
     """Mirror an (n0, n1, n2) volume along the axes whose flag is set."""
     last = np.uint64(n2 - 1)
     one, other = np.empty(n2, volume.dtype), np.empty(n2, volume.dtype)
@@ -48,7 +52,12 @@ def flip_in_place(volume: Any, n0: Any, n1: Any, n2: Any, flip0: Any, flip1: Any
             partner[k] = one[last - k]
 
 
-@kernel(*(f"void({width}[:,:,:,::1], int64[::1], int64[::1], int64[::1], {width}[:,:,:,::1])" for width in _WIDTHS))
+@kernel(
+    *(
+        f"void({width}[:,:,:,::1], int64[::1], int64[::1], int64[::1], {width}[:,:,:,::1])"
+        for width in _WIDTHS
+    )
+)
 def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> None:
     """``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
     for c in range(destination.shape[0]):
@@ -57,7 +66,9 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
                 row = source[c, rows0[i], rows1[j]]
                 out = destination[c, i, j]
                 for k in range(destination.shape[3]):
-                    out[k] = row[np.uint64(rows2[k])]  # unsigned: a signed index would be tested for its sign
+                    out[k] = row[
+                        np.uint64(rows2[k])
+                    ]  # unsigned: a signed index would be tested for its sign
 
 
 def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
@@ -65,7 +76,12 @@ def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
     out = np.empty((len(array), *map(len, places)), array.dtype)
     kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
     source = array.view(kind).reshape(len(array), *lift, *array.shape[1:])
-    pick(source, *(_FIRST,) * len(lift), *places, out.view(kind).reshape(len(out), *lift, *out.shape[1:]))
+    pick(
+        source,
+        *(_FIRST,) * len(lift),
+        *places,
+        out.view(kind).reshape(len(out), *lift, *out.shape[1:]),
+    )
     return out
 
 

@@ -69,7 +69,10 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
         middle = a + (2 * panel + 1) * half
         for node, weight in zip(_NODES, _WEIGHTS):  # noqa: B905  (Numba has no strict zip)
             step = half * node
-            total += weight * (_relative_density(middle - step, nearest) + _relative_density(middle + step, nearest))
+            total += weight * (
+                _relative_density(middle - step, nearest)
+                + _relative_density(middle + step, nearest)
+            )
     return total * half
 
 
@@ -120,7 +123,9 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
         elif b <= 0.0:
             out[i] = _relative_probability(-b, -a, -nearest)
         else:
-            out[i] = _relative_probability(0.0, b, nearest) + _relative_probability(0.0, -a, nearest)
+            out[i] = _relative_probability(0.0, b, nearest) + _relative_probability(
+                0.0, -a, nearest
+            )
     for i in range(n):
         largest = max(largest, out[i])
     for i in range(n):
@@ -156,7 +161,9 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
     return total
 
 
-@kernel(f"void(float32[:,::1], float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64, float32)")
+@kernel(
+    f"void(float32[:,::1], float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64, float32)"
+)
 def add_windowed(
     source: Any, destination: Any, change: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any,
     strength: Any, factor: Any,

@@ -45,12 +45,20 @@ class Comparison:
                 yield Text("what differs in the headers has changed no batch:")
                 yield from header_lines(self.header, "in a", "in b")
             return
-        where = {DIFFERENT: "differs", ONLY["a"]: f"is only in {a}", ONLY["b"]: f"is only in {b}"}[self.first_is]
+        where = {DIFFERENT: "differs", ONLY["a"]: f"is only in {a}", ONLY["b"]: f"is only in {b}"}[
+            self.first_is
+        ]
         keys = f", in {listed(self.keys)}" if self.keys else ""
         yield Text(f"{self.first.text} is the first batch that {where}{keys}", "bold red")
-        yield Text("; ".join(f"{what}: {self.counts[what]:,}" for what in (EQUAL, DIFFERENT, *ONLY.values())))
+        yield Text(
+            "; ".join(
+                f"{what}: {self.counts[what]:,}" for what in (EQUAL, DIFFERENT, *ONLY.values())
+            )
+        )
         if not self.counts[DIFFERENT]:
-            yield Text("whatever both have is equal: one run ended earlier, left batches out, or was of another rank")
+            yield Text(
+                "whatever both have is equal: one run ended earlier, left batches out, or was of another rank"
+            )
         if self.header:
             yield Text("the headers differ in (the most likely cause first):")
             yield from header_lines(self.header, "in a", "in b")
@@ -102,7 +110,9 @@ def compare(a: Path, b: Path) -> Comparison:
     return found
 
 
-def _batches(path: Path, where: str) -> Iterator[tuple[Key, str, tuple[Any, dict[str, str | None]]]]:
+def _batches(
+    path: Path, where: str
+) -> Iterator[tuple[Key, str, tuple[Any, dict[str, str | None]]]]:
     for line in records(path):
         if line.record["kind"] == "batch":
             yield line.key, where, (line.record["whole"], line.record["keys"])
@@ -118,7 +128,11 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
         yield {f"pipeline: {path}": value for path, value in by_name(header["declared"]).items()}
         yield {name: value for name, value in header.items() if name not in known}
 
-    found = [each for ours, theirs in zip(parts(a), parts(b), strict=True) for each in _differing(ours, theirs)]
+    found = [
+        each
+        for ours, theirs in zip(parts(a), parts(b), strict=True)
+        for each in _differing(ours, theirs)
+    ]
     if a["pipeline"] != b["pipeline"] and by_name(a["declared"]) == by_name(b["declared"]):
         found.append(("pipeline", "the same parameters", "in another order"))
     return found + environment_differences(a["environment"], b["environment"])
@@ -131,5 +145,7 @@ def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
 
 def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[HeaderDifference]:
     """The entries that are not the same."""
-    both = ((name, ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs})
+    both = (
+        (name, ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs}
+    )
     return [each for each in both if each[1] != each[2]]

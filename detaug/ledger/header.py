@@ -66,7 +66,11 @@ def environment() -> dict[str, Any]:
 
 def lasting(environment: Any) -> dict[str, Any]:
     """An environment, flat (``cpu.model``), without what changes from one minute to the next, and without empty parts."""
-    return {name: value for name, value in flat(environment) if value != {} and not f"{name}.".startswith(_VOLATILE)}
+    return {
+        name: value
+        for name, value in flat(environment)
+        if value != {} and not f"{name}.".startswith(_VOLATILE)
+    }
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -71,7 +71,11 @@ def key_of(record: Record) -> Key:
         raise Damaged("it does not say which epoch and step it is about")
     if kind == "epoch":
         return Key(epoch, float("inf"))
-    if not isinstance(record.get("keys"), dict) or "whole" not in record or type(record.get("step")) is not int:
+    if (
+        not isinstance(record.get("keys"), dict)
+        or "whole" not in record
+        or type(record.get("step")) is not int
+    ):
         raise Damaged("its fingerprints are not by key, or its step is no number")
     prints = record["keys"] or {"the batch": record["whole"]}
     if mute := tuple(name for name, value in prints.items() if value is None):
@@ -125,7 +129,12 @@ class Course:
     def end_epoch(self) -> Record:
         """The epoch that is going on has ended; the line that says so."""
         assert self.epoch is not None
-        record: Record = {"kind": "epoch", "epoch": self.epoch, "batches": self.size, "digest": self.digest}
+        record: Record = {
+            "kind": "epoch",
+            "epoch": self.epoch,
+            "batches": self.size,
+            "digest": self.digest,
+        }
         self.epochs, self.last = self.epochs + 1, Key(self.epoch, float("inf"))
         self.epoch = None
         return record
@@ -146,14 +155,20 @@ def note_of(batch: Any, seconds: float, left_out: Collection[str] = ()) -> Note:
     return (*prints_of(batch, left_out), seconds, os.getpid())
 
 
-def prints_of(batch: Any, left_out: Collection[str] = ()) -> tuple[str | None, dict[str, str | None]]:
+def prints_of(
+    batch: Any, left_out: Collection[str] = ()
+) -> tuple[str | None, dict[str, str | None]]:
     """(fingerprint of the whole, fingerprints by key), without the keys that are `left_out`.
 
     Every byte is read once: the whole of a dict is ``fingerprint({key: fingerprint(value), ...})``, that of a list or tuple
     ``fingerprint([fingerprint(item), ...])`` or of a tuple of these, with the positions as keys; all else is
     ``fingerprint(batch)``, without keys.
     """
-    if type(batch) is dict and 0 < len(batch) <= MOST_KEYS and all(type(key) is str for key in batch):
+    if (
+        type(batch) is dict
+        and 0 < len(batch) <= MOST_KEYS
+        and all(type(key) is str for key in batch)
+    ):
         keys = {key: _print_of(value) for key, value in batch.items() if key not in left_out}
         return fingerprint(keys), keys
     if type(batch) in (list, tuple) and 0 < len(batch) <= MOST_KEYS:

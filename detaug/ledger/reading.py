@@ -34,11 +34,15 @@ def read_header(path: Path) -> Record:
     if found.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if found.get("format") != FORMAT:
-        raise NotALedger(f"{path} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
+        raise NotALedger(
+            f"{path} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}"
+        )
     wrong = [name for name, kind in _KINDS.items() if not isinstance(found.get(name), kind)]
     wrong += [name for name in IDENTITY if name not in found and name not in wrong]
     if wrong:
-        raise NotALedger(f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header")
+        raise NotALedger(
+            f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header"
+        )
     return found
 
 
@@ -54,7 +58,9 @@ class Line(NamedTuple):
     def text(self) -> str:
         """For messages."""
         end = self.record["kind"] == "epoch"
-        return f"line {self.number} ({f'the end of epoch {self.key.epoch}' if end else self.key.text})"
+        return (
+            f"line {self.number} ({f'the end of epoch {self.key.epoch}' if end else self.key.text})"
+        )
 
 
 def records(path: Path) -> Iterator[Line]:
@@ -97,7 +103,9 @@ class Sum:
         self._wrapped = False  # the epoch has had a place that is padding
         wanted, self._goes_on = frozenset(wanted), before is not None
         if digest(self.header["declared"]) != self.header["pipeline"]:
-            raise Damaged("the header's description of the pipeline is not the one of which it has the digest")
+            raise Damaged(
+                "the header's description of the pipeline is not the one of which it has the digest"
+            )
         for line in records(path):
             if before is not None and line.key >= before:
                 break
@@ -114,12 +122,17 @@ class Sum:
         if course.last is not None and key <= course.last:
             raise Damaged(f"{line.text} stands behind {course.last.text}")
         if record.get("name") != self.header["name"]:
-            raise Damaged(f"{line.text} is of {record.get('name')!r}, not of {self.header['name']!r}")
+            raise Damaged(
+                f"{line.text} is of {record.get('name')!r}, not of {self.header['name']!r}"
+            )
         if course.epoch not in (None, key.epoch):
             raise Damaged(f"{line.text}: epoch {course.epoch} has no line that ends it")
         if course.epoch is None:
             # A ledger may begin in the middle of an epoch, and its ranks' rounds there too.
-            self._due, self._wrapped = (key.place if self.first is None else self.header["rank"]), False
+            self._due, self._wrapped = (
+                (key.place if self.first is None else self.header["rank"]),
+                False,
+            )
         self._check_place(line)
         _check(line, {"digest": course.add(record)})
         self.first, self.last = self.first or key, key
@@ -129,15 +142,23 @@ class Sum:
         header, place, step = self.header, int(line.key.place), line.record["step"]
         stride, total = int(header["world_size"]), header.get("batches_per_epoch")
         padded = place != step
-        if padded:  # the places behind an epoch's end have the steps of its start, one for each rank
+        if (
+            padded
+        ):  # the places behind an epoch's end have the steps of its start, one for each rank
             first = place - step if total is None else total
-            right = header.get("tail") == "pad" and 0 < first <= place < first + stride and not self._wrapped
+            right = (
+                header.get("tail") == "pad"
+                and 0 < first <= place < first + stride
+                and not self._wrapped
+            )
             right = right and step == (place - first) % first
         else:
             right = 0 <= place < (_MOST_STEPS if total is None else total)
         if not right:
             raise Damaged(f"{line.text}: no epoch has step {step} there")
-        if (place - self._due) % stride and not self._goes_on:  # which may be after rounds of other ranks
+        if (
+            place - self._due
+        ) % stride and not self._goes_on:  # which may be after rounds of other ranks
             raise Damaged(f"{line.text} is none of rank {header['rank']} of {stride}")
         self.missing += len(range(int(self._due), place, stride))
         self._due, self._wrapped = place + stride, padded

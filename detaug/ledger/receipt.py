@@ -25,7 +25,9 @@ COPIED = (
 #: What other entries of a receipt must be, so that it can be read.
 _RIGHT: dict[str, Callable[[Any], bool]] = {
     "batches": lambda value: type(value) is int and value > 0,
-    "digest": lambda value: isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None,
+    "digest": lambda value: (
+        isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+    ),
     "rank": lambda value: type(value) is int,
     **dict.fromkeys(("versions", "cpu", "checkpoints"), lambda value: isinstance(value, dict)),
 }
@@ -45,7 +47,9 @@ def make_receipt(
     try:
         found = Sum(ledger)
     except Damaged as error:
-        raise UnusableError(f"{ledger} is damaged, so that there is nothing to vouch for: {error}") from None
+        raise UnusableError(
+            f"{ledger} is damaged, so that there is nothing to vouch for: {error}"
+        ) from None
     if found.last is None:
         raise UnusableError(f"{ledger} has no batch")
     if wrong := [text for file in checkpoints for text in disagreements(file, found.header)]:
@@ -76,8 +80,12 @@ def summary(found: Sum) -> dict[str, Any]:
             **{name: version for name, version in part("packages").items() if version},
         },
         "system": environment.get("system"),
-        "cpu": {name: part("cpu").get(name) for name in ("model", "architecture", "torch_capability")},
-        "gpu": [each.get("name") for each in part("gpu").get("devices") or () if isinstance(each, dict)],
+        "cpu": {
+            name: part("cpu").get(name) for name in ("model", "architecture", "torch_capability")
+        },
+        "gpu": [
+            each.get("name") for each in part("gpu").get("devices") or () if isinstance(each, dict)
+        ],
     }
 
 
@@ -95,11 +103,15 @@ def read_receipt(file: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("what") != WHAT:
         raise UnusableError(f"{file} is no receipt")
     if found.get("format") != FORMAT:
-        raise UnusableError(f"{file} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}")
+        raise UnusableError(
+            f"{file} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}"
+        )
     wrong = [name for name, is_right in _RIGHT.items() if not is_right(found.get(name))]
     wrong += [name for name in COPIED if name not in found]
     if wrong:
-        raise UnusableError(f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong")
+        raise UnusableError(
+            f"{file} is no receipt of this version: {', '.join(wrong)} missing or wrong"
+        )
     return found
 
 

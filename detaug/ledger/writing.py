@@ -75,7 +75,9 @@ def check_place(path: Path) -> None:
         if path.exists() and not _is_empty(path):
             read_header(path)
     except NotALedger as error:
-        raise ValueError(f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}") from None
+        raise ValueError(
+            f"ledger={os.fspath(path)!r} is there already, and is left as it is: {error}"
+        ) from None
     except OSError:  # that it cannot be written is said when it is to be
         pass
 
@@ -95,7 +97,9 @@ class LedgerWriter:
     def __init__(self, path: Path, header: Callable[[], Record]) -> None:
         self.path = path
         self._make_header = header
-        self._lock = threading.RLock()  # a signal's handler may save a state in the middle of a line
+        self._lock = (
+            threading.RLock()
+        )  # a signal's handler may save a state in the middle of a line
         self._file: FileIO | None = None
         self._stopped = False
         self._owner = os.getpid()
@@ -113,9 +117,19 @@ class LedgerWriter:
             file, course = self._opened(key)
             if course.epoch not in (None, key.epoch):
                 _append(file, course.end_epoch())
-            record: Record = {"kind": "batch", "name": course.header["name"], "epoch": key.epoch, "step": step}
+            record: Record = {
+                "kind": "batch",
+                "name": course.header["name"],
+                "epoch": key.epoch,
+                "step": step,
+            }
             record |= {} if key.place == step else {"place": key.place}
-            record |= {"whole": whole, "keys": keys, "waited": round(waited, 6), "computed": round(computed, 6)}
+            record |= {
+                "whole": whole,
+                "keys": keys,
+                "waited": round(waited, 6),
+                "computed": round(computed, 6),
+            }
             record |= {"worker": worker, "restarts": restarts}
             _append(file, {**record, "digest": course.add(record)})
 
@@ -140,7 +154,9 @@ class LedgerWriter:
                 yield
             except (OSError, NotALedger) as error:
                 self._stop(key, error)
-            except BaseException:  # Ctrl-C between a line and the course: the course is made anew from the file
+            except (
+                BaseException
+            ):  # Ctrl-C between a line and the course: the course is made anew from the file
                 self.close()
                 raise
 
@@ -170,10 +186,14 @@ class LedgerWriter:
         if _is_empty(self.path):
             return False
         theirs = read_header(self.path)
-        different = [text for name, text in IDENTITY.items() if header.get(name) != theirs.get(name)]
+        different = [
+            text for name, text in IDENTITY.items() if header.get(name) != theirs.get(name)
+        ]
         if not different:
             return False
-        aside = next(path for number in count(1) if not (path := _beside(self.path, str(number))).exists())
+        aside = next(
+            path for number in count(1) if not (path := _beside(self.path, str(number))).exists()
+        )
         os.rename(self.path, aside)
         text = "%s was the ledger of another run (other %s), and is %s from now on"
         logger.warning(text, self.path, ", ".join(different), aside)
@@ -186,7 +206,9 @@ class LedgerWriter:
         if key.place == math.inf:  # all of an epoch's batches are there
             key = Key(key.epoch + 1, 0)
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
-        text = "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected"
+        text = (
+            "the ledger %s stopped at %s: %s. The run goes on without it; batches are not affected"
+        )
         logger.warning(text, self.path, key.text, why)
 
 

@@ -118,7 +118,9 @@ class Epochs(DistributedSampler[Any]):
         """The epoch of the pass that begins now, and whether it is the rest of one."""
         rest, self.rest = self.rest, None
         self.is_named = False
-        if rest is not None and (self._rest_was_named or not self.data_source.augmenter._has_had_all_of_an_epoch):
+        if rest is not None and (
+            self._rest_was_named or not self.data_source.augmenter._has_had_all_of_an_epoch
+        ):
             return rest, True
         epoch = self.epoch if self.fixed is None else self.fixed
         self.epoch = epoch + 1
@@ -136,9 +138,13 @@ class Steps(BatchSampler):
 
     sampler: Epochs
 
-    def __init__(self, sampler: Any, batch_size: int | None = None, drop_last: bool = False) -> None:
+    def __init__(
+        self, sampler: Any, batch_size: int | None = None, drop_last: bool = False
+    ) -> None:
         # Lightning's overfit_batches puts a SequentialSampler in the place of `Epochs`.
-        self.sampler = sampler if isinstance(sampler, Epochs) else Epochs(sampler.data_source, fixed=0)
+        self.sampler = (
+            sampler if isinstance(sampler, Epochs) else Epochs(sampler.data_source, fixed=0)
+        )
         self.batch_size = batch_size  # type: ignore[assignment]
         self.drop_last = drop_last
 
@@ -157,7 +163,9 @@ class Keys(Iterator[list[Key]]):
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
-        self._due: Key | None = None  # the epoch is known when the first key is asked for: set_epoch may come between
+        self._due: Key | None = (
+            None  # the epoch is known when the first key is asked for: set_epoch may come between
+        )
 
     def __next__(self) -> list[Key]:
         if self._due is None:
@@ -225,7 +233,9 @@ class AugmenterLoader(DataLoader[Any]):
             augmenter._go_to_epoch(epoch)
         loads, place = self._loads, augmenter._schedule.position
         while True:
-            if augmenter._schedule.position != place:  # another pass, or another loader, went on from elsewhere
+            if (
+                augmenter._schedule.position != place
+            ):  # another pass, or another loader, went on from elsewhere
                 augmenter._move(place)
             try:
                 batch = next(augmenter)
@@ -234,7 +244,9 @@ class AugmenterLoader(DataLoader[Any]):
                     self._place = None
                 return
             place = augmenter._schedule.position
-            if loads == self._loads:  # a pass that was open when a state was loaded is no longer the loop's
+            if (
+                loads == self._loads
+            ):  # a pass that was open when a state was loaded is no longer the loop's
                 self._place = place
             yield batch
 
@@ -275,7 +287,9 @@ class AugmenterLoader(DataLoader[Any]):
             )
         next_epoch = spawn_key_element("the state's 'next_epoch'", state["next_epoch"])
         if not isinstance(state["in_epoch"], bool):
-            raise ValueError(f"the state's 'in_epoch' is True or False, not {state['in_epoch']!r:.200}")
+            raise ValueError(
+                f"the state's 'in_epoch' is True or False, not {state['in_epoch']!r:.200}"
+            )
         augmenter, epochs = self.dataset.augmenter, self.batch_sampler.sampler
         augmenter.load_state_dict(state["augmenter"])
         epochs.epoch = next_epoch

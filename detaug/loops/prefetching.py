@@ -40,7 +40,10 @@ class Prefetched:
         batches = iter(self.loader)
         if self.device.type == "cuda":
             return self._overlapped(batches)
-        return (tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), batch) for batch in batches)
+        return (
+            tree_map_only(torch.Tensor, lambda tensor: tensor.to(self.device), batch)
+            for batch in batches
+        )
 
     def _overlapped(self, batches: Iterator[Any]) -> Iterator[Any]:
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -61,7 +64,9 @@ class Prefetched:
         self._state = None
 
     def _copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        pinned = tensor if tensor.device.type != "cpu" or tensor.is_pinned() else tensor.pin_memory()
+        pinned = (
+            tensor if tensor.device.type != "cpu" or tensor.is_pinned() else tensor.pin_memory()
+        )
         return pinned.to(self.device, non_blocking=True)
 
     def _arrived(self, batch: Any, event: torch.cuda.Event, state: Any) -> Any:
@@ -70,7 +75,9 @@ class Prefetched:
         self._state = state
         for each in tree_leaves(batch):
             if isinstance(each, torch.Tensor):
-                each.record_stream(here)  # its memory is not used again before the loop's work on it is over
+                each.record_stream(
+                    here
+                )  # its memory is not used again before the loop's work on it is over
         return batch
 
     def state_dict(self) -> Any:

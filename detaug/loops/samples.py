@@ -21,7 +21,9 @@ class Augmented(Dataset[Any]):
         seed: the Generator of sample i is that of (epoch, i) in its seed tree.
     """
 
-    def __init__(self, dataset: Any, transform: Callable[..., Any], seed: int | Sequence[int]) -> None:
+    def __init__(
+        self, dataset: Any, transform: Callable[..., Any], seed: int | Sequence[int]
+    ) -> None:
         self.dataset = dataset
         self.transform = transform
         self._tree = SeedTree(seed)
@@ -49,7 +51,10 @@ class Augmented(Dataset[Any]):
 
 def with_float_images(arrays: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
     """A sample's arrays or plain tensors, where images of integers are float32."""
-    return {name: _in_floats(array) if roles[name] == "image" else array for name, array in arrays.items()}
+    return {
+        name: _in_floats(array) if roles[name] == "image" else array
+        for name, array in arrays.items()
+    }
 
 
 def _in_floats(array: Any) -> Any:

@@ -32,11 +32,19 @@ def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
     _allocator.take = take
 
 
-def empty(shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+def empty(
+    shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
+) -> np.ndarray[Any, Any]:
     """See `detaug.seeding.current.Current.empty`."""
     sides = tuple(map(operator.index, [shape] if isinstance(shape, SupportsIndex) else shape))
     kind: np.dtype[Any] = np.dtype(dtype)
     size, take = math.prod(sides) * kind.itemsize, _allocator.take
-    if take is None or size < SMALLEST or min(sides) < 0 or kind.hasobject or (memory := take(size)) is None:
+    if (
+        take is None
+        or size < SMALLEST
+        or min(sides) < 0
+        or kind.hasobject
+        or (memory := take(size)) is None
+    ):
         return np.empty(sides, kind)
     return memory.view(kind).reshape(sides)

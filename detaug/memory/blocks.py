@@ -28,7 +28,14 @@ _SMALLEST = 4096
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+_libc.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -64,7 +71,11 @@ def _anonymous_file() -> int:
         try:
             return os.memfd_create("detaug", os.MFD_CLOEXEC)
         except OSError as error:
-            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES):  # a sandbox may forbid it
+            if error.errno not in (
+                errno.ENOSYS,
+                errno.EPERM,
+                errno.EACCES,
+            ):  # a sandbox may forbid it
                 raise
     descriptor, path = tempfile.mkstemp(prefix="detaug-")
     os.unlink(path)
@@ -81,29 +92,44 @@ class Mapping:
         self.inherited = True
         self._owner = os.getpid()
         flags = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
-        address = _libc.mmap(None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+        address = _libc.mmap(
+            None, self.size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0
+        )
         if address == _MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.address = address
         if not inherited and hasattr(mmap, "MADV_DONTFORK"):
-            self.inherited = False  # first: another thread may fork before the call, and a child so does no harm
+            self.inherited = (
+                False  # first: another thread may fork before the call, and a child so does no harm
+            )
             self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0
 
     def inherit(self) -> None:
         """Processes that are forked from now on have it."""
-        if not self.inherited and os.getpid() == self._owner:  # in a child without it, something else may lie there
+        if (
+            not self.inherited and os.getpid() == self._owner
+        ):  # in a child without it, something else may lie there
             self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        return {"version": 3, "typestr": "|u1", "shape": (self.size,), "data": (self.address, False)}
+        return {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (self.size,),
+            "data": (self.address, False),
+        }
 
     def bytes(self) -> Bytes:
         """The block as uint8. It lives as long as any view of it, and keeps the mapping alive: NumPy has every view hold the
         array at the end of its chain of bases."""
         return np.asarray(self)
 
-    def __del__(self, munmap: Callable[[int, int], int] = _munmap, current_pid: Callable[[], int] = os.getpid) -> None:
+    def __del__(
+        self,
+        munmap: Callable[[int, int], int] = _munmap,
+        current_pid: Callable[[], int] = os.getpid,
+    ) -> None:
         # In a forked child that did not inherit it something else may lie there.
         if self.address and (self.inherited or current_pid() == self._owner):
             munmap(self.address, self.size)

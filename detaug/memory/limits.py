@@ -27,15 +27,21 @@ class LimitReached(OSError):
 def explained(error: OSError, what: str) -> LimitReached:
     """The system's error with the limit that was met. `what` could not be done, e.g. ``"cannot start a worker"``."""
     advice = advice_for(error)
-    return LimitReached(error.errno, f"{what}: {error.strerror or error}." + (f" {advice}" if advice else ""))
+    return LimitReached(
+        error.errno, f"{what}: {error.strerror or error}." + (f" {advice}" if advice else "")
+    )
 
 
 def advice_for(error: BaseException) -> str:
     """What limit is behind `error`, and what to do; empty if there is none, or if the error says it already."""
-    number = error.errno if isinstance(error, OSError) and not isinstance(error, LimitReached) else None
+    number = (
+        error.errno if isinstance(error, OSError) and not isinstance(error, LimitReached) else None
+    )
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         number = errno.EAGAIN
-    if isinstance(error, OSError) and error.filename is not None and number == errno.ENOSPC:  # a disk is full
+    if (
+        isinstance(error, OSError) and error.filename is not None and number == errno.ENOSPC
+    ):  # a disk is full
         return ""
     if isinstance(error, MemoryError) or number in (errno.ENOMEM, errno.ENOSPC):
         return _memory()
@@ -43,7 +49,11 @@ def advice_for(error: BaseException) -> str:
         return ""
     what, limit, option = _LIMITS[number]
     value = resource.getrlimit(limit)[0]
-    groups = [int(each) for each in of_control_groups("pids.max") if each.isdigit()] if number == errno.EAGAIN else []
+    groups = (
+        [int(each) for each in of_control_groups("pids.max") if each.isdigit()]
+        if number == errno.EAGAIN
+        else []
+    )
     of_group = f", in the control group to {min(groups)} (pids.max)" if groups else ""
     here = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
     return f"The {what} is {here} here (ulimit {option}){of_group}: raise the limit, or use fewer (num_processes)."
@@ -72,17 +82,25 @@ def private_memory() -> int:
     try:
         info = psutil.Process().memory_info()
     except OSError:  # no descriptor is left to read it with: the peak has to do
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+            1 if sys.platform == "darwin" else 1024
+        )
     return int(info.rss - getattr(info, "shared", 0))
 
 
 def usable_cores() -> int:
     """Whole cores, at least one: those this process is bound to, as far as its control group grants them."""
     granted = [line.split() for line in of_control_groups("cpu.max")]
-    quotas, periods = (of_control_groups(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period"))
+    quotas, periods = (
+        of_control_groups(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period")
+    )
     granted += map(list, zip(quotas, periods, strict=False))
-    limits = [int(quota) // int(period) for quota, period in granted if quota.isdigit()]  # else "max", or -1
-    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limits = [
+        int(quota) // int(period) for quota, period in granted if quota.isdigit()
+    ]  # else "max", or -1
+    bound = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min([bound, *limits]))
 
 
@@ -91,7 +109,10 @@ def _memory() -> str:
     address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
     if address_space != resource.RLIM_INFINITY:
         known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
-    granted = (*of_control_groups("memory.max"), *of_control_groups("memory.limit_in_bytes", "memory"))
+    granted = (
+        *of_control_groups("memory.max"),
+        *of_control_groups("memory.limit_in_bytes", "memory"),
+    )
     if limits := [int(each) for each in granted if each.isdigit() and int(each) < 2**60]:
         known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
     with suppress(OSError):

@@ -42,7 +42,9 @@ def check_nnunet_version() -> None:
     """An `UnusableError` where the trainers do not support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment
     they support any)."""
     version = importlib.metadata.version("nnunetv2")
-    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(ANY_VERSION_VARIABLE):
+    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(
+        ANY_VERSION_VARIABLE
+    ):
         return
     known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
     raise UnusableError(
@@ -71,7 +73,9 @@ def trainer_folders() -> str:
 #: ``nnUNetTrainer``, ``nnUNetDataLoader``, and the data set of preprocessed cases.
 trainer_class = partial(resolve_name, "nnunetv2.training.nnUNetTrainer.nnUNetTrainer:nnUNetTrainer")
 loader_class = partial(resolve_name, "nnunetv2.training.dataloading.data_loader:nnUNetDataLoader")
-dataset_class = partial(resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:nnUNetDatasetBlosc2")
+dataset_class = partial(
+    resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:nnUNetDatasetBlosc2"
+)
 #: What ``nnUNetv2_plan_and_preprocess`` and ``nnUNetv2_train`` are made of.
 planning = partial(resolve_name, "nnunetv2.experiment_planning.plan_and_preprocess_api")
 training = partial(resolve_name, "nnunetv2.run.run_training")
@@ -91,7 +95,9 @@ def external_trainer(name: str) -> Any:
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     try:
-        with redirect_stdout(sys.stderr):  # it tells where it searches; what a command prints is its answer
+        with redirect_stdout(
+            sys.stderr
+        ):  # it tells where it searches; what a command prints is its answer
             return recursive_find_trainer_class_by_name(name)
     except RuntimeError as error:
         if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
@@ -159,7 +165,9 @@ def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
     """
     kept, before = getattr(trainer, BEST_AVERAGE), max(averages[:-1], default=None)
     decides = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))
-    is_stale = len(averages) > 0 and kept == before and (kept is not None or is_nnunets_own(decides))
+    is_stale = (
+        len(averages) > 0 and kept == before and (kept is not None or is_nnunets_own(decides))
+    )
     return max(averages) if is_stale else kept
 
 

@@ -14,7 +14,14 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 import numpy as np
@@ -31,7 +38,16 @@ _LIBRARIES = {*_INSTALLED, *sys.stdlib_module_names}
 _STANDARD = sysconfig.get_path("stdlib")
 _CODE = (type, FunctionType, BuiltinFunctionType, MethodType)
 #: The special methods that decide on a batch; what `__init__` sets is looked at on the object.
-_SPECIAL = {"__call__", "__getattr__", "__getattribute__", "__getitem__", "__iter__", "__len__", "__new__", "__next__"}
+_SPECIAL = {
+    "__call__",
+    "__getattr__",
+    "__getattribute__",
+    "__getitem__",
+    "__iter__",
+    "__len__",
+    "__new__",
+    "__next__",
+}
 #: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
 _HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
 
@@ -41,9 +57,20 @@ def not_own(function: Any, seen: set[int] | None = None) -> str | None:
     if isinstance(function, (staticmethod, classmethod, MethodType)):
         function = function.__func__
     if isinstance(function, property):
-        return next((why for each in (function.fget, function.fset) if each and (why := not_own(each, seen))), None)
+        return next(
+            (
+                why
+                for each in (function.fget, function.fset)
+                if each and (why := not_own(each, seen))
+            ),
+            None,
+        )
     if not isinstance(function, FunctionType):
-        return None if _of_a_library(function) else f"is a {type(function).__name__} of {_module(function)}"
+        return (
+            None
+            if _of_a_library(function)
+            else f"is a {type(function).__name__} of {_module(function)}"
+        )
     if not _of_a_library(function) or not _in_a_librarys_file(function):
         return f"is defined in {function.__code__.co_filename}"
     seen = seen or set()
@@ -54,7 +81,11 @@ def not_own(function: Any, seen: set[int] | None = None) -> str | None:
         for method in _functions_of(called):
             if not _of_a_library(method) or not _in_a_librarys_file(method):
                 return f"calls {name}, which is defined in {method.__code__.co_filename}"
-        if isinstance(called, FunctionType) and _package(called) in _FOLLOWED and id(called.__code__) not in seen:
+        if (
+            isinstance(called, FunctionType)
+            and _package(called) in _FOLLOWED
+            and id(called.__code__) not in seen
+        ):
             why = not_own(called, seen)
             if why is not None:
                 return f"calls {name}, which {why}"
@@ -67,7 +98,9 @@ def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):
-            yield from ((f"{name}.{each}", vars(value)[each]) for each in names if each in vars(value))
+            yield from (
+                (f"{name}.{each}", vars(value)[each]) for each in names if each in vars(value)
+            )
         elif value is not None:
             yield name, value
 
@@ -87,7 +120,12 @@ def _functions_of(called: Any) -> list[FunctionType]:
         return [called]
     if not isinstance(called, type) or _package(called) not in looked_into:
         return []
-    methods = [each for base in called.__mro__ if _package(base) in looked_into for each in vars(base).values()]
+    methods = [
+        each
+        for base in called.__mro__
+        if _package(base) in looked_into
+        for each in vars(base).values()
+    ]
     return [each for each in methods if isinstance(each, FunctionType)]
 
 
@@ -109,8 +147,15 @@ def _in_a_librarys_file(function: FunctionType) -> bool:
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
     modules = [sys.modules[each] for each in _INSTALLED if each in sys.modules]
-    places = [getattr(each, "__path__", None) or [getattr(each, "__file__", None)] for each in modules]
-    return any(file == place or file.startswith(f"{place}{os.sep}") for each in places for place in each if place)
+    places = [
+        getattr(each, "__path__", None) or [getattr(each, "__file__", None)] for each in modules
+    ]
+    return any(
+        file == place or file.startswith(f"{place}{os.sep}")
+        for each in places
+        for place in each
+        if place
+    )
 
 
 def unlike(value: Any, stock: type) -> str | None:
@@ -119,7 +164,9 @@ def unlike(value: Any, stock: type) -> str | None:
     if not isinstance(value, stock):
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
     attributes = vars(value)
-    computed = {name for name, each in inspect.getmembers_static(kind) if isinstance(each, property)}
+    computed = {
+        name for name, each in inspect.getmembers_static(kind) if isinstance(each, property)
+    }
     named = {name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"}
     for name in sorted({*named, *computed, *_HOOKS, *_SPECIAL}):
         method = inspect.getattr_static(kind, name, None)
@@ -133,7 +180,9 @@ def unlike(value: Any, stock: type) -> str | None:
         ):
             return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
     chosen = attributes.get("get_do_oversample")  # holds one of the loader's own methods
-    if chosen is not None and (getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None):
+    if chosen is not None and (
+        getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None
+    ):
         return f"get_do_oversample of its {kind.__qualname__} is set on the object"
     return None
 
@@ -149,12 +198,16 @@ def why_loader_stays(loader: Any) -> str | None:
 
 def patch_source_of(loader: Any) -> PatchSource:
     """What draws and reads as a loader does that `why_loader_stays` has nothing to say of, by the attributes that it has now."""
-    patch = tuple(int(n) for n in loader.patch_size)[1 if getattr(loader, "patch_size_was_2d", False) else 0 :]
+    patch = tuple(int(n) for n in loader.patch_size)[
+        1 if getattr(loader, "patch_size_was_2d", False) else 0 :
+    ]
     final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
     indices = [str(each) for each in loader.indices]
     data = loader._data
     source = PatchSource(
-        CaseFolder(data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage),
+        CaseFolder(
+            data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage
+        ),
         loader.batch_size,
         patch,
         final,
@@ -178,7 +231,9 @@ def difference_in_reading(loader: Any, source: PatchSource, rng: np.random.Gener
     for number in range(source.batch_size):
         name, start, arrays = source.draw(rng, number)
         cases.append(name)
-        boxes.append((start, [low + size for low, size in zip(start, source.patch_size, strict=True)]))
+        boxes.append(
+            (start, [low + size for low, size in zip(start, source.patch_size, strict=True)])
+        )
         ours.append({each: volume.read_all() for each, volume in arrays.items()})
     stock, left = copy.copy(loader), iter(boxes)
     stock.transforms, stock.get_indices = None, lambda: cases

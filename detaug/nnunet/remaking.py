@@ -40,7 +40,11 @@ def remaker_of_training(
     """What makes the batches of a ledger whose training had these arguments of ``nnUNetv2_train``; or `CannotRemake`."""
     try:
         number = fold if fold == "all" else int(fold)
-        settings = checked(Settings(dataset, configuration, number, trainer, plans, device="cpu", seed=header["seed"]))
+        settings = checked(
+            Settings(
+                dataset, configuration, number, trainer, plans, device="cpu", seed=header["seed"]
+            )
+        )
     except ValueError as error:
         raise CannotRemake(str(error)) from error
     return _remaker(_planned(settings), header["name"], header)
@@ -51,7 +55,9 @@ def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequen
     millimetres, along a patch's axes; data set, configuration, fold and trainer in words. Or an `UnusableError`."""
     settings = checked(settings)
     made = _planned(settings)
-    title = f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
+    title = (
+        f"{settings.dataset}, {settings.configuration}, fold {settings.fold}, {settings.trainer}"
+    )
     return made.dataloader_train, tuple(made.configuration_manager.spacing), title
 
 
@@ -70,11 +76,17 @@ def remaker_in(folder: Path) -> tuple[Remaker, Path | None]:
         raise CannotRemake(str(error)) from error
     if record is None:
         raise CannotRemake(f"{found} has no seed: it is not of one of detaug's trainers")
-    arguments = tuple(stored[ARGUMENTS][each] for each in ("plans", "configuration", "fold", "dataset_json"))
+    arguments = tuple(
+        stored[ARGUMENTS][each] for each in ("plans", "configuration", "fold", "dataset_json")
+    )
     made = _training(str(stored[TRAINER_NAME]), arguments, record.seed)
     ledger = ledger_in(folder, "train")
     kept = ledger.is_file()
-    header = read_header(ledger) if kept else {"declared": portable(inspected(made.dataloader_train).declared)}
+    header = (
+        read_header(ledger)
+        if kept
+        else {"declared": portable(inspected(made.dataloader_train).declared)}
+    )
     check_versions({"numerics": record.numerics, "seed_scheme": record.seed_scheme}, "checkpoint")
     return _remaker(made, "train", {**header, "data": record.data}), ledger if kept else None
 
@@ -82,7 +94,9 @@ def remaker_in(folder: Path) -> tuple[Remaker, Path | None]:
 def _remaker(training: Any, name: str, header: Mapping[str, Any]) -> Remaker:
     loaders = {"train": training.dataloader_train, "val": training.dataloader_val}
     if name not in loaders:
-        raise CannotRemake(f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}")
+        raise CannotRemake(
+            f"the ledger is of {name!r}; a training of nnU-Net has {' and '.join(map(repr, loaders))}"
+        )
     made = Remaker(loaders[name], header)
     if header.get("data") != training._cases:
         raise CannotRemake(
@@ -108,17 +122,23 @@ def _training(trainer: str, arguments: tuple[Any, ...], seed: Seed) -> Any:
         with _results_elsewhere(), contextlib.redirect_stdout(io.StringIO()):
             kind = external_trainer(trainer)
             if not issubclass(kind, DeterministicTraining):
-                raise CannotRemake(f"{trainer} is none of detaug's trainers: its batches are not reproducible")
+                raise CannotRemake(
+                    f"{trainer} is none of detaug's trainers: its batches are not reproducible"
+                )
             made: Any = kind({**plans, "continue_training": False}, *others, torch.device("cpu"))
             made._run_seed = seed
             previous = made.folder_with_segs_from_previous_stage
-            made.folder_with_segs_from_previous_stage = None if previous is None else os.path.realpath(previous)
+            made.folder_with_segs_from_previous_stage = (
+                None if previous is None else os.path.realpath(previous)
+            )
             made._set_batch_size_and_oversample()
             made._prepare_cases()
             made.dataloader_train, made.dataloader_val = loaders = made.get_dataloaders()
             for each in loaders:
                 if not isinstance(each, DeterministicAugmenter):
-                    raise CannotRemake(f"{trainer} does not load through detaug: it has a {type(each).__name__}")
+                    raise CannotRemake(
+                        f"{trainer} does not load through detaug: it has a {type(each).__name__}"
+                    )
                 if isinstance(each, LateAugmenter):
                     each.settle()
     except UnusableError as error:
@@ -134,6 +154,10 @@ def _results_elsewhere() -> Iterator[None]:
     found."""
     with tempfile.TemporaryDirectory(prefix="detaug-", ignore_cleanup_errors=True) as results:
         link_predictions(Path(results))
-        here = {"nnUNet_results": results, EXTERNAL_VARIABLE: trainer_folders(), "DETAUG_LEDGER": "0"}
+        here = {
+            "nnUNet_results": results,
+            EXTERNAL_VARIABLE: trainer_folders(),
+            "DETAUG_LEDGER": "0",
+        }
         with mock.patch.dict(os.environ, here, nnUNet_wandb_enabled="0", nnUNet_n_proc_DA="0"):
             yield

@@ -22,7 +22,12 @@ from detaug.nnunet.compatibility import (
     is_nnunets_own,
 )
 from detaug.nnunet.run_record import KEY, differences, print_of
-from detaug.nnunet.trainers.output_folder import CHECKPOINTS, checkpoints_in, read_checkpoint, write_checkpoint
+from detaug.nnunet.trainers.output_folder import (
+    CHECKPOINTS,
+    checkpoints_in,
+    read_checkpoint,
+    write_checkpoint,
+)
 from detaug.pictures.charts import figure_of
 
 #: What nnU-Net's predictor reads besides checkpoints.
@@ -54,7 +59,9 @@ def export(model: Path, into: Path | None) -> Path:
     stock = stock_trainer(trainer)
     target = into or model.resolve().with_name("__".join((stock, *others)))
     if target.exists():
-        raise UnusableError(f"{str(target)!r} is there already; remove it, or name another folder (-o)")
+        raise UnusableError(
+            f"{str(target)!r} is there already; remove it, or name another folder (-o)"
+        )
     target.parent.mkdir(parents=True, exist_ok=True)
     # beside its final place, so that it can be renamed there when it is whole
     with tempfile.TemporaryDirectory(prefix=".", suffix=".partial", dir=target.parent) as beside:
@@ -88,7 +95,9 @@ def stock_trainer(name: str) -> str:
     return str(stock.__name__)
 
 
-def compare_trainings(one: Path, other: Path, picture: Path | None = None) -> tuple[list[str], bool]:
+def compare_trainings(
+    one: Path, other: Path, picture: Path | None = None
+) -> tuple[list[str], bool]:
     """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for the reader, differences in the
     order of causes (settings, metrics, weights), and whether there are any. Their curves are drawn into `picture`.
 
@@ -99,10 +108,14 @@ def compare_trainings(one: Path, other: Path, picture: Path | None = None) -> tu
     found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
-        raise UnusableError(f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}")
+        raise UnusableError(
+            f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
+        )
     mine, theirs = (read_checkpoint(each[common]) for each in found)
     told = [("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
-    told += [(f"metrics from epoch {epoch} on", *each) for epoch, *each in sorted(_metrics(mine, theirs))]
+    told += [
+        (f"metrics from epoch {epoch} on", *each) for epoch, *each in sorted(_metrics(mine, theirs))
+    ]
     told += [("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
     lines = [f"{kind}: {name}: {short(a)} and {short(b)}" for kind, name, a, b in told]
     verdict = f"different: first of all in {told[0][1]}" if told else "equal"
@@ -111,18 +124,28 @@ def compare_trainings(one: Path, other: Path, picture: Path | None = None) -> tu
     return [*lines, f"{verdict} ({common})"], bool(told)
 
 
-def _metrics(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[tuple[int, str, Any, Any]]:
+def _metrics(
+    mine: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> Iterator[tuple[int, str, Any, Any]]:
     """(epoch, name, value, other value) of each metric that differs, where it first does; epochs from 0."""
     for name in {**mine[LOGGED], **theirs[LOGGED]}.keys() - EPOCH_TIMES:
         values = enumerate(zip_longest(mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])))
-        yield from islice(((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1)
+        yield from islice(
+            ((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1
+        )
 
 
 def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], picture: Path) -> None:
     """The metrics with one number an epoch: losses, Dice scores, learning rates."""
-    names = [name for name in mine if name not in EPOCH_TIMES and all(isinstance(each, Real) for each in mine[name])]
+    names = [
+        name
+        for name in mine
+        if name not in EPOCH_TIMES and all(isinstance(each, Real) for each in mine[name])
+    ]
     figure = figure_of(title, 8, 0.6 + 2.1 * len(names))
-    for axes, name in zip(figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True):
+    for axes, name in zip(
+        figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True
+    ):
         for label, curves, width in (("A", mine, 3.0), ("B", theirs, 1.2)):
             axes.plot(curves.get(name, []), linewidth=width, label=label)
         axes.set_title(name, loc="left", fontsize=10)
@@ -133,8 +156,14 @@ def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], pictur
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """The record of what the training is made of, where there is one, and what nnU-Net keeps of it."""
-    arguments = {name: each for name, each in (checkpoint.get(ARGUMENTS) or {}).items() if name != "device"}
-    plans = {name: each for name, each in (arguments.get("plans") or {}).items() if name != "continue_training"}
+    arguments = {
+        name: each for name, each in (checkpoint.get(ARGUMENTS) or {}).items() if name != "device"
+    }
+    plans = {
+        name: each
+        for name, each in (arguments.get("plans") or {}).items()
+        if name != "continue_training"
+    }
     return {
         **(checkpoint.get(KEY) or {}),
         "trainer": checkpoint[TRAINER_NAME],

@@ -38,7 +38,10 @@ _FEW = 64
 
 def versions() -> dict[str, str]:
     """Of the packages whose code decides a training's bytes."""
-    others = {name: importlib.metadata.version(name) for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy")}
+    others = {
+        name: importlib.metadata.version(name)
+        for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy")
+    }
     return {"detaug": __version__, **others, "torch": torch.__version__.split(" ")[0]}
 
 
@@ -88,7 +91,9 @@ class RunRecord:
             return None
         names = {each.name for each in fields(cls)}
         if not isinstance(stored, Mapping) or set(stored) != names:
-            found = sorted(map(str, stored)) if isinstance(stored, Mapping) else type(stored).__name__
+            found = (
+                sorted(map(str, stored)) if isinstance(stored, Mapping) else type(stored).__name__
+            )
             raise StateMismatch(
                 f"the checkpoint's record of its training has {found}, and detaug {__version__} reads {sorted(names)}: "
                 "continue with the version of detaug that wrote it"
@@ -103,7 +108,11 @@ class RunRecord:
             ValueError: ``DETAUG_ALLOW`` names no part of the record.
         """
         allowed = allowed_parts()
-        found = {part: told for part, told in _told(asdict(earlier), asdict(self)).items() if part not in _HISTORY}
+        found = {
+            part: told
+            for part, told in _told(asdict(earlier), asdict(self)).items()
+            if part not in _HISTORY
+        }
         refused = [part for part in found if part not in allowed]
         if refused:
             lines = [line for part in refused for line in found[part]]
@@ -136,11 +145,16 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
         if part == "cases" and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
         entry = path.replace(".", ": ", 1)
-        text = f"{entry}: {short(before)} in the checkpoint, {short(after)} now{_ADVICE.get(part, '')}"
+        text = (
+            f"{entry}: {short(before)} in the checkpoint, {short(after)} now{_ADVICE.get(part, '')}"
+        )
         lines.setdefault(part, []).append(text)
     for part, all_of_them in lines.items():
         if len(all_of_them) > _MOST_LINES:
-            lines[part] = [*all_of_them[:_MOST_LINES], f"{part}: and {len(all_of_them) - _MOST_LINES} entries more"]
+            lines[part] = [
+                *all_of_them[:_MOST_LINES],
+                f"{part}: and {len(all_of_them) - _MOST_LINES} entries more",
+            ]
     return lines
 
 
@@ -196,7 +210,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if isinstance(value, (torch.Tensor, np.ndarray)):
-        array = np.ascontiguousarray(value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value)
+        array = np.ascontiguousarray(
+            value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
+        )
         if array.size <= _FEW:
             return array.tolist()
         return f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
@@ -210,13 +226,21 @@ def plain(value: Any) -> Any:
 
 def optimiser_settings(optimiser: Any) -> dict[str, Any]:
     """Class, and settings of each group of parameters."""
-    groups = [{name: each for name, each in group.items() if name != "params"} for group in optimiser.param_groups]
+    groups = [
+        {name: each for name, each in group.items() if name != "params"}
+        for group in optimiser.param_groups
+    ]
     return {"class": plain(type(optimiser)), "groups": plain(groups)}
 
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
     """Class and attributes, also of the schedules that one is made of, without its place and what versions of torch add."""
-    left_out = {"optimizer", "last_epoch", "verbose", *(name for name in vars(schedule) if name.startswith("_"))}
+    left_out = {
+        "optimizer",
+        "last_epoch",
+        "verbose",
+        *(name for name in vars(schedule) if name.startswith("_")),
+    }
     left_out -= {"_schedulers", "_milestones"}
     settings = {name: plain(each) for name, each in vars(schedule).items() if name not in left_out}
     return {"class": plain(type(schedule)), **settings}
@@ -230,8 +254,13 @@ def loss_settings(loss: Any) -> dict[str, Any]:
     for name, module in loss.named_modules():
         if hasattr(module, "_orig_mod"):  # compiled; what it is made of has its own place
             continue
-        attributes = {each: value for each, value in vars(module).items() if not each.startswith("_")}
-        tensors = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+        attributes = {
+            each: value for each, value in vars(module).items() if not each.startswith("_")
+        }
+        tensors = {
+            **dict(module.named_parameters(recurse=False)),
+            **dict(module.named_buffers(recurse=False)),
+        }
         del attributes["training"]
         settings = {"class": plain(type(module)), **plain(attributes), **plain(tensors)}
         path = name.replace("_orig_mod", "").strip(".")
@@ -244,7 +273,11 @@ def loss_settings(loss: Any) -> dict[str, Any]:
 #: What the record of a training and the header of its ledger both have.
 _SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
 #: nnU-Net's checkpoints hold scalars of NumPy's, which are made of these.
-_SCALARS: list[Any] = [np.dtype, np.float64(0).__reduce__()[0], *{type(np.dtype(kind)) for kind in "?ilfd"}]
+_SCALARS: list[Any] = [
+    np.dtype,
+    np.float64(0).__reduce__()[0],
+    *{type(np.dtype(kind)) for kind in "?ilfd"},
+]
 
 
 def recorded_in(checkpoint: Path) -> Mapping[str, Any] | None:
@@ -268,10 +301,14 @@ def disagreements(checkpoint: Path, header: Record) -> list[str]:
     no training of nnU-Net's that kept a ledger, and disagrees with no other."""
     record = recorded_in(checkpoint)
     if record is None:
-        if "data" not in header:  # the fingerprint of the cases, which detaug's trainers write into both
+        if (
+            "data" not in header
+        ):  # the fingerprint of the cases, which detaug's trainers write into both
             return []
         foreign = "(or it holds objects that are neither torch's nor NumPy's)"
-        return [f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"]
+        return [
+            f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"
+        ]
     different = [
         f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
         for name in _SHARED

@@ -21,7 +21,9 @@ SIDES = ("train", "val")
 Fold = dict[str, list[str]]
 
 
-def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None) -> list[Fold]:
+def check_splits(
+    path_or_folder: str | os.PathLike[str], ids: Iterable[str] | None = None
+) -> list[Fold]:
     """Read ``splits_final.json`` and look for everything that would go wrong with it in a training.
 
     Args:
@@ -47,7 +49,9 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(folds, list) or not folds or not all(map(_is_fold, folds)):
-        raise ValueError(f'{path} must be a list of folds {{"train": [case, ...], "val": [case, ...]}}, no side empty')
+        raise ValueError(
+            f'{path} must be a list of folds {{"train": [case, ...], "val": [case, ...]}}, no side empty'
+        )
     if ids is not None:
         known = {"the given ids": set(ids)}
     else:
@@ -66,10 +70,15 @@ def check_splits(path_or_folder: str | os.PathLike[str], ids: Iterable[str] | No
 
 def _is_fold(fold: Any) -> bool:
     sides = [fold.get(side) for side in SIDES] if isinstance(fold, dict) else [None]
-    return all(isinstance(side, list) and side and all(isinstance(each, str) for each in side) for side in sides)
+    return all(
+        isinstance(side, list) and side and all(isinstance(each, str) for each in side)
+        for side in sides
+    )
 
 
-def _faults(counts: Counter[str], known: dict[str, set[str]]) -> Iterable[tuple[str, Iterable[str]]]:
+def _faults(
+    counts: Counter[str], known: dict[str, set[str]]
+) -> Iterable[tuple[str, Iterable[str]]]:
     yield "cases more than once", [case for case, count in counts.items() if count > 1]
     for where, cases in known.items():
         yield f"cases that are not in {where}", counts.keys() - cases

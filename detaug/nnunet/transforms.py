@@ -71,7 +71,9 @@ def either_spelling(build: Callable[..., Compose]) -> Callable[..., Compose]:
                     raise TypeError(f"{ours} and {theirs} are one argument: pass it once")
                 named[ours] = named.pop(theirs)
         pipeline = build(*positional, **named)
-        return pipeline if keys is None else Compose(pipeline.transforms, keys=keys, dim=pipeline.dim)
+        return (
+            pipeline if keys is None else Compose(pipeline.transforms, keys=keys, dim=pipeline.dim)
+        )
 
     return builder
 
@@ -138,7 +140,11 @@ def default_pipeline(
 ) -> Compose:
     """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are further options of the
     spatial one."""
-    scaled: dict[str, Any] = {"p_scaling": 0.2, "scaling": (0.7, 1.4), "p_synchronize_scaling_across_axes": 1}
+    scaled: dict[str, Any] = {
+        "p_scaling": 0.2,
+        "scaling": (0.7, 1.4),
+        "p_synchronize_scaling_across_axes": 1,
+    }
     return Compose(
         [
             *spatial_transforms(given, p_rotation=0.2, **scaled, **modes),
@@ -155,7 +161,11 @@ def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
     """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the loss's targets."""
     masked = [channel for channel, masked in enumerate(given.use_mask_for_norm or ()) if masked]
     return [
-        *([MaskImage(apply_to_channels=masked, channel_idx_in_seg=0, set_outside_to=0)] if masked else []),
+        *(
+            [MaskImage(apply_to_channels=masked, channel_idx_in_seg=0, set_outside_to=0)]
+            if masked
+            else []
+        ),
         RemoveLabel(-1, 0),
         *previous_stage(given.is_cascaded, given.foreground_labels, p_per_label),
         *targets(given.regions, given.ignore_label, given.ds_scales),
@@ -177,13 +187,23 @@ def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
     contrast: dict[str, Any] = {"synchronize_channels": False, "p_per_channel": 1}
     gamma: dict[str, Any] = {**contrast, "gamma": BGContrast((0.7, 1.5)), "p_retain_stats": 1}
     blur = GaussianBlur(
-        (0.5, 1.0), synchronize_channels=False, synchronize_axes=False, p_per_channel=0.5, benchmark=True
+        (0.5, 1.0),
+        synchronize_channels=False,
+        synchronize_axes=False,
+        p_per_channel=0.5,
+        benchmark=True,
     )
     return [
-        RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
+        RandomApply(
+            GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1
+        ),
         RandomApply(blur, 0.2),
-        RandomApply(MultiplicativeBrightness(multiplier_range=BGContrast((0.75, 1.25)), **contrast), 0.15),
-        RandomApply(Contrast(contrast_range=BGContrast((0.75, 1.25)), preserve_range=True, **contrast), 0.15),
+        RandomApply(
+            MultiplicativeBrightness(multiplier_range=BGContrast((0.75, 1.25)), **contrast), 0.15
+        ),
+        RandomApply(
+            Contrast(contrast_range=BGContrast((0.75, 1.25)), preserve_range=True, **contrast), 0.15
+        ),
         RandomApply(low_resolution((0.5, 1), do_dummy_2d), 0.25),
         RandomApply(Gamma(p_invert_image=1, **gamma), 0.1),
         RandomApply(Gamma(p_invert_image=0, **gamma), 0.3),
@@ -215,7 +235,9 @@ def previous_stage(
     if not is_cascaded:
         return []
     if foreground_labels is None:
-        raise ValueError("a cascade needs foreground_labels: those that the previous stage's segmentation may have")
+        raise ValueError(
+            "a cascade needs foreground_labels: those that the previous stage's segmentation may have"
+        )
     moved = MoveSegAsOneHotToData(
         source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True
     )
@@ -224,17 +246,27 @@ def previous_stage(
     channels = list(range(-len(foreground_labels), 0))
     return [
         moved,
-        RandomApply(ApplyRandomBinaryOperator(channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label), 0.4),
+        RandomApply(
+            ApplyRandomBinaryOperator(
+                channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label
+            ),
+            0.4,
+        ),
         RandomApply(
             RemoveRandomConnectedComponentFromOneHotEncoding(
-                channels, fill_with_other_class_p=0, dont_do_if_covers_more_than_x_percent=0.15, p_per_label=p_per_label
+                channels,
+                fill_with_other_class_p=0,
+                dont_do_if_covers_more_than_x_percent=0.15,
+                p_per_label=p_per_label,
             ),
             0.2,
         ),
     ]
 
 
-def targets(regions: Sequence[Region] | None, ignore_label: int | None, ds_scales: Scales | None) -> list[Transform]:
+def targets(
+    regions: Sequence[Region] | None, ignore_label: int | None, ds_scales: Scales | None
+) -> list[Transform]:
     """What the loss wants: regions as channels, and one segmentation for each level of deep supervision."""
     made: list[Transform] = []
     if regions is not None:

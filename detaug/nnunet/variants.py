@@ -115,12 +115,18 @@ def no_da_transforms(given: Arguments) -> Compose:
     """``nnUNetTrainerNoDA``: what validation does, in training too."""
     radians("rotation", random_scalar("rotation", given.rotation))
     labels = validation_transforms(
-        given.ds_scales, given.is_cascaded, given.foreground_labels, given.regions, given.ignore_label
+        given.ds_scales,
+        given.is_cascaded,
+        given.foreground_labels,
+        given.regions,
+        given.ignore_label,
     )
     return Compose(labels.transforms, dim=len(given.patch_size))
 
 
-def changing(build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]) -> Callable[..., Compose]:
+def changing(
+    build: Callable[..., Compose], change: Callable[[Arguments], dict[str, Any]]
+) -> Callable[..., Compose]:
     """A builder's pipeline with some arguments as a trainer has them, whatever is given."""
     return as_builder(functools.wraps(build)(lambda given: build(*given._replace(**change(given)))))
 
@@ -142,7 +148,11 @@ class _Builders(UserDict[str, Callable[..., Compose]]):
     def __missing__(self, name: str) -> Callable[..., Compose]:
         try:
             bases = getattr(find_trainer(str(name)), "__mro__", ())
-            build = self.data[next((each.__name__ for each in bases if "get_training_transforms" in vars(each)), "")]
+            build = self.data[
+                next(
+                    (each.__name__ for each in bases if "get_training_transforms" in vars(each)), ""
+                )
+            ]
         except (ImportError, KeyError):
             known = f"without it there are {', '.join(sorted(self.data))}"
             raise KeyError(f"nnU-Net has no trainer {name}, or is not installed; {known}") from None
@@ -167,7 +177,9 @@ TRAINING_TRANSFORMS = _Builders(
         "nnUNetTrainerDA5Segord0": _da5("bilinear", "nearest"),
         "nnUNetTrainerNoDA": no_da_transforms,
         "nnUNetTrainer_DASegOrd0": seg_ord0_transforms,
-        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(seg_ord0_transforms, _DECIDED["_onlyMirror01"]),
+        "nnUNetTrainer_onlyMirror01_DASegOrd0": changing(
+            seg_ord0_transforms, _DECIDED["_onlyMirror01"]
+        ),
     }
 )
 
@@ -189,16 +201,26 @@ def _da5_intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
         "p_per_channel": 0.5,
     }
     gamma = Gamma(
-        gamma=BGContrast((0.7, 1.5)), p_invert_image=1, synchronize_channels=False, p_per_channel=1, p_retain_stats=1
+        gamma=BGContrast((0.7, 1.5)),
+        p_invert_image=1,
+        synchronize_channels=False,
+        p_per_channel=1,
+        p_retain_stats=1,
     )
     median = MedianFilter((2, 8), p_same_for_each_channel=0, p_per_channel=0.5)
-    blur = GaussianBlur((0.3, 1.5), synchronize_channels=False, synchronize_axes=True, p_per_channel=0.5)
+    blur = GaussianBlur(
+        (0.3, 1.5), synchronize_channels=False, synchronize_axes=True, p_per_channel=0.5
+    )
     brightness = BrightnessAdditive(mu=0, sigma=0.5, synchronize_channels=False, p_per_channel=0.5)
     return [
         OneOf([RandomApply(median, 0.2), RandomApply(blur, 0.2)]),
-        RandomApply(GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1),
+        RandomApply(
+            GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1
+        ),
         RandomApply(brightness, 0.1),
-        OneOf([RandomApply(Contrast(preserve_range=kept, **contrast), 0.2) for kept in (True, False)]),
+        OneOf(
+            [RandomApply(Contrast(preserve_range=kept, **contrast), 0.2) for kept in (True, False)]
+        ),
         RandomApply(low_resolution((0.25, 1), do_dummy_2d), 0.15),
         # twice the same one: nnU-Net's second has p_invert_image=1 as well
         RandomApply(gamma, 0.1),
@@ -222,9 +244,16 @@ def _da5_local_transforms(size: Sequence[int]) -> list[Transform]:
     }
     return [
         RandomApply(rectangles, 0.4),
-        RandomApply(BrightnessGradientAdditive(max_strength=gradient_strength, mean_centered=False, **place), 0.3),
+        RandomApply(
+            BrightnessGradientAdditive(
+                max_strength=gradient_strength, mean_centered=False, **place
+            ),
+            0.3,
+        ),
         RandomApply(LocalGamma(gamma=local_gamma, **place), 0.3),
-        RandomApply(Sharpening(strength=(0.1, 1), p_same_for_each_channel=0, p_per_channel=0.5), 0.2),
+        RandomApply(
+            Sharpening(strength=(0.1, 1), p_same_for_each_channel=0, p_per_channel=0.5), 0.2
+        ),
     ]
 
 

@@ -64,7 +64,9 @@ def planes_of(
     """
     shape = tuple(image.shape)
     if not 0 <= channel < shape[0]:
-        raise UnusableError(f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}")
+        raise UnusableError(
+            f"there is no channel {channel}: the image has {shape[0]}, from 0 to {shape[0] - 1}"
+        )
     if labels is not None and tuple(labels.shape[1:]) != shape[1:]:
         labels = None
     edges = spacing or (1.0,) * (len(shape) - 1)
@@ -75,11 +77,17 @@ def planes_of(
         where: list[Any] = [slice(None)] * 3
         where[across] = shape[1 + across] // 2
         row, column = (axis for axis in range(3) if axis != across)
-        found.append(_plane(image[channel], labels, tuple(where), edges[row] / edges[column], upwards=row == 0))
+        found.append(
+            _plane(
+                image[channel], labels, tuple(where), edges[row] / edges[column], upwards=row == 0
+            )
+        )
     return tuple(found)
 
 
-def _plane(image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwards: bool = False) -> Plane:
+def _plane(
+    image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwards: bool = False
+) -> Plane:
     def seen(values: Any) -> np.ndarray:
         plane = np.asarray(values[where])
         return plane[::-1] if upwards else plane
@@ -93,7 +101,9 @@ def _plane(image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwar
         if len(present) <= _MOST_LABELS:
             masks = {int(value): values == value for value in present if value != 0}
     return Plane(
-        np.array(seen(image), np.float32), {label: mask for label, mask in masks.items() if mask.any()}, aspect
+        np.array(seen(image), np.float32),
+        {label: mask for label, mask in masks.items() if mask.any()},
+        aspect,
     )
 
 
@@ -129,11 +139,20 @@ def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
         rows, columns = plane.image.shape
         extent = (0, columns, top - rows * plane.aspect, top)
         image = np.ma.masked_invalid(plane.image)
-        axes.imshow(image, grey, vmin=window[0], vmax=window[1], extent=extent, interpolation="nearest")
+        axes.imshow(
+            image, grey, vmin=window[0], vmax=window[1], extent=extent, interpolation="nearest"
+        )
         for label, mask in plane.masks.items():
             if min(mask.shape) > 1 and not mask.all():  # the picture's own edge is no border
-                outline = {"colors": colour_of(label), "linewidths": 1.2, "extent": extent, "origin": "upper"}
+                outline = {
+                    "colors": colour_of(label),
+                    "linewidths": 1.2,
+                    "extent": extent,
+                    "origin": "upper",
+                }
                 axes.contour(mask.astype(np.float32), (0.5,), **outline)
         top = extent[2] - 2
-    axes.set(xlim=(0, max(plane.image.shape[1] for plane in planes)), ylim=(top, 0), xticks=[], yticks=[])
+    axes.set(
+        xlim=(0, max(plane.image.shape[1] for plane in planes)), ylim=(top, 0), xticks=[], yticks=[]
+    )
     axes.spines[:].set_visible(False)

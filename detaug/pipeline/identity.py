@@ -78,7 +78,9 @@ class _Walk:
             yield from self._each(_declared(value), path, above)
         elif isinstance(value, (set, frozenset)):
             # Elements are compared by what they are: neither hashes nor addresses order them the same everywhere.
-            elements = sorted(" ".join(self.lines(item, "", above)) for item in _spaced(list(value), _MOST_ITEMS))
+            elements = sorted(
+                " ".join(self.lines(item, "", above)) for item in _spaced(list(value), _MOST_ITEMS)
+            )
             yield f"{path} = {class_name(value)} of {len(value)}: {short('{' + ', '.join(elements) + '}')}"
         else:
             # Of a mapping that may load what it is asked for, the number of items is all that is looked at.
@@ -100,7 +102,9 @@ class _Walk:
             else:
                 yield from self._each(((f"[{key}]", item) for key, item in pairs), path, above)
         elif isinstance(value, tuple) and names is not None:
-            yield from self._each(((f".{name}", item) for name, item in zip(names, value, strict=False)), path, above)
+            yield from self._each(
+                ((f".{name}", item) for name, item in zip(names, value, strict=False)), path, above
+            )
         elif is_long:
             yield from self._long(list(value), path, above)
         else:
@@ -166,7 +170,10 @@ def _declared(value: Any) -> Iterator[tuple[str, Any]]:
         yield ".args", value.__reduce__()[1]
     elif isinstance(value, slice):
         yield from ((".start", value.start), (".stop", value.stop), (".step", value.step))
-    elif any((kind.__module__, kind.__name__) == ("datasets.arrow_dataset", "Dataset") for kind in type(value).__mro__):
+    elif any(
+        (kind.__module__, kind.__name__) == ("datasets.arrow_dataset", "Dataset")
+        for kind in type(value).__mro__
+    ):
         yield from _parts_of_table(value)
     else:
         yield from _arguments_kept(value)
@@ -211,7 +218,9 @@ def differences(ours: list[str], theirs: list[str]) -> str:
     found = []
     for path in [*mine, *(path for path in other if path not in mine)]:
         if mine.get(path) != other.get(path):
-            found.append(f"{path}: here {mine.get(path, 'absent')}, in the state {other.get(path, 'absent')}")
+            found.append(
+                f"{path}: here {mine.get(path, 'absent')}, in the state {other.get(path, 'absent')}"
+            )
     if not found and ours != theirs:
         return "the same parameters in another order, such as the keys of a dict"
     shown = found[:5]

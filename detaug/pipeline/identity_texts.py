@@ -30,7 +30,14 @@ _SMALL_ARRAY = 64
 _DECIMAL_BITS = 4_000
 _WHOLE_BYTES = 65_536
 _BLOCKS, _BLOCK_BYTES = 16, 4_096
-_BY_REPR = (decimal.Decimal, fractions.Fraction, uuid.UUID, range, datetime.date, datetime.timedelta)
+_BY_REPR = (
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    range,
+    datetime.date,
+    datetime.timedelta,
+)
 _TORCH = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.qscheme)
 #: Their state moves on; what they are seeded with is the plan's affair.
 _GENERATORS = (*GENERATORS, np.random.SeedSequence)
@@ -72,7 +79,11 @@ def _of_scalar(value: Any) -> str | None:
         return short(repr(value))
     if isinstance(value, enum.Enum):
         # Combined flags have no name in older Pythons.
-        return f"{class_name(value)}.{value.name}" if value.name else f"{class_name(value)}({text_of(value.value)})"
+        return (
+            f"{class_name(value)}.{value.name}"
+            if value.name
+            else f"{class_name(value)}({text_of(value.value)})"
+        )
     if isinstance(value, np.generic):
         return _of_numpy_scalar(value)
     if isinstance(value, int):
@@ -124,7 +135,9 @@ def _of_callable(value: Any) -> str | None:
         return f"class {_full_name(value)}"
     if isinstance(value, np.ufunc):
         return f"function numpy.{value.__name__}"
-    if isinstance(value, (types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)):
+    if isinstance(
+        value, (types.FunctionType, types.BuiltinFunctionType, functools._lru_cache_wrapper)
+    ):
         return f"function {_full_name(value)}"
     if isinstance(value, types.ModuleType):
         return f"module {value.__name__}"
@@ -142,13 +155,19 @@ def _contents(value: _Array) -> str | None:
     if isinstance(value, np.ma.MaskedArray):
         return f"{_contents(value.filled())} masked {_contents(np.ma.getmaskarray(value))}"
     if value.size <= _SMALL_ARRAY and value.dtype.kind in "biufcSU":
-        return repr(value.tolist()) if value.dtype.itemsize <= 16 and value.dtype.char not in "gG" else _sample(value)
+        return (
+            repr(value.tolist())
+            if value.dtype.itemsize <= 16 and value.dtype.char not in "gG"
+            else _sample(value)
+        )
     return _sample(value)
 
 
 def _sample(value: _Array) -> str:
     """A digest over all of a small array, over blocks of a large one."""
-    flat = np.asarray(value).flat  # in C order, wherever the bytes lie; slices of it copy what they hold
+    flat = np.asarray(
+        value
+    ).flat  # in C order, wherever the bytes lie; slices of it copy what they hold
     if value.nbytes <= _WHOLE_BYTES:
         return f"digest {fingerprint(flat[:])[:16]}"
     length = max(1, _BLOCK_BYTES // max(1, value.dtype.itemsize))
@@ -174,7 +193,9 @@ def _of_tensor(value: torch.Tensor) -> str:
             try:
                 array = plain.numpy()
             except TypeError:  # a dtype that NumPy lacks
-                integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[plain.element_size()]
+                integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[
+                    plain.element_size()
+                ]
                 array = plain.view(integer).numpy()
             return text if (found := _contents(array)) is None else f"{text}, {found}"
     return text

@@ -63,7 +63,9 @@ def text_of(state: Any) -> str:
     return text
 
 
-def leads(source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]) -> bool:
+def leads(
+    source: Source, stream: int, num_streams: int, at: tuple[int, int], to: tuple[int, int]
+) -> bool:
     """Whether stepping forward a copy that gives (epoch, turn) `at` next arrives at `to`."""
     if at[0] == to[0]:
         return at[1] <= to[1]
@@ -127,12 +129,15 @@ class LoaderStates:
             usable = [
                 state
                 for state in self._all_of(stream)
-                if state.last_step(self._num_streams) < due and self._leads_to(state, due.epoch, max(turn, 0))
+                if state.last_step(self._num_streams) < due
+                and self._leads_to(state, due.epoch, max(turn, 0))
             ]
             if usable:
                 _, *place, text = max(usable)
                 values = (*place, json.loads(text))
-                entries[str(stream)] = dict(zip(("epoch", "turn", "in_mid_pass", "state"), values, strict=True))
+                entries[str(stream)] = dict(
+                    zip(("epoch", "turn", "in_mid_pass", "state"), values, strict=True)
+                )
         return json.dumps(entries) if entries else ""
 
     def _all_of(self, stream: int, taken: bool = True) -> list[LoaderState]:
@@ -140,7 +145,9 @@ class LoaderStates:
         return [*loaded, *self._taken.get(stream, ())] if taken else loaded
 
     def _leads_to(self, state: LoaderState, epoch: int, turn: int) -> bool:
-        return leads(self._source, state.stream, self._num_streams, (state.epoch, state.turn), (epoch, turn))
+        return leads(
+            self._source, state.stream, self._num_streams, (state.epoch, state.turn), (epoch, turn)
+        )
 
 
 def read_states(text: str, num_streams: int) -> list[LoaderState]:
@@ -149,13 +156,20 @@ def read_states(text: str, num_streams: int) -> list[LoaderState]:
         entries = json.loads(text or "{}")
         return [_read_state(int(key), num_streams, **entry) for key, entry in entries.items()]
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the state dict's 'loader_states' is not what state_dict() gave: {error}") from error
+        raise ValueError(
+            f"the state dict's 'loader_states' is not what state_dict() gave: {error}"
+        ) from error
 
 
-def _read_state(stream: int, num_streams: int, *, epoch: Any, turn: Any, in_mid_pass: Any, state: Any) -> LoaderState:
+def _read_state(
+    stream: int, num_streams: int, *, epoch: Any, turn: Any, in_mid_pass: Any, state: Any
+) -> LoaderState:
     if not 0 <= stream < num_streams:
         raise ValueError(f"there is no stream {stream}, only 0 ... {num_streams - 1}")
-    places = (spawn_key_element("epoch", epoch), spawn_key_element("turn", positive_int("turn", turn)))
+    places = (
+        spawn_key_element("epoch", epoch),
+        spawn_key_element("turn", positive_int("turn", turn)),
+    )
     if type(in_mid_pass) is not bool:
         raise ValueError(f"in_mid_pass must be true or false, got {in_mid_pass!r}")
     return LoaderState(stream, *places, in_mid_pass, json.dumps(state))

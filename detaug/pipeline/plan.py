@@ -80,7 +80,11 @@ class Plan:
 
     def made_at(self, step: int) -> int:
         """The step whose batch is given at this place: `step` itself but behind `wraps_at`."""
-        return step if self.wraps_at is None or step < self.wraps_at else (step - self.wraps_at) % self.wraps_at
+        return (
+            step
+            if self.wraps_at is None or step < self.wraps_at
+            else (step - self.wraps_at) % self.wraps_at
+        )
 
 
 class StreamEnds:

@@ -39,7 +39,9 @@ class Pipeline:
     TypeError: what has to be copied, or sent to other interpreters (`must_travel`), cannot be; the message names it.
     """
 
-    def __init__(self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()) -> None:
+    def __init__(
+        self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()
+    ) -> None:
         self._said: set[str] = set()
         self.pristine = Pristine(source, transform, keep)
         if must_travel:
@@ -67,7 +69,9 @@ class Pipeline:
         try:
             return freeze((copy.source, transform, self.pristine.keep, registered()))
         except Exception as error:
-            parts = SimpleNamespace(data_loader=copy.source.loader, transform=transform, register_reseeder=registered())
+            parts = SimpleNamespace(
+                data_loader=copy.source.loader, transform=transform, register_reseeder=registered()
+            )
             reason = why_not_picklable(parts, "").removeprefix(".")
             raise TypeError(
                 f"{reason}. This start method sends the loader and the transform to other interpreters: keep such an object "
@@ -94,7 +98,9 @@ class Producer:
         only: bool = False,
         states: LoaderStates | None = None,
     ) -> None:
-        pristine = pristine.in_this_process(lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING)))
+        pristine = pristine.in_this_process(
+            lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING))
+        )
         self._watching = Guard(log).watching if guard else nullcontext
         self._branch = branch
         self._log = log
@@ -120,7 +126,13 @@ class Producer:
                 "clock"
             )
 
-    def make(self, epoch: int, step: int, transform: bool = True, watch: Callable[[Any], None] | None = None) -> Any:
+    def make(
+        self,
+        epoch: int,
+        step: int,
+        transform: bool = True,
+        watch: Callable[[Any], None] | None = None,
+    ) -> Any:
         """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's. StreamEnded: there is none."""
         with self._watching():
             self.loader_state = self.state_before = None
@@ -151,9 +163,17 @@ class Producer:
     def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
         """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
         raw: list[Any] = []
-        batch = self.make(epoch, step, watch=lambda item: raw.extend((prints_of(item), random_keys(item))))
-        late = {} if self._used is None or self._transforms.pure else made_late(self._used.value, self._used.parts)
-        final: list[Any] = raw if self._pristine.transform is None else [prints_of(batch), random_keys(batch)]
+        batch = self.make(
+            epoch, step, watch=lambda item: raw.extend((prints_of(item), random_keys(item)))
+        )
+        late = (
+            {}
+            if self._used is None or self._transforms.pure
+            else made_late(self._used.value, self._used.parts)
+        )
+        final: list[Any] = (
+            raw if self._pristine.transform is None else [prints_of(batch), random_keys(batch)]
+        )
         return batch, BatchReport(raw[0], final[0], final[1], raw[1], late)
 
     def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
@@ -165,7 +185,9 @@ class Producer:
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
-        objects = {"data_loader": self._process_loader(epoch).source.loader} if self._stateless else {}
+        objects = (
+            {"data_loader": self._process_loader(epoch).source.loader} if self._stateless else {}
+        )
         return explain(lambda: self.make(epoch, step), objects, self._pristine.references())
 
     def start_over(self) -> None:
@@ -191,7 +213,9 @@ class Producer:
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
-                source.before_sample = lambda sample: self._pristine.shared.reseed(sample.sequence(), loader)
+                source.before_sample = lambda sample: self._pristine.shared.reseed(
+                    sample.sequence(), loader
+                )
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
                 source.begin_process(*self.worker)
             if loader.template.tellable:
@@ -216,7 +240,11 @@ class Producer:
             known = None
         states = self._states
         state = None if states is None else states.before(batch.stream, batch.epoch, batch.turn)
-        if states and state and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn)):
+        if (
+            states
+            and state
+            and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn))
+        ):
             try:
                 known = StreamCopy(self._pristine, batch, self._branch, self._log, state)
                 states.used = True
@@ -233,7 +261,11 @@ class Producer:
             self.loader_state, self.state_before = copy.take_state()
         except Exception as error:
             self._takes_states = False
-            what = str(error) if isinstance(error, NotPlain) else f"state_dict() raised {type(error).__name__}: {error}"
+            what = (
+                str(error)
+                if isinstance(error, NotPlain)
+                else f"state_dict() raised {type(error).__name__}: {error}"
+            )
             self._log(
                 f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams are stepped forward: {what}"
             )
@@ -264,7 +296,11 @@ def _call(transform: Any, item: Any) -> Any:
         # It would be taken for the loader's end further up.
         raise RuntimeError("the transform raised StopIteration") from error
     except Exception as error:
-        if isinstance(error, TypeError) and isinstance(item, Mapping) and _does_not_fit(error, item):
+        if (
+            isinstance(error, TypeError)
+            and isinstance(item, Mapping)
+            and _does_not_fit(error, item)
+        ):
             raise TypeError(
                 f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; "
                 'for a transform that takes the dict itself pass call="dict", for one of positional arguments call="args"'
@@ -281,4 +317,6 @@ def _call(transform: Any, item: Any) -> Any:
 def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:
     """Whether a transform was called with arguments that it does not take."""
     was_not_begun = error.__traceback__ is not None and error.__traceback__.tb_next is None
-    return was_not_begun or any(f"unexpected keyword argument {key!r}" in str(error) for key in batch)
+    return was_not_begun or any(
+        f"unexpected keyword argument {key!r}" in str(error) for key in batch
+    )

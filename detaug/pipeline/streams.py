@@ -73,14 +73,18 @@ class StreamCopy:
 
     def leads_to(self, epoch: int, turn: int) -> bool:
         """Whether stepping this copy forward arrives at that batch."""
-        return leads(self.source, self._stream, self._num_streams, (self.epoch, self.turn), (epoch, turn))
+        return leads(
+            self.source, self._stream, self._num_streams, (self.epoch, self.turn), (epoch, turn)
+        )
 
     def _restore(self, state: LoaderState) -> None:
         try:
             self.source.loader.load_state_dict(json.loads(state.text))
         except Exception as error:
             kind = type(self.source.loader).__name__
-            raise CannotRestore(f"{kind}.load_state_dict raised {type(error).__name__}: {error}") from error
+            raise CannotRestore(
+                f"{kind}.load_state_dict raised {type(error).__name__}: {error}"
+            ) from error
         self.epoch, self.turn, self.in_mid_pass = state.epoch, state.turn, state.in_mid_pass
         self.loader.find_again("data_loader", self.source.loader)  # it may have made new generators
 
@@ -88,7 +92,9 @@ class StreamCopy:
         """What its loader says of where it stands now, and said before the batch that it has just given; None where it was not
         asked. NotPlain: what it says cannot be kept."""
         before, at = self.state, (self.epoch, self.turn - 1)
-        if before and not leads(self.source, self._stream, self._num_streams, (before.epoch, before.turn), at):
+        if before and not leads(
+            self.source, self._stream, self._num_streams, (before.epoch, before.turn), at
+        ):
             before = None
         with preserved_global_rngs():
             text = text_of(self.source.loader.state_dict())
@@ -116,7 +122,11 @@ class StreamCopy:
                 self._log(
                     f"stream {self._stream} is being stepped forward to epoch {epoch}, turn {turn} "
                     f"(now at epoch {self.epoch}, turn {self.turn}); a stateless loader would not need it"
-                    + (f". {_ADVICE}" if self._turns is None and not self.source.pass_per_epoch else "")
+                    + (
+                        f". {_ADVICE}"
+                        if self._turns is None and not self.source.pass_per_epoch
+                        else ""
+                    )
                 )
 
     def take(self, batch: Current) -> Any:

@@ -63,11 +63,17 @@ def preview(
     """
     factory: Factory
     if pipeline is None:
-        factory, title = partial(demo_pipeline, _DEMO_PATCH), "detaug's transforms on the MNI152 MRI"
+        factory, title = (
+            partial(demo_pipeline, _DEMO_PATCH),
+            "detaug's transforms on the MNI152 MRI",
+        )
     elif isinstance(pipeline, str):
         factory, title = load_factory(pipeline), pipeline
     elif callable(pipeline) and not isinstance(pipeline, Transform):
-        factory, title = pipeline, f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
+        factory, title = (
+            pipeline,
+            f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}",
+        )
     else:
         raise TypeError(
             f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
@@ -112,7 +118,9 @@ def _previewed(
     with inspected(augmenter).replayer.producer() as producer:
         while len(rows) < samples:
             try:
-                rows += _samples_at(producer, epoch, at, name_of_last, channel=channel, spacing=spacing)
+                rows += _samples_at(
+                    producer, epoch, at, name_of_last, channel=channel, spacing=spacing
+                )
             except StreamEnded:
                 if at - step >= augmenter.num_streams:  # every stream has had its turn
                     break
@@ -124,7 +132,9 @@ def _previewed(
     return Preview(title, subtitle, rows[:samples])
 
 
-def _samples_at(producer: Producer, epoch: int, step: int, name_of_last: str, **look: Any) -> list[Sample]:
+def _samples_at(
+    producer: Producer, epoch: int, step: int, name_of_last: str, **look: Any
+) -> list[Sample]:
     """The samples of a batch; `look` is what `planes_of` wants.
 
     Raises:
@@ -151,5 +161,7 @@ def _samples_at(producer: Producer, epoch: int, step: int, name_of_last: str, **
     except (StreamEnded, UnusableError):
         raise
     except Exception as error:
-        raise UnusableError(f"the pipeline fails at {where}: {type(error).__name__}: {error}") from error
+        raise UnusableError(
+            f"the pipeline fails at {where}: {type(error).__name__}: {error}"
+        ) from error
     return rows

@@ -44,7 +44,14 @@ class Preview:
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
         """(place, name) of the columns: of transforms that changed at least one sample."""
-        return sorted({(step.place, step.name) for sample in self.samples for step in sample.steps if step.changed})
+        return sorted(
+            {
+                (step.place, step.name)
+                for sample in self.samples
+                for step in sample.steps
+                if step.changed
+            }
+        )
 
     @property
     def unchanging(self) -> list[str]:
@@ -55,11 +62,16 @@ class Preview:
     @property
     def legend(self) -> dict[str, str]:
         """What the colours mean."""
-        views = [view for each in self.samples for view in (each.before, *(step.view for step in each.steps))]
+        views = [
+            view
+            for each in self.samples
+            for view in (each.before, *(step.view for step in each.steps))
+        ]
         planes = [plane for view in views for plane in view.planes]
         labels = sorted({label for plane in planes for label in plane.masks})
         legend = {
-            f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label) for label in labels[:_NAMED]
+            f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label)
+            for label in labels[:_NAMED]
         }
         if len(labels) > _NAMED:
             legend[f"and {len(labels) - _NAMED} more; colours come again"] = OUTSIDE
@@ -72,9 +84,13 @@ class Preview:
         """The contact sheet as a PNG."""
         names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1))]
         columns = max(len(names), _LEAST)
-        heights = [_WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2 for sample in self.samples]
+        heights = [
+            _WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2 for sample in self.samples
+        ]
         figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
-        grid = figure.subplots(len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights})
+        grid = figure.subplots(
+            len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights}
+        )
         for axes in grid.flat:
             axes.set_axis_off()
         for axes, name in zip(grid[0], names, strict=False):
@@ -88,7 +104,9 @@ class Preview:
             from matplotlib.patches import Patch
 
             handles = [Patch(color=colour, label=name) for name, colour in self.legend.items()]
-            figure.legend(handles=handles, loc="outside upper right", ncols=columns, fontsize=8, frameon=False)
+            figure.legend(
+                handles=handles, loc="outside upper right", ncols=columns, fontsize=8, frameon=False
+            )
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=100)
         return file.getvalue()
@@ -110,7 +128,11 @@ class Preview:
             if step is None:
                 yield None, ["not applied"]
             else:
-                yield (step.view, step.caption) if step.changed else (None, ["no change", *step.caption])
+                yield (
+                    (step.view, step.caption)
+                    if step.changed
+                    else (None, ["no change", *step.caption])
+                )
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet as a PNG.
@@ -128,12 +150,16 @@ class Preview:
 
     def __repr__(self) -> str:
         stages = ", ".join(name for _, name in self.places)
-        return f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
+        return (
+            f"<Preview of {self.title}: {len(self.samples)} samples, {stages or 'nothing changed'}>"
+        )
 
 
 def _draw_cell(axes: Any, view: View | None, usual: Window, said: list[str]) -> None:
     if view is None:
-        axes.text(0, 1, _wrapped(said), transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
+        axes.text(
+            0, 1, _wrapped(said), transform=axes.transAxes, va="top", fontsize=7, color="dimgray"
+        )
         return
     window = window_of(view.planes)
     if window[0] > usual[1] or window[1] < usual[0]:

@@ -72,7 +72,9 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
         labels = labels[0]
     shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, labels))
     if len(shape) not in (4, 5) or not len(images):
-        found = {name: getattr(value, "shape", type(value).__name__) for name, value in given.items()}
+        found = {
+            name: getattr(value, "shape", type(value).__name__) for name, value in given.items()
+        }
         raise UnusableError(
             "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
             f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
@@ -135,7 +137,9 @@ def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
         sample = samples.get(number) or samples.setdefault(number, Sample(view()))
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            sample.add((which, *stage.place), name_of(stage.transform), caption(stage.params), view())
+            sample.add(
+                (which, *stage.place), name_of(stage.transform), caption(stage.params), view()
+            )
 
     with observed(observe):
         yield samples
@@ -143,10 +147,16 @@ def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
 
 def name_of(transform: Transform) -> str:
     """The class of a transform, or of the one within what applies it with a probability."""
-    return type(transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform).__name__
+    return type(
+        transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform
+    ).__name__
 
 
 def caption(params: Mapping[str, Any]) -> list[str]:
     """A line for each param that says something."""
-    said = {name: value for name, value in params.items() if name not in _HIDDEN and value not in (None, [], (), {})}
+    said = {
+        name: value
+        for name, value in params.items()
+        if name not in _HIDDEN and value not in (None, [], (), {})
+    }
     return [shown_params({name: value}) for name, value in said.items()]

@@ -171,7 +171,11 @@ def kill_orphans(workers: set[int]) -> None:
     with suppress(OSError, psutil.Error):  # no descriptor is left to look for them
         for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
             children = psutil.Process().children()
-            orphans = [each for each in children if each.pid not in workers and os.getsid(each.pid) == os.getsid(0)]
+            orphans = [
+                each
+                for each in children
+                if each.pid not in workers and os.getsid(each.pid) == os.getsid(0)
+            ]
             if not orphans:
                 return
             for each in orphans:
@@ -197,7 +201,15 @@ def renew_standard_streams() -> None:
 
 def is_standard_stream(value: Any) -> bool:
     """Whether it is one of this process, or one that `renew_standard_streams` has put another in the place of."""
-    streams = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__, *_replaced.values())
+    streams = (
+        sys.stdin,
+        sys.stdout,
+        sys.stderr,
+        sys.__stdin__,
+        sys.__stdout__,
+        sys.__stderr__,
+        *_replaced.values(),
+    )
     return value is not None and any(value is stream for stream in streams)
 
 

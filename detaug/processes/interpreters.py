@@ -27,7 +27,9 @@ THREAD_VARIABLES = (
 #: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
 #: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
 _starting = threading.RLock()
-os.register_at_fork(before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release)
+os.register_at_fork(
+    before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
+)
 
 
 @dataclass(frozen=True)
@@ -42,14 +44,23 @@ class Surrounding:
     @staticmethod
     def here(hash_seed: int | None = None) -> Surrounding:
         """That of this process, now; with another hash seed than its own."""
-        return Surrounding(worker_environment(hash_seed), _folder(), tuple(map(str, sys.argv)) or ("",))
+        return Surrounding(
+            worker_environment(hash_seed), _folder(), tuple(map(str, sys.argv)) or ("",)
+        )
 
-    def start(self, code: str, descriptors: tuple[int, ...], quiet: bool = False) -> subprocess.Popen[bytes]:
+    def start(
+        self, code: str, descriptors: tuple[int, ...], quiet: bool = False
+    ) -> subprocess.Popen[bytes]:
         """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints is not seen."""
         folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
         with _starting:
             return subprocess.Popen(
-                [*interpreter_command(f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"), *self.arguments[1:]],
+                [
+                    *interpreter_command(
+                        f"import sys; sys.argv[0] = {self.arguments[0]!r}; {code}"
+                    ),
+                    *self.arguments[1:],
+                ],
                 pass_fds=descriptors,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL if quiet else None,
@@ -68,7 +79,12 @@ def interpreter_command(code: str) -> list[str]:
     """The command line that runs `code` in an interpreter with this one's options."""
     options = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
     # It has to read PYTHONPATH and PYTHONHASHSEED.
-    return [sys.executable, *(option for option in options if option not in ("-I", "-E")), "-c", code]
+    return [
+        sys.executable,
+        *(option for option in options if option not in ("-I", "-E")),
+        "-c",
+        code,
+    ]
 
 
 def worker_environment(hash_seed: int | None = None) -> dict[str, str]:

@@ -19,7 +19,12 @@ import numpy as np
 import torch
 from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
 
-from detaug.processes.threads import keep_one_thread, look_for_libraries, one_thread, renew_one_thread
+from detaug.processes.threads import (
+    keep_one_thread,
+    look_for_libraries,
+    one_thread,
+    renew_one_thread,
+)
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 
 _smallest_normal = sys.float_info.min
@@ -36,7 +41,9 @@ def _set_einsum(values: tuple[bool, str | None]) -> None:
 
 
 def _default_device() -> str | None:
-    device = getattr(sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None)  # not loaded: none was ever set
+    device = getattr(
+        sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None
+    )  # not loaded: none was ever set
     return None if device is None else str(device)
 
 
@@ -52,7 +59,10 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     # Of the thread; in NumPy and Python as well.
     "denormals": (denormals_are_flushed, torch.set_flush_denormal),
     "deterministic": (
-        lambda: (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()),
+        lambda: (
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ),
         lambda values: torch.use_deterministic_algorithms(values[0], warn_only=values[1]),
     ),
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
@@ -66,7 +76,10 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "numpy_buffer": (np.getbufsize, np.setbufsize),
     "decimals": (_decimals, lambda values: decimal.setcontext(decimal.Context(*values))),
     # The order of strings, the reading of numbers.
-    "locale": (lambda: locale.setlocale(locale.LC_ALL), lambda name: locale.setlocale(locale.LC_ALL, name)),
+    "locale": (
+        lambda: locale.setlocale(locale.LC_ALL),
+        lambda name: locale.setlocale(locale.LC_ALL, name),
+    ),
     "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
 }
 
@@ -86,13 +99,17 @@ class ProcessSettings:
     def keep(self) -> None:
         """In a worker, for good, before the pipeline is there."""
         keep_one_thread()
-        torch.set_autocast_enabled("cpu", False)  # the pipeline does not run under the user's ``with torch.autocast``
+        torch.set_autocast_enabled(
+            "cpu", False
+        )  # the pipeline does not run under the user's ``with torch.autocast``
         self._apply()
 
     def renew(self) -> None:
         """In a worker before each batch: what the batch before it, or a library that it loaded, has changed."""
         renew_one_thread()
-        if denormals_are_flushed() != self.values["denormals"]:  # libraries built with -ffast-math do that when loaded
+        if (
+            denormals_are_flushed() != self.values["denormals"]
+        ):  # libraries built with -ffast-math do that when loaded
             torch.set_flush_denormal(self.values["denormals"])
 
     @contextmanager

@@ -40,7 +40,9 @@ def look_for_libraries() -> None:
     """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
     torch.set_num_threads(1)
     for pool in _pools(len(sys.modules)).lib_controllers:
-        if pool.get_num_threads() != 1:  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
+        if (
+            pool.get_num_threads() != 1
+        ):  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
             pool.set_num_threads(1)
 
 
@@ -74,7 +76,11 @@ def one_thread() -> Iterator[None]:
 
 def _variables() -> dict[str, str]:
     # Numba refuses another number once its threads run.
-    return {name: "1" for name in THREAD_VARIABLES if not (name.startswith("NUMBA") and "numba" in sys.modules)}
+    return {
+        name: "1"
+        for name in THREAD_VARIABLES
+        if not (name.startswith("NUMBA") and "numba" in sys.modules)
+    }
 
 
 def _set_variable(name: str, value: str | None) -> None:
@@ -118,7 +124,10 @@ def _numba(module: Any) -> _Threads:
 _KNOWN: dict[str, Callable[[Any], _Threads]] = {
     "numba": _numba,
     # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
-    "cv2": lambda module: (module.getNumThreads, lambda number: module.setNumThreads(0 if number == 1 else number)),
+    "cv2": lambda module: (
+        module.getNumThreads,
+        lambda number: module.setNumThreads(0 if number == 1 else number),
+    ),
     "numexpr": lambda module: (module.get_num_threads, module.set_num_threads),
     "SimpleITK": lambda module: _itk(module.ProcessObject),
     "itk": lambda module: _itk(module.MultiThreaderBase),

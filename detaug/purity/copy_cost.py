@@ -69,7 +69,11 @@ class CopyCost:
 def _sizes_in(transforms: dict[str, Any], least: int = 0) -> dict[str, int]:
     """Bytes of the arrays, tensors and containers in them, by path, the largest first."""
     sizes = {path: _size_of(value) for path, value in walk(transforms.items(), _MOST_VALUES)}
-    return {path: sizes[path] for path in sorted(sizes, key=sizes.__getitem__, reverse=True) if sizes[path] >= least}
+    return {
+        path: sizes[path]
+        for path in sorted(sizes, key=sizes.__getitem__, reverse=True)
+        if sizes[path] >= least
+    }
 
 
 def _size_of(value: Any) -> int:

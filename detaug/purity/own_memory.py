@@ -29,14 +29,19 @@ def _copy_of(item: Any, copies: dict[int, Any]) -> Any:
         return item.copy(order="K") if item.flags.writeable else item
     if isinstance(item, torch.Tensor):
         return item.clone() if item.device.type == "cpu" and item.layout == torch.strided else item
-    changed = {key: made for key, part in _parts_of(item) if (made := own(part, copies)) is not part}
+    changed = {
+        key: made for key, part in _parts_of(item) if (made := own(part, copies)) is not part
+    }
     if not changed:
         return item
     if isinstance(item, tuple):
         items = [changed.get(place, part) for place, part in enumerate(item)]
         return item._make(items) if hasattr(item, "_make") else type(item)(items)
     made = copy.copy(item)
-    write: Any = next((base.__setitem__ for base in (dict, list, deque) if isinstance(made, base)), object.__setattr__)
+    write: Any = next(
+        (base.__setitem__ for base in (dict, list, deque) if isinstance(made, base)),
+        object.__setattr__,
+    )
     for key, part in changed.items():
         write(made, key, part)
     return made

@@ -40,7 +40,9 @@ class Owned(Template):
         parts = [(n, paths.get(id(part), f"#{n}"), part) for n, part in enumerate(self.originals)]
         self._generators = _seeded(parts)
         #: Which parts of it have ``set_epoch``.
-        self.tellable = [number for number, _, part in parts if callable(getattr(part, "set_epoch", None))]
+        self.tellable = [
+            number for number, _, part in parts if callable(getattr(part, "set_epoch", None))
+        ]
 
 
 class OwnedCopy:
@@ -85,7 +87,9 @@ class Shared:
     def __init__(self, references: list[Any]) -> None:
         found = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
         ours = {id(each) for each in global_generators()}
-        self._generators = _seeded((each, path, each) for path, each in found.items() if id(each) not in ours)
+        self._generators = _seeded(
+            (each, path, each) for path, each in found.items() if id(each) not in ours
+        )
 
     def reseed(self, child: np.random.SeedSequence, *copies: OwnedCopy | None) -> None:
         """Seed them for that batch (or sample, or epoch), and the generators that these copies own."""
@@ -105,7 +109,9 @@ def _seeded(parts: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, bytes
     found = [(handle, path, part, reseeder_of(type(part))) for handle, path, part in parts]
     # Bit generators are seeded with the generator around them.
     around: list[Any] = [
-        part for _, _, part, _ in found if isinstance(part, (np.random.Generator, np.random.RandomState))
+        part
+        for _, _, part, _ in found
+        if isinstance(part, (np.random.Generator, np.random.RandomState))
     ]
     inside = {id(each._bit_generator) for each in around}
     return [
@@ -130,8 +136,12 @@ def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]
     before = {id(each) for each in known if isinstance(each, GENERATORS)}
     made = (
         (path[:200], fingerprint(_seed_of(value)))
-        for path, value in walk(transforms.items(), _MOST_VALUES, lambda value: not isinstance(value, GENERATORS))
-        if isinstance(value, GENERATORS) and not isinstance(value, random.SystemRandom) and id(value) not in before
+        for path, value in walk(
+            transforms.items(), _MOST_VALUES, lambda value: not isinstance(value, GENERATORS)
+        )
+        if isinstance(value, GENERATORS)
+        and not isinstance(value, random.SystemRandom)
+        and id(value) not in before
     )
     return dict(islice(made, _MOST_FOUND))
 
@@ -147,4 +157,8 @@ def _seed_of(generator: Any) -> Any:
         return state.get("key", str(state))
     bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
     seed = bits.seed_seq
-    return f"{seed.entropy} {seed.spawn_key}" if isinstance(seed, np.random.SeedSequence) else str(bits.state)
+    return (
+        f"{seed.entropy} {seed.spawn_key}"
+        if isinstance(seed, np.random.SeedSequence)
+        else str(bits.state)
+    )

@@ -41,7 +41,11 @@ class Pristine:
     """
 
     def __init__(
-        self, source: Source, transform: Any, keep: Collection[str] = (), make_anew: Callable[[], Source] | None = None
+        self,
+        source: Source,
+        transform: Any,
+        keep: Collection[str] = (),
+        make_anew: Callable[[], Source] | None = None,
     ) -> None:
         self.source = source
         self._make_anew = make_anew
@@ -51,14 +55,19 @@ class Pristine:
         self.keep = tuple(keep)
         held = {name: getattr(source.loader, name) for name in source.holds_transforms}
         #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
-        self.transforms = {"transform": transform, **{f"data_loader.{name}": value for name, value in held.items()}}
+        self.transforms = {
+            "transform": transform,
+            **{f"data_loader.{name}": value for name, value in held.items()},
+        }
         roots = {"transform": transform, "data_loader": source.loader}
         passes_by = make_anew is not None
         try:
             self.shared_objects = shared = _in_both(self.transforms, source, keep, passes_by)
             loader = {"data_loader": source.loader}
             self.loader_template = Owned((source, shared), loader, keep=keep, passes_by=passes_by)
-            self.transform_template = Owned(self.transforms, self.transforms, external=shared, keep=keep)
+            self.transform_template = Owned(
+                self.transforms, self.transforms, external=shared, keep=keep
+            )
         except Exception as error:
             raise CannotCopy(why_not(roots, keep, error)) from error
         #: How many transforms were told not to choose their algorithm by the clock.
@@ -70,7 +79,12 @@ class Pristine:
         for template in (self.loader_template, self.transform_template):
             parts, kept = template.originals, _kept(template.originals, self.keep)
             paths = paths_of([parts[number] for number, _, _ in kept], template.roots)
-            check_kept({f"{paths.get(id(parts[number]), '')}.{name}": value for number, name, value in kept})
+            check_kept(
+                {
+                    f"{paths.get(id(parts[number]), '')}.{name}": value
+                    for number, name, value in kept
+                }
+            )
 
     def in_this_process(self, seed: Callable[[], None]) -> Pristine:
         """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
@@ -102,8 +116,14 @@ class Pristine:
         """A copy of the loader; `only_one`: see `Template.copy`."""
         if self._make_anew is not None:
             first, self._is_given_away = not self._is_given_away, True
-            made = self if first else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
-            return LoaderCopy(made, ((made.source, made.shared_objects), made.loader_template.originals))
+            made = (
+                self
+                if first
+                else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
+            )
+            return LoaderCopy(
+                made, ((made.source, made.shared_objects), made.loader_template.originals)
+            )
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
 
@@ -188,7 +208,9 @@ def is_pure(template: Template) -> bool:
     )
 
 
-def _in_both(transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool) -> tuple[Any, ...]:
+def _in_both(
+    transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool
+) -> tuple[Any, ...]:
     """Objects that can change and that both the transforms and the loader hold, to communicate through them; no transforms,
     which are copied also where the loader holds them."""
     roots = [value for value in transforms.values() if value is not None]

@@ -35,7 +35,9 @@ def is_shared_function(value: Any) -> bool:
     """Whether it is a function without its own variables: a closure, attributes, or defaults that can change."""
     if type(value) is types.FunctionType:
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        return not (value.__closure__ or value.__dict__) and all(isinstance(each, _IMMUTABLE) for each in defaults)
+        return not (value.__closure__ or value.__dict__) and all(
+            isinstance(each, _IMMUTABLE) for each in defaults
+        )
     if type(value) is types.BuiltinFunctionType:
         # Methods of built-in classes are of this type as well, and bound to an object (``rng.normal``).
         owner = value.__self__
@@ -52,8 +54,20 @@ class Kept(NamedTuple):
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
     """A function of the same code and module variables; its closure, defaults and attributes are copied."""
-    made_of = (Kept(function.__code__), Kept(function.__globals__), function.__name__, None, function.__closure__)
-    state = (function.__qualname__, function.__module__, function.__defaults__, function.__kwdefaults__, vars(function))
+    made_of = (
+        Kept(function.__code__),
+        Kept(function.__globals__),
+        function.__name__,
+        None,
+        function.__closure__,
+    )
+    state = (
+        function.__qualname__,
+        function.__module__,
+        function.__defaults__,
+        function.__kwdefaults__,
+        vars(function),
+    )
     return types.FunctionType, made_of, state, None, None, _fill_function
 
 
@@ -78,14 +92,23 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
 def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
     """As pickle reduces it, but where that would lose attributes or not end."""
     kind: Any = type(obj)
-    if isinstance(obj, np.ndarray) and kind.__reduce__ is np.ndarray.__reduce__ and getattr(obj, "__dict__", None):
+    if (
+        isinstance(obj, np.ndarray)
+        and kind.__reduce__ is np.ndarray.__reduce__
+        and getattr(obj, "__dict__", None)
+    ):
         array: Any = obj.__reduce__()
         function, arguments, state = array
         return function, arguments, (state, vars(obj)), None, None, _fill_array
     registered = copyreg.dispatch_table.get(kind)
     reduced: Any = registered(obj) if registered else obj.__reduce_ex__(protocol)
     passes_on = hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
-    if passes_on and isinstance(reduced, tuple) and len(reduced) > 2 and isinstance(reduced[2], dict):
+    if (
+        passes_on
+        and isinstance(reduced, tuple)
+        and len(reduced) > 2
+        and isinstance(reduced[2], dict)
+    ):
         # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a part never ends
         return (*(*reduced, None, None)[:5], _fill_dict)
     return reduced
@@ -119,7 +142,12 @@ def reduce_array(array: np.ndarray[Any, Any]) -> Any:
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    if owner is array or type(owner) is not np.ndarray or array.dtype.hasobject or not owner.flags.forc:
+    if (
+        owner is array
+        or type(owner) is not np.ndarray
+        or array.dtype.hasobject
+        or not owner.flags.forc
+    ):
         return NotImplemented
     offset = array.ctypes.data - owner.ctypes.data
     return _view_of, (owner, offset, array.dtype, array.shape, array.strides, array.flags.writeable)
@@ -140,12 +168,19 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
     NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it. TypeError: the
     tensor is part of a graph.
     """
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+    if (
+        tensor.device.type != "cpu"
+        or tensor.layout != torch.strided
+        or tensor.is_quantized
+        or tensor.is_nested
+    ):
         return NotImplemented
     if tensor.is_conj() or tensor.is_neg():
         return NotImplemented
     if tensor.requires_grad and not tensor.is_leaf:
-        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be copied; detach() it")
+        raise TypeError(
+            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be copied; detach() it"
+        )
     storage = tensor.untyped_storage()
     memory = memories.get(storage.data_ptr())
     if memory is None:
@@ -156,7 +191,12 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
 
 
 def tensor_on(
-    memory: np.ndarray[Any, Any], dtype: torch.dtype, offset: int, shape: Any, strides: Any, requires_grad: bool
+    memory: np.ndarray[Any, Any],
+    dtype: torch.dtype,
+    offset: int,
+    shape: Any,
+    strides: Any,
+    requires_grad: bool,
 ) -> torch.Tensor:
     """A tensor that views these bytes."""
     storage = torch.from_numpy(memory).untyped_storage()
@@ -176,7 +216,10 @@ REDUCERS: dict[type, Callable[[Any], Any]] = {
     threading.local: lambda local: (type(local), (), vars(local) or None),
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,
-    random.SystemRandom: lambda _: (random.SystemRandom, ()),  # without a state: `detaug verify` names who draws
+    random.SystemRandom: lambda _: (
+        random.SystemRandom,
+        (),
+    ),  # without a state: `detaug verify` names who draws
     torch.Generator: lambda generator: (
         *(torch.Generator, (str(generator.device),), generator.get_state()),
         *(None, None, torch.Generator.set_state),

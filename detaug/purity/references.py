@@ -22,7 +22,20 @@ import numpy as np
 import torch
 
 #: Values that hold nothing else.
-_LEAVES = (str, bytes, bytearray, int, float, complex, type(None), np.generic, torch.dtype, range, slice, np.dtype)
+_LEAVES = (
+    str,
+    bytes,
+    bytearray,
+    int,
+    float,
+    complex,
+    type(None),
+    np.generic,
+    torch.dtype,
+    range,
+    slice,
+    np.dtype,
+)
 #: Built-in objects that lead to the user's.
 _LED_THROUGH = (
     *(dict, list, tuple, set, frozenset, deque),
@@ -142,15 +155,23 @@ def slots_of(value: Any) -> dict[str, Any]:
 @lru_cache(maxsize=4096)
 def _members_of(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
     members = (each for owner in kind.__mro__ for each in vars(owner).items())
-    return tuple((name, member) for name, member in members if isinstance(member, types.MemberDescriptorType))
+    return tuple(
+        (name, member) for name, member in members if isinstance(member, types.MemberDescriptorType)
+    )
 
 
 def _key(key: Any, number: int) -> str:
     parts = key if isinstance(key, tuple) else () if key is None else (key,)
-    return repr(key) if all(isinstance(part, (str, int, float, bytes)) for part in parts) else f"#{number}"
+    return (
+        repr(key)
+        if all(isinstance(part, (str, int, float, bytes)) for part in parts)
+        else f"#{number}"
+    )
 
 
-def shared_generators(references: Iterable[Any], is_generator: Callable[[type], bool]) -> dict[str, Any]:
+def shared_generators(
+    references: Iterable[Any], is_generator: Callable[[type], bool]
+) -> dict[str, Any]:
     """Generators that a pipeline's classes and functions lead to, and that belong to no object: attributes of classes, variables
     of modules, what functions keep. By path: ``"package.module.Class.attribute"``."""
     roots = ((home_of(value), value) for value in references)
@@ -165,7 +186,9 @@ def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
     if isinstance(value, types.FunctionType):
         return _of_code(value)
     kind = type(value)
-    if isinstance(value, types.ModuleType) or not (isinstance(value, _LED_THROUGH) or _is_in_reach(kind.__module__)):
+    if isinstance(value, types.ModuleType) or not (
+        isinstance(value, _LED_THROUGH) or _is_in_reach(kind.__module__)
+    ):
         return ()
     return chain([(home_of(kind), kind)], _held_in(path, value))
 
@@ -192,7 +215,10 @@ def _of_code(function: types.FunctionType) -> Iterator[_Edge]:
         item = variables[name]
         found = {f"{variables.get('__name__', module)}.{name}": item}
         if isinstance(item, types.ModuleType):
-            found = {f"{item.__name__}.{inner}": vars(item)[inner] for inner in sorted(names & vars(item).keys())}
+            found = {
+                f"{item.__name__}.{inner}": vars(item)[inner]
+                for inner in sorted(names & vars(item).keys())
+            }
         for path, each in found.items():
             # A library's functions lead to all of it; of those only variables are of interest.
             if _is_the_users(module) or not isinstance(each, (type, types.FunctionType)):
@@ -224,7 +250,9 @@ _WITHOUT_GENERATORS = (
 def _is_in_reach(module: str) -> bool:
     """Not in Python's and the mathematics libraries' own modules: their generators are the global ones."""
     top = str(module).partition(".")[0]
-    return top not in _WITHOUT_GENERATORS and (top not in sys.stdlib_module_names or top == "__main__")
+    return top not in _WITHOUT_GENERATORS and (
+        top not in sys.stdlib_module_names or top == "__main__"
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -245,9 +273,17 @@ def variables_of(references: Iterable[Any]) -> list[_Edge]:
     """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
     ours = [value for value in references if is_the_users_own(value)]
     homes: dict[str, Any] = {home_of(value): value for value in ours if isinstance(value, type)}
-    homes |= {value.__module__: sys.modules[value.__module__] for value in ours if value.__module__ in sys.modules}
+    homes |= {
+        value.__module__: sys.modules[value.__module__]
+        for value in ours
+        if value.__module__ in sys.modules
+    }
     held = ((path, each) for path, home in homes.items() for each in list(vars(home).items()))
-    return [(f"{path}.{name}", item) for path, (name, item) in held if not (name.startswith("__") or _is_code(item))]
+    return [
+        (f"{path}.{name}", item)
+        for path, (name, item) in held
+        if not (name.startswith("__") or _is_code(item))
+    ]
 
 
 def _is_code(item: Any) -> bool:

@@ -18,7 +18,11 @@ _HANDLES = {
         *("h5py._hl.base.HLObject", "h5py._objects.ObjectID"),
         *("tables.file.File", "netCDF4._netCDF4.Dataset"),
     ),
-    "a database environment": ("lmdb.Environment", "lmdb.cpython.Environment", "lmdb.cffi.Environment"),
+    "a database environment": (
+        "lmdb.Environment",
+        "lmdb.cpython.Environment",
+        "lmdb.cffi.Environment",
+    ),
     "a lock of several processes": ("_multiprocessing.SemLock",),
 }
 
@@ -53,7 +57,9 @@ def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
             break
     else:  # it was made while it was pickled
         return "data_loader", roots["data_loader"], ""
-    way = [each for each in way if path == each[0] or path.startswith((each[0] + ".", each[0] + "["))]
+    way = [
+        each for each in way if path == each[0] or path.startswith((each[0] + ".", each[0] + "["))
+    ]
     named = [place for place in range(len(way)) if "~" not in way[place][0]]
     users = [place for place in named[1:] if is_the_users_own(way[place - 1][1])]
     place = (users or named)[-1]

@@ -65,7 +65,10 @@ def prints_of(batch: Any) -> dict[str, str]:
     What holds the number of the process that made it is about that process, and no result of the pipeline's.
     """
     items = _items_of(batch)
-    return {str(key)[:60]: _OF_PROCESS if _holds_process_number(value) else _print_of(value) for key, value in items}
+    return {
+        str(key)[:60]: _OF_PROCESS if _holds_process_number(value) else _print_of(value)
+        for key, value in items
+    }
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
@@ -74,7 +77,11 @@ def random_keys(batch: Any) -> tuple[str, ...]:
 
 
 def _items_of(batch: Any) -> Any:
-    return batch.items() if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS else [("batch", batch)]
+    return (
+        batch.items()
+        if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS
+        else [("batch", batch)]
+    )
 
 
 def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPEST) -> str:
@@ -91,7 +98,13 @@ def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPE
         return _NOT_COMPARABLE
     depth -= 1 if isinstance(value, _CONTAINERS) else 8
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    return fingerprint([kind, len(parts), [_print_of(part, room, depth) for part, _ in zip(parts, room, strict=False)]])
+    return fingerprint(
+        [
+            kind,
+            len(parts),
+            [_print_of(part, room, depth) for part, _ in zip(parts, room, strict=False)],
+        ]
+    )
 
 
 def _parts_of(value: Any) -> Sequence[Any] | None:
@@ -146,7 +159,9 @@ def _holds_process_number(value: Any, depth: int = 2) -> bool:
 
 def _has_two_values(value: Any) -> bool:
     """Whether it holds floating-point numbers that are not all the same."""
-    with suppress(Exception):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
+    with suppress(
+        Exception
+    ):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
         # Without the subclass: to compare two of its numbers may take it as long as all the rest of the batch.
         if isinstance(value, torch.Tensor):
             flat: Any = value.as_subclass(torch.Tensor).reshape(-1)
@@ -160,13 +175,17 @@ def _has_two_values(value: Any) -> bool:
     return False
 
 
-def differing_keys(ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]) -> list[str]:
+def differing_keys(
+    ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]
+) -> list[str]:
     """The keys in which two makings differ, in order."""
     keys = [*ours, *(key for key in theirs if key not in ours)]
     return [key for key in keys if key not in ignore and ours.get(key) != theirs.get(key)]
 
 
-def explain(make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]) -> Explanation:
+def explain(
+    make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]
+) -> Explanation:
     """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
     found = Explanation(state=state_of(objects, references))
     with stages_told(lambda name, result: found.stages.append((name[:60], _print_of(result)))):
@@ -184,10 +203,19 @@ def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
 
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
         code = frame.f_code
-        if event != "return" or code.co_name not in ("__call__", "generate_train_batch", "__getitem__", "__next__"):
+        if event != "return" or code.co_name not in (
+            "__call__",
+            "generate_train_batch",
+            "__getitem__",
+            "__next__",
+        ):
             return
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if owner is None or str(frame.f_globals.get("__name__")).startswith(_NO_STAGES) or next(room, None) is None:
+        if (
+            owner is None
+            or str(frame.f_globals.get("__name__")).startswith(_NO_STAGES)
+            or next(room, None) is None
+        ):
             return
         sys.setprofile(None)
         try:
@@ -232,5 +260,7 @@ def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]
     pairs = zip(live.stages, fresh.stages, strict=False)
     stage = next((" or ".join(dict.fromkeys((a[0], b[0]))) for a, b in pairs if a != b), "")
     paths = differing_keys(live.state, fresh.state, ("data_loader.thread_id",))  # which detaug sets
-    now, at_first = ({path: each.state.get(path, "absent") for path in paths} for each in (live, fresh))
+    now, at_first = (
+        {path: each.state.get(path, "absent") for path in paths} for each in (live, fresh)
+    )
     return stage, [f"{path}: {at_first[path]} at first, {now[path]} now" for path in paths]

@@ -35,7 +35,11 @@ def in_a_sets_order(roots: Mapping[str, Any]) -> str:
 
 def _not_private(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     has_private = not isinstance(value, _CONTAINERS) and not is_the_users_own(value)
-    return ((path + label, part) for label, part in parts_of(value) if not (has_private and label.startswith("._")))
+    return (
+        (path + label, part)
+        for label, part in parts_of(value)
+        if not (has_private and label.startswith("._"))
+    )
 
 
 def is_a_sets_order(texts: Collection[Any]) -> bool:
@@ -43,12 +47,16 @@ def is_a_sets_order(texts: Collection[Any]) -> bool:
 
     A set's table has a power of two places, and a text's place is its hash modulo that, or one behind where others took it.
     """
-    if not _FEWEST <= len(texts) <= _MOST or not any(all(isinstance(text, kind) for text in texts) for kind in _TEXTS):
+    if not _FEWEST <= len(texts) <= _MOST or not any(
+        all(isinstance(text, kind) for text in texts) for kind in _TEXTS
+    ):
         return False
     if len(set(texts)) < len(texts) or list(texts) == sorted(texts):
         return False
     places = 1 << (len(texts) * 5 // 3).bit_length()
-    return any(_descents(texts, size) <= len(texts) // 6 - 1 for size in (places, places * 2, places * 4))
+    return any(
+        _descents(texts, size) <= len(texts) // 6 - 1 for size in (places, places * 2, places * 4)
+    )
 
 
 def _descents(texts: Collection[Any], places: int) -> int:

@@ -22,14 +22,23 @@ import torch
 
 from detaug.processes.control import is_standard_stream
 from detaug.purity.bulk import BULK_BYTES, BulkStore
-from detaug.purity.reducing import BY_REFERENCE, REDUCERS, Kept, is_shared_function, reduce_by_class, reduce_tensor
+from detaug.purity.reducing import (
+    BY_REFERENCE,
+    REDUCERS,
+    Kept,
+    is_shared_function,
+    reduce_by_class,
+    reduce_tensor,
+)
 from detaug.purity.references import attributes_of
 from detaug.seeding.reseeders import reseeder_of
 
 #: By class: attributes that hold what can be computed again from the object's arguments, and of which only copies are used.
 #: batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at nnU-Net's usual one, 70 ms to make).
 _KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
-_ATOMS = frozenset({str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset})
+_ATOMS = frozenset(
+    {str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset}
+)
 
 
 class CannotCopy(TypeError):
@@ -48,7 +57,12 @@ class Template:
     """
 
     def __init__(
-        self, value: Any, *, external: Iterable[Any] = (), keep: Collection[str] = (), passes_by: bool = False
+        self,
+        value: Any,
+        *,
+        external: Iterable[Any] = (),
+        keep: Collection[str] = (),
+        passes_by: bool = False,
     ) -> None:
         pickler = _Pickler(external, keep, passes_by)
         pickler.dump(value)
@@ -58,13 +72,17 @@ class Template:
         self.originals: list[Any] = pickler.parts
         #: The classes of all instances that were met, and classes, modules and functions that copies share.
         self.kinds: list[type] = list(pickler.kinds)
-        self.references: list[Any] = [each for each in pickler.table if not isinstance(each, (dict, np.ndarray))]
+        self.references: list[Any] = [
+            each for each in pickler.table if not isinstance(each, (dict, np.ndarray))
+        ]
         #: How many objects had a known dependence on the clock switched off.
         self.settled = pickler.settled
         self._bulk = pickler.bulk
         self._bulk.seal()
 
-    def copy(self, external: Iterable[Any] = (), *, only_one: bool = False) -> tuple[Any, list[Any]]:
+    def copy(
+        self, external: Iterable[Any] = (), *, only_one: bool = False
+    ) -> tuple[Any, list[Any]]:
         """An equal object that shares nothing that can change with the original or with another copy, and its parts in the
         order of `originals`; None for what its construction left out.
 
@@ -78,7 +96,11 @@ class Template:
             made = parts[number] = function(*arguments)
             return made
 
-        objects = {"table": self._table, "external": (note, *external), "bulk": self._bulk.views(only_one)}
+        objects = {
+            "table": self._table,
+            "external": (note, *external),
+            "bulk": self._bulk.views(only_one),
+        }
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
         unpickler.persistent_load = lambda pid: objects[pid[0]][pid[1]]  # type: ignore[method-assign]
         return unpickler.load(), parts
@@ -115,7 +137,12 @@ class _Pickler(pickle.Pickler):
             return self._reference(obj.value)
         # What is written to a memory map goes to the file, or nowhere.
         is_map = isinstance(obj, np.memmap) and not obj.dtype.hasobject
-        if is_map or isinstance(obj, BY_REFERENCE) or is_shared_function(obj) or is_standard_stream(obj):
+        if (
+            is_map
+            or isinstance(obj, BY_REFERENCE)
+            or is_shared_function(obj)
+            or is_standard_stream(obj)
+        ):
             return self._reference(obj)
         return None
 
@@ -173,7 +200,9 @@ class _Pickler(pickle.Pickler):
         return self._numbers[id(value)]
 
 
-def copied_in(value: Any, keep: Collection[str], external: Iterable[Any] = (), passes_by: bool = False) -> list[Any]:
+def copied_in(
+    value: Any, keep: Collection[str], external: Iterable[Any] = (), passes_by: bool = False
+) -> list[Any]:
     """The objects of which every copy has its own, of a template with these arguments."""
     pickler = _Pickler(external, keep, passes_by)
     pickler.dump(value)
@@ -184,7 +213,8 @@ def _has_any(obj: Any, names: Collection[str]) -> bool:
     """Whether an object has one of those attributes, in its ``__dict__`` or in slots."""
     attributes = attributes_of(obj) or ()
     return any(
-        name in attributes or isinstance(getattr(type(obj), name, None), types.MemberDescriptorType) for name in names
+        name in attributes or isinstance(getattr(type(obj), name, None), types.MemberDescriptorType)
+        for name in names
     )
 
 
@@ -196,7 +226,9 @@ def kept_of(kind: type, names: Collection[str]) -> frozenset[str]:
 
 @cache
 def _known_of(kind: type) -> frozenset[str]:
-    names = (_KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__)
+    names = (
+        _KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__
+    )
     return frozenset(chain.from_iterable(names))
 
 
@@ -204,7 +236,11 @@ def _without(state: Any, names: frozenset[str]) -> Any:
     """An object's state but for those attributes."""
     if isinstance(state, dict):
         return {name: value for name, value in state.items() if name not in names}
-    if isinstance(state, tuple) and len(state) == 2 and all(part is None or isinstance(part, dict) for part in state):
+    if (
+        isinstance(state, tuple)
+        and len(state) == 2
+        and all(part is None or isinstance(part, dict) for part in state)
+    ):
         return tuple(None if part is None else _without(part, names) for part in state)
     return state
 
@@ -213,5 +249,7 @@ def _chooses_by_the_clock(obj: Any) -> bool:
     """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks convolution or FFT by timing
     them, which gives other bytes from run to run; with ``benchmark=False`` it always convolves."""
     kind = type(obj)
-    is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith("batchgeneratorsv2")
+    is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith(
+        "batchgeneratorsv2"
+    )
     return bool(is_blur and getattr(obj, "benchmark", False))

@@ -64,11 +64,15 @@ class BatchMaker:
         job.settings.keep()
         self._pristine = pristine = Pipeline.thaw(frozen)
         with preserved_global_rngs():
-            warm_up(pristine.transform, pristine.source.loader)  # a node that has no compiled kernels makes them now
+            warm_up(
+                pristine.transform, pristine.source.loader
+            )  # a node that has no compiled kernels makes them now
         self._maker = Maker(pristine, job, self._logs.append)
         self._maker.producer.worker = place, job.num_workers
         self._second: Producer | None = None
-        self._written: Any = None  # a batch that Ray writes when `make` has returned: its objects may own the memory
+        self._written: Any = (
+            None  # a batch that Ray writes when `make` has returned: its objects may own the memory
+        )
         self._check: CheckedBatch | None = None  # of the batch that was made last
 
     def report(self) -> NodeReport:
@@ -92,7 +96,9 @@ class BatchMaker:
         producer = self._maker.producer
         if not isinstance(request, Explain) or request.fresh:
             if self._second is None:
-                self._second = Producer(self._pristine, self._job.branch, self._logs.append, self._job.guard)
+                self._second = Producer(
+                    self._pristine, self._job.branch, self._logs.append, self._job.guard
+                )
             producer = self._second
         return answer(producer, request, BaseException), time.perf_counter() - began
 

@@ -79,7 +79,9 @@ class Actor:
     @property
     def name(self) -> str:
         """For messages."""
-        where = "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
+        where = (
+            "" if self.report is None else f" (pid {self.report.pid}) on node {self.report.name}"
+        )
         return f"actor {self.index}{where}"
 
 
@@ -107,7 +109,9 @@ class RayEngine(PrefetchingEngine):
     def worker_pids(self) -> list[int]:
         """The processes of actors on this node; Ray tells of them once they have set themselves up."""
         reports = [actor.report for actor in list(self._actors.values())]
-        return [each.pid for each in reports if each is not None and each.node_id == self._ours.node_id]
+        return [
+            each.pid for each in reports if each is not None and each.node_id == self._ours.node_id
+        ]
 
     # --- the engine's thread
 
@@ -198,7 +202,9 @@ class RayEngine(PrefetchingEngine):
         self._work.health.restarts += 1
         if self._fatal is not None:
             return
-        with suppress(Exception):  # one that Ray ended because its node had too little memory may still be there
+        with suppress(
+            Exception
+        ):  # one that Ray ended because its node had too little memory may still be there
             ray.kill(actor.handle)
         tasks = list(actor.tasks)
         why = re.sub("\x1b\\[[0-9;]*m", "", str(error)).strip()  # without Ray's colours
@@ -243,7 +249,12 @@ class RayEngine(PrefetchingEngine):
             return  # it died, and the task is open again already
         actor.tasks.remove(task)
         what = failures.describe_batch(task.key, self._work.places)
-        logger.warning("%s of %s was lost on the way, and is made again: %s", what, actor.name, _first_line(str(error)))
+        logger.warning(
+            "%s of %s was lost on the way, and is made again: %s",
+            what,
+            actor.name,
+            _first_line(str(error)),
+        )
         self._lose([task])
 
     def _answered(self, actor: Actor, task: Task, reply: Reply) -> None:
@@ -260,7 +271,9 @@ class RayEngine(PrefetchingEngine):
         """See there; `another` is an actor other than the one that made the batch, unless there is no other."""
         actor = self._actors.get(worker)
         if another:
-            others = sorted(self._ready(), key=lambda each: (each.number == worker, len(each.tasks), each.index))
+            others = sorted(
+                self._ready(), key=lambda each: (each.number == worker, len(each.tasks), each.index)
+            )
             actor = next(iter(others), None)
         if actor is None:
             return False

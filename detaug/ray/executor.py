@@ -59,7 +59,9 @@ class RayExecutor:
         arguments.count("max_restarts", self.max_restarts)
         arguments.count("num_actors", self.num_actors)
         if self.address is not None and "://" in self.address:
-            raise ValueError(f"address must be 'auto' or 'host:port' of the cluster's head, not {self.address!r}")
+            raise ValueError(
+                f"address must be 'auto' or 'host:port' of the cluster's head, not {self.address!r}"
+            )
 
     @classmethod
     def from_url(cls, url: str) -> RayExecutor:
@@ -72,9 +74,16 @@ class RayExecutor:
         parts = urlsplit(url)
         given, known = dict(parse_qsl(parts.query)), {"num_actors": int, "num_cpus": float}
         try:
-            if parts.scheme != "ray" or parts.path not in ("", "/") or not {"num_actors"} <= set(given) <= set(known):
+            if (
+                parts.scheme != "ray"
+                or parts.path not in ("", "/")
+                or not {"num_actors"} <= set(given) <= set(known)
+            ):
                 raise ValueError("it needs num_actors, and may have num_cpus")
-            return cls(address=parts.netloc or None, **{name: known[name](text) for name, text in given.items()})
+            return cls(
+                address=parts.netloc or None,
+                **{name: known[name](text) for name, text in given.items()},
+            )
         except ValueError as error:
             example = "ray://auto?num_actors=16 or ray://host:6379?num_actors=16&num_cpus=1"
             raise ValueError(f"{url!r} names no executor: {error}. Write it as {example}") from None
@@ -103,8 +112,13 @@ class RayExecutor:
         variables = {name: environment[name] for name in _VARIABLES if name in environment}
         return {
             "num_cpus": self.num_cpus,
-            "runtime_env": {**self.runtime_env, "env_vars": {**variables, **self.runtime_env.get("env_vars", {})}},
-            "scheduling_strategy": "SPREAD" if node_id is None else NodeAffinitySchedulingStrategy(node_id, soft=False),
+            "runtime_env": {
+                **self.runtime_env,
+                "env_vars": {**variables, **self.runtime_env.get("env_vars", {})},
+            },
+            "scheduling_strategy": "SPREAD"
+            if node_id is None
+            else NodeAffinitySchedulingStrategy(node_id, soft=False),
             # A dead one is replaced here, where it is known which batch it was making.
             "max_restarts": 0,
             "max_task_retries": 0,

@@ -10,7 +10,13 @@ from typing import Any
 from rich.text import Text
 
 from detaug.ledger import receipt as receipts
-from detaug.ledger.comparing import HeaderDifference, environment_differences, header_lines, listed, short
+from detaug.ledger.comparing import (
+    HeaderDifference,
+    environment_differences,
+    header_lines,
+    listed,
+    short,
+)
 from detaug.ledger.header import IDENTITY, Record, environment
 from detaug.ledger.lines import Damaged, differing, key_of, prints_of
 from detaug.ledger.reading import Sum, read_header
@@ -51,7 +57,10 @@ class Checked:
             yield Text(
                 "the ledger is the receipt's: data, code behind the same names, or the machine are not what they were"
             )
-        right, drawn = self.samples - len(self.different), f" and the salt {self.salt!r}" if self.salt else ""
+        right, drawn = (
+            self.samples - len(self.different),
+            f" and the salt {self.salt!r}" if self.salt else "",
+        )
         if self.samples:
             yield Text(
                 f"{right:,} of {self.samples:,} batches, drawn from the digest{drawn}, are as the ledger has them"
@@ -66,8 +75,12 @@ class Checked:
             yield Text("not as the receipt says", "bold red")
             return
         # As if a batch could be drawn twice; none is, which finds a little more.
-        chances = (f"{share:.0%} with {1 - (1 - share) ** self.samples:.1%}" for share in (0.01, 0.05, 0.1))
-        yield Text(f"had so many batches been wrong, these samples would have found it, at least: {', '.join(chances)}")
+        chances = (
+            f"{share:.0%} with {1 - (1 - share) ** self.samples:.1%}" for share in (0.01, 0.05, 0.1)
+        )
+        yield Text(
+            f"had so many batches been wrong, these samples would have found it, at least: {', '.join(chances)}"
+        )
         yield Text("as the receipt says", "green")
 
 
@@ -106,7 +119,9 @@ def check(
     for name, value in ours.items():
         if receipt.get(name) != value:
             text = IDENTITY.get(name, name)
-            found.faults.append(f"{text}: {receipt.get(name)!r} in the receipt, {value!r} in the ledger")
+            found.faults.append(
+                f"{text}: {receipt.get(name)!r} in the receipt, {value!r} in the ledger"
+            )
     if summed is None:
         return found
     if summed.first is not None and summed.first.epoch + summed.first.place > receipt["rank"]:
@@ -120,7 +135,12 @@ def check(
         found.faults += disagreements(file, header)
     # Where receipt and ledger contradict each other, the receipt counts.
     try:
-        maker = remaker({**summed.header, **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"}})
+        maker = remaker(
+            {
+                **summed.header,
+                **{name: receipt[name] for name in receipts.COPIED if name != "pipeline"},
+            }
+        )
     except CannotRemake as error:
         if not found.faults:
             raise
@@ -136,7 +156,9 @@ def check(
     if summed.missing:  # errors that were skipped, and streams that ended
         found.notes.append(f"{summed.missing:,} steps have no line")
     if maker.left_out:
-        found.notes.append(f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}")
+        found.notes.append(
+            f"not compared, as the pipeline made here says: {', '.join(map(repr, maker.left_out))}"
+        )
     found.elsewhere = environment_differences(summed.header["environment"], environment())
     return found
 

@@ -42,7 +42,9 @@ class Remaker:
         try:
             return self.replayer.make(BatchKey(epoch, step))
         except StreamEnded:
-            raise CannotRemake(f"epoch {epoch} has no step {step} here: has the data changed?") from None
+            raise CannotRemake(
+                f"epoch {epoch} has no step {step} here: has the data changed?"
+            ) from None
         except Exception as error:
             raise CannotRemake(
                 f"epoch {epoch}, step {step} cannot be made here: {type(error).__name__}: {error}"
@@ -53,7 +55,10 @@ def _compare(ours: list[str], ledgers: list[str]) -> str:
     """`CannotRemake` where it is not the ledger's pipeline. Digests of long lists may be of files that lie elsewhere here, so
     that they are only remarked on: the batches will show."""
     if len(ours) == len(ledgers):
-        ours = [theirs if _is_of_script(own, theirs) else own for own, theirs in zip(ours, ledgers, strict=True)]
+        ours = [
+            theirs if _is_of_script(own, theirs) else own
+            for own, theirs in zip(ours, ledgers, strict=True)
+        ]
     if ours == ledgers:
         return ""
     told = identity.differences(ours, ledgers).replace("in the state", "in the ledger")
@@ -70,7 +75,10 @@ def _is_of_script(own: str, theirs: str) -> bool:
 
 def check_versions(header: Mapping[str, Any], what: str = "ledger") -> None:
     """`CannotRemake` where this version of detaug makes other bytes."""
-    for name, text, ours in (("numerics", "numerics version", NUMERICS), ("seed_scheme", "seed scheme", SEED_SCHEME)):
+    for name, text, ours in (
+        ("numerics", "numerics version", NUMERICS),
+        ("seed_scheme", "seed scheme", SEED_SCHEME),
+    ):
         if header.get(name) != ours:
             raise CannotRemake(
                 f"{text}: the {what} has {header.get(name)!r}, this detaug has {ours}, which makes other batches. Install the "

@@ -41,7 +41,9 @@ def line_of(ledger: Path, epoch: int, step: int) -> Record:
     raise CannotRemake(f"{ledger} has no batch of epoch {epoch}, step {step}; {last}")
 
 
-def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None) -> tuple[list[Text], bool]:
+def replay(
+    remaker: Remaker, epoch: int, step: int, record: Record | None = None
+) -> tuple[list[Text], bool]:
     """Make a batch again, watch it, and compare it with its line: transforms, fingerprints and the verdict, for the reader, and
     whether it differs. Or `CannotRemake`."""
     batch, stages = watched(remaker, epoch, step)
@@ -49,7 +51,9 @@ def replay(remaker: Remaker, epoch: int, step: int, record: Record | None = None
     shown = []
     for sample, of_sample in groupby(stages, key=lambda stage: stage.sample):
         shown.append(Text(f"sample {sample}", "bold"))
-        shown += [Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}") for stage in of_sample]
+        shown += [
+            Text(f"  {stage.fingerprint[:12] or '-':12}  {stage.text}") for stage in of_sample
+        ]
     shown.append(Text(f"epoch {epoch}, step {step}: {whole}"))
     shown += [Text(f"  {key!r}: {value}") for key, value in keys.items()]
     if record is None:
@@ -71,8 +75,14 @@ def watched(remaker: Remaker, epoch: int, step: int) -> tuple[Any, list[Stage]]:
         calls[id(root)] += 1
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            left = {name: each for name, each in workspace.present().items() if not isinstance(each, LazyVolume)}
-            stages.append(Stage(sample, stage.transform.describe(stage.params), prints_of(left)[0] or ""))
+            left = {
+                name: each
+                for name, each in workspace.present().items()
+                if not isinstance(each, LazyVolume)
+            }
+            stages.append(
+                Stage(sample, stage.transform.describe(stage.params), prints_of(left)[0] or "")
+            )
 
     with observed(observe):
         return remaker.make(epoch, step), stages

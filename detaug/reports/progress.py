@@ -23,19 +23,26 @@ class Progress:
     """
 
     def __init__(
-        self, total: int | None = None, told: Callable[[str, int, int], None] | None = None, bar: Bar | None = None
+        self,
+        total: int | None = None,
+        told: Callable[[str, int, int], None] | None = None,
+        bar: Bar | None = None,
     ) -> None:
         self._told, self._bar = told, bar
         self.what, self.done, self.total = "", 0, total
 
-    def update(self, what: str | None = None, done: int | None = None, total: int | None = None) -> None:
+    def update(
+        self, what: str | None = None, done: int | None = None, total: int | None = None
+    ) -> None:
         """Tell what is being done now, how much is done altogether, or how much there is; None: as before."""
         changed = what is not None and what != self.what
         self.what = self.what if what is None else what
         self.done = self.done if done is None else done
         self.total = self.total if total is None else total
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=self.what, completed=self.done, total=self.total)
+            self._bar.update(
+                self._bar.task_ids[0], description=self.what, completed=self.done, total=self.total
+            )
         if changed and self._told is not None:
             self._told(self.what, self.done, self.total or 0)
 
@@ -77,7 +84,13 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
         return
     whole = Column(ratio=1, no_wrap=True)  # numbers stay whole
     words = TextColumn("{task.description}", markup=False, table_column=whole)
-    columns = (BarColumn(bar_width=12), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), words)
+    columns = (
+        BarColumn(bar_width=12),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        words,
+    )
     try:
         with Bar(*columns, console=console, transient=True, expand=True) as _bar:
             _bar.add_task("", total=total)

@@ -131,7 +131,12 @@ class Report(Generic[R]):
         file = io.StringIO()
         # A notebook's kernel sets FORCE_COLOR, and rich would draw beside the file.
         console = Console(
-            file=file, width=120, highlight=False, no_color=True, force_terminal=False, force_jupyter=False
+            file=file,
+            width=120,
+            highlight=False,
+            no_color=True,
+            force_terminal=False,
+            force_jupyter=False,
         )
         for part in self.shown():
             console.print(part, soft_wrap=isinstance(part, Text))
@@ -151,5 +156,7 @@ def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
     found.add_column("verdict")
     found.add_column("seconds", justify="right", no_wrap=True)
     for row in rows:
-        found.add_row(row.what, *(cell(row) for _, cell, _ in columns), row.told(), f"{row.seconds:.1f}")
+        found.add_row(
+            row.what, *(cell(row) for _, cell, _ in columns), row.told(), f"{row.seconds:.1f}"
+        )
     return found

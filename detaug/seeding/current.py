@@ -37,7 +37,9 @@ class Current:
         sample: which sample of the batch, where one is being made by itself; else None.
     """
 
-    def __init__(self, branch: SeedBranch, epoch: int, step: int, sample: int | None = None) -> None:
+    def __init__(
+        self, branch: SeedBranch, epoch: int, step: int, sample: int | None = None
+    ) -> None:
         self.epoch = epoch
         self.step = step
         self.sample = sample
@@ -75,7 +77,9 @@ class Current:
         """The same batch, seen from one of its samples."""
         return Current(self._branch, self.epoch, self.step, sample)
 
-    def empty(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    def empty(
+        self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
+    ) -> np.ndarray[Any, Any]:
         """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it is not copied any more.
 
         In a worker it lies in the shared memory that the batch travels in; elsewhere it is an ordinary array. Its contents

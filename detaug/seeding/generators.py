@@ -26,7 +26,13 @@ import torch
 logger = logging.getLogger("detaug")
 
 #: Python's, NumPy's and torch's.
-GENERATORS = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random, torch.Generator)
+GENERATORS = (
+    np.random.Generator,
+    np.random.RandomState,
+    np.random.BitGenerator,
+    random.Random,
+    torch.Generator,
+)
 #: Bytes of the state of torch's CPU generator: seed (8), left (4), seeded (4), next (8), 624 words of 8 bytes each,
 #: then the cached normals.
 _TORCH_STATE_BYTES = 5056
@@ -40,7 +46,13 @@ _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
 _NUMBA = slice(40, 40 + MT19937_BYTES), slice(40 + MT19937_BYTES, 40 + 2 * MT19937_BYTES)
 # `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
 _WORDS_BEFORE_ACCELERATORS = 18
-_NUMPY_KINDS = (np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
+_NUMPY_KINDS = (
+    np.random.MT19937,
+    np.random.PCG64,
+    np.random.PCG64DXSM,
+    np.random.Philox,
+    np.random.SFC64,
+)
 
 
 def random_bytes(sequence: np.random.SeedSequence, count: int) -> bytes:
@@ -80,7 +92,9 @@ def seed_random_state(state: np.random.RandomState, sequence: np.random.SeedSequ
         return
     seed_bit_generator(inner, sequence)
     fresh: Any = inner.state
-    state.set_state({**fresh, "has_gauss": 0, "gauss": 0.0})  # `seed` of other kinds keeps the cached normal
+    state.set_state(
+        {**fresh, "has_gauss": 0, "gauss": 0.0}
+    )  # `seed` of other kinds keeps the cached normal
 
 
 def seed_python_random(generator: random.Random, sequence: np.random.SeedSequence) -> None:
@@ -125,9 +139,13 @@ def write_torch_words(generator: torch.Generator, words: bytes) -> None:
 @cache
 def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
     """The state of a newly seeded generator, after a look whether it is laid out as this file takes it to be."""
-    state: np.ndarray[Any, np.dtype[np.uint8]] = torch.Generator().manual_seed(5489).get_state().numpy().copy()
+    state: np.ndarray[Any, np.dtype[np.uint8]] = (
+        torch.Generator().manual_seed(5489).get_state().numpy().copy()
+    )
     expected = np.random.RandomState(5489).get_state(legacy=False)["state"]["key"]
-    if state.nbytes != _TORCH_STATE_BYTES or not np.array_equal(state[_TORCH_STATE].view(np.uint64), expected):
+    if state.nbytes != _TORCH_STATE_BYTES or not np.array_equal(
+        state[_TORCH_STATE].view(np.uint64), expected
+    ):
         raise RuntimeError(
             f"torch {torch.__version__} keeps the state of its CPU generator ({state.nbytes} bytes) in another way than "
             f"this version of detaug knows ({_TORCH_STATE_BYTES} bytes); use a later detaug or an earlier torch"
@@ -144,7 +162,9 @@ def state_of(generator: Any) -> Any:
         return generator._bit_generator, generator.get_state(legacy=False)
     if isinstance(generator, torch.Generator):
         return generator.get_state()
-    has_state = isinstance(generator, random.Random) and not isinstance(generator, random.SystemRandom)
+    has_state = isinstance(generator, random.Random) and not isinstance(
+        generator, random.SystemRandom
+    )
     return generator.getstate() if has_state else None
 
 
@@ -236,7 +256,9 @@ def seed_libraries(words: bytes) -> None:
     if monai is not None:
         monai.seed(np.frombuffer(words, np.uint32, 8, offset=8))
     for address, part in zip(_numba_states(numba), _NUMBA, strict=False):
-        numba.rnd_set_state(address, (MT19937_WORDS, list(struct.unpack(f"={MT19937_WORDS}I", words[part]))))
+        numba.rnd_set_state(
+            address, (MT19937_WORDS, list(struct.unpack(f"={MT19937_WORDS}I", words[part])))
+        )
 
 
 @contextmanager

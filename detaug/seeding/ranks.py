@@ -25,12 +25,16 @@ LAUNCHERS = (
 )
 
 #: Advice.
-WHERE_RANKS_ARE_KNOWN = "where the process group is initialised (in Lightning: in train_dataloader())"
+WHERE_RANKS_ARE_KNOWN = (
+    "where the process group is initialised (in Lightning: in train_dataloader())"
+)
 
 
 def launcher() -> tuple[str, str]:
     """The two variables of the launcher that started this process; torchrun's where none did."""
-    return next((pair for pair in LAUNCHERS if all(os.environ.get(name) for name in pair)), LAUNCHERS[0])
+    return next(
+        (pair for pair in LAUNCHERS if all(os.environ.get(name) for name in pair)), LAUNCHERS[0]
+    )
 
 
 class RankUnknown(RuntimeError, ValueError):
@@ -77,7 +81,9 @@ def known_place() -> tuple[int, int]:
     """(rank, number of processes that train together). RankUnknown: nothing says which of several this process is."""
     rank, processes = place()
     if rank is None or processes is None:
-        found = {name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)}
+        found = {
+            name: os.environ[name] for name in (*launcher(), "LOCAL_RANK") if os.environ.get(name)
+        }
         told = ", ".join(f"{name}={value}" for name, value in found.items())
         raise RankUnknown(
             f"{told} in the environment does not say which of how many ranks this process is: do this {WHERE_RANKS_ARE_KNOWN}, "
@@ -155,7 +161,9 @@ def common_seed(rank: int | None, world_size: int | None = None, verbose: bool =
     seed, origin = found if group is None else broadcast_from_rank_0(found)
     if seed is None:
         raise ValueError(origin if group is None else f"on rank 0: {origin}")
-    return announced(seed, origin if group is None or group[0] == 0 else f"rank 0's, {origin}", verbose)
+    return announced(
+        seed, origin if group is None or group[0] == 0 else f"rank 0's, {origin}", verbose
+    )
 
 
 def announced(seed: Seed, origin: str, verbose: bool) -> Seed:

@@ -14,7 +14,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
-from detaug.seeding.generators import seed_bit_generator, seed_python_random, seed_random_state, seed_torch_generator
+from detaug.seeding.generators import (
+    seed_bit_generator,
+    seed_python_random,
+    seed_random_state,
+    seed_torch_generator,
+)
 
 Reseeder = Callable[[Any, np.random.SeedSequence], None]
 
@@ -40,7 +45,9 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
     if not isinstance(kind, type):
         raise TypeError(f"register_reseeder: kind must be a type, got {kind!r}")
     if not callable(function):
-        raise TypeError(f"register_reseeder: function must be callable as function(obj, sequence), got {function!r}")
+        raise TypeError(
+            f"register_reseeder: function must be callable as function(obj, sequence), got {function!r}"
+        )
     _registered[_name(kind)] = function
     _found.clear()
 
@@ -110,7 +117,9 @@ def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> 
     words = sequence.generate_state(16, np.uint32)
     number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
     # The words 0 ... 7 are those that PCG64DXSM takes.
-    transform.set_random_state(np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number))
+    transform.set_random_state(
+        np.random.Generator(np.random.PCG64DXSM(sequence)), random.Random(number)
+    )
 
 
 _OWN: dict[type, Reseeder | None] = {

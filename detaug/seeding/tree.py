@@ -51,7 +51,9 @@ class SeedTree:
         ValueError: the seed is negative or an empty list.
     """
 
-    def __init__(self, seed: int | Sequence[int] | None = None, *, _path: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, seed: int | Sequence[int] | None = None, *, _path: tuple[str, ...] = ()
+    ) -> None:
         self.seed: Seed = resolve_seed(seed)
         self.path = _path
         self._entropy = entropy_words(self.seed, _path)
@@ -67,7 +69,9 @@ class SeedTree:
             raise TypeError(f"a name must be a string, got {name!r} of type {type(name).__name__}")
         parts = tuple(name.split("/"))
         if not all(parts):
-            raise ValueError(f"a name and its parts between slashes must not be empty, got {name!r}")
+            raise ValueError(
+                f"a name and its parts between slashes must not be empty, got {name!r}"
+            )
         return SeedTree(self.seed, _path=self.path + parts)
 
     @property
@@ -76,7 +80,11 @@ class SeedTree:
         return list(self._entropy)
 
     def sequence(
-        self, epoch: int | None = None, step: int | None = None, num_streams: int = 1, sample: int | None = None
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        num_streams: int = 1,
+        sample: int | None = None,
     ) -> np.random.SeedSequence:
         """The SeedSequence of this branch, of an epoch, of a batch, or of a sample.
 
@@ -96,13 +104,23 @@ class SeedTree:
             raise ValueError("a sample lies below a batch: pass step too")
         levels = {"epoch": epoch, "sample": sample}
         if step is not None:
-            turn, stream = divmod(non_negative_int("step", step), positive_int("num_streams", num_streams))
+            turn, stream = divmod(
+                non_negative_int("step", step), positive_int("num_streams", num_streams)
+            )
             levels = {"epoch": epoch, "stream": stream, "turn": turn, "sample": sample}
-        key = tuple(spawn_key_element(level, number) for level, number in levels.items() if number is not None)
+        key = tuple(
+            spawn_key_element(level, number)
+            for level, number in levels.items()
+            if number is not None
+        )
         return np.random.SeedSequence(self._entropy, spawn_key=key)
 
     def generator(
-        self, epoch: int | None = None, step: int | None = None, num_streams: int = 1, sample: int | None = None
+        self,
+        epoch: int | None = None,
+        step: int | None = None,
+        num_streams: int = 1,
+        sample: int | None = None,
     ) -> np.random.Generator:
         """``Generator(PCG64DXSM(...))`` on the same node that `sequence` gives for these arguments."""
         return make_generator(self.sequence(epoch, step, num_streams, sample))
@@ -137,14 +155,20 @@ def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequ
 @lru_cache(maxsize=4096)
 def _branch_of_part(entropy: tuple[int, ...], part: bytes) -> tuple[int, ...]:
     """Hashed to four words, as the branches of a seed tree are."""
-    digest = hashlib.blake2b(struct.pack("<4I", *entropy) + part, digest_size=16, person=b"detaug-part").digest()
+    digest = hashlib.blake2b(
+        struct.pack("<4I", *entropy) + part, digest_size=16, person=b"detaug-part"
+    ).digest()
     return struct.unpack("<4I", digest)
 
 
 def entropy_words(seed: Seed, path: tuple[str, ...] = ()) -> tuple[int, int, int, int]:
     """Four uint32 words from (scheme, seed, name path), as the module's docstring publishes it."""
     parts = [b"detaug-seed", _u32(SEED_SCHEME)]
-    parts += [b"l", _u32(len(seed)), *map(_integer, seed)] if isinstance(seed, list) else [b"i", _integer(seed)]
+    parts += (
+        [b"l", _u32(len(seed)), *map(_integer, seed)]
+        if isinstance(seed, list)
+        else [b"i", _integer(seed)]
+    )
     parts += [_u32(len(path)), *(_counted(name.encode("utf-8")) for name in path)]
     digest = hashlib.blake2b(b"".join(parts), digest_size=16).digest()
     return struct.unpack("<4I", digest)
@@ -176,7 +200,10 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
             ) from None
     drawn = secrets.randbits(63)
     logger.warning(
-        "no seed was given: drew seed=%d (pass it, or set %s=%d, to reproduce the run)", drawn, SEED_VARIABLE, drawn
+        "no seed was given: drew seed=%d (pass it, or set %s=%d, to reproduce the run)",
+        drawn,
+        SEED_VARIABLE,
+        drawn,
     )
     return drawn
 

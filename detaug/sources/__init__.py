@@ -18,19 +18,34 @@ from detaug.seeding.tree import SeedTree, positive_int
 from detaug.sources.base import Source
 from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
 from detaug.sources.dataset import DatasetSource
-from detaug.sources.iterable import FactorySource, IterableSource, IteratorSource, TorchIterable, has_one_pass
+from detaug.sources.iterable import (
+    FactorySource,
+    IterableSource,
+    IteratorSource,
+    TorchIterable,
+    has_one_pass,
+)
 from detaug.sources.misuse import refuse_as_loader, refuse_orders
 
 __all__ = ["DatasetSource", "LoaderFactory", "Source", "resolve_source", "source_of_samples"]
 
 #: What follows from a loader alone.
 _FACTS = (
-    *("stateless", "pass_per_epoch", "restarts", "endless", "streams_share_data", "default_num_streams"),
+    *(
+        "stateless",
+        "pass_per_epoch",
+        "restarts",
+        "endless",
+        "streams_share_data",
+        "default_num_streams",
+    ),
     *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
 )
 
 
-def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None) -> Source:
+def resolve_source(
+    loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None
+) -> Source:
     """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
 
     Args:
@@ -46,7 +61,9 @@ def resolve_source(loader: Any, stateless: bool | None = None, batches_per_epoch
     return source
 
 
-def source_of_samples(dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]) -> Source:
+def source_of_samples(
+    dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]
+) -> Source:
     """The source for a data set, map-style or iterable, whose samples are put together. Arguments and errors: see
     `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
     if not isinstance(dataset, IterableDataset):
@@ -60,7 +77,11 @@ def source_of_samples(dataset: Any, batch_size: int | None, shuffle: bool | None
 def _source_of(loader: Any, stateless: bool | None) -> Source:
     refuse_as_loader(loader)
     if isinstance(loader, DataLoader):
-        return InfiniteLoader(loader, stateless) if loader.infinite else FiniteLoader(loader, stateless)
+        return (
+            InfiniteLoader(loader, stateless)
+            if loader.infinite
+            else FiniteLoader(loader, stateless)
+        )
     if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
         return _from_callable(loader, stateless)
     if hasattr(loader, "__next__"):
@@ -80,7 +101,11 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
         # What the pipeline declares itself to be is to be the same in every run.
         reseed_global_rngs(SeedTree(0).sequence())
         made = make_loader()
-    return FactorySource(make_loader, stateless) if has_one_pass(made) else LoaderFactory(make_loader, stateless, made)
+    return (
+        FactorySource(make_loader, stateless)
+        if has_one_pass(made)
+        else LoaderFactory(make_loader, stateless, made)
+    )
 
 
 class LoaderFactory(Source):

@@ -66,7 +66,9 @@ class Source(ABC):
         self.default_num_streams = max(1, int(declared or 1))
         self.starts_anew = hasattr(loader, "set_epoch")
         methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
-        self.keeps_states = not stateless and all(map(callable, methods)) and not loses_its_place(loader)
+        self.keeps_states = (
+            not stateless and all(map(callable, methods)) and not loses_its_place(loader)
+        )
 
     def made(self) -> Source:
         """The source whose loader makes batches in this process."""
@@ -98,13 +100,17 @@ class Source(ABC):
         numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
         return self.total_batches if numbered else self.num_steps
 
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
+    def begin(
+        self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
+    ) -> None:
         """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
         tell(self.loader, "set_thread_id", stream)
         if hasattr(self.loader, "was_initialized"):
-            self.loader.was_initialized = False  # as batchgenerators' augmenters do before they start
+            self.loader.was_initialized = (
+                False  # as batchgenerators' augmenters do before they start
+            )
 
     def next_pass(self) -> None:
         """Called when a pass has ended, before the same copy begins the next one."""
@@ -139,14 +145,18 @@ def tell(target: Any, method: str, value: int) -> None:
 def refuse_stateless(loader: Any, stateless: bool | None) -> None:
     """ValueError: it holds its position in the data."""
     if stateless:
-        raise ValueError(f"{loader!r} holds its position in the data: it cannot be declared stateless=True")
+        raise ValueError(
+            f"{loader!r} holds its position in the data: it cannot be declared stateless=True"
+        )
 
 
 @contextmanager
 def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
     """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same variable."""
     before = torch_worker._worker_info
-    torch_worker._worker_info = torch_worker.WorkerInfo(id=number, num_workers=total, seed=seed, dataset=dataset)
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=number, num_workers=total, seed=seed, dataset=dataset
+    )
     try:
         yield
     finally:

@@ -48,11 +48,15 @@ class FiniteLoader(Source):
         self.holds_transforms = transforms_in(loader)
         self.num_steps = _number_of_batches(loader)
 
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
+    def begin(
+        self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
+    ) -> None:
         super().begin(stream, num_streams, epoch, epoch_child)
         words = epoch_child.generate_state(4, np.uint32)
         if self.loader.seed_for_shuffle is not None:
-            own = np.atleast_1d(np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)).astype(np.uint32)
+            own = np.atleast_1d(np.asarray(self.loader.seed_for_shuffle, dtype=np.uint64)).astype(
+                np.uint32
+            )
             words = np.concatenate([words, own])
         self.loader.rs = np.random.RandomState(words)
         self.loader.last_reached = False
@@ -63,7 +67,9 @@ class FiniteLoader(Source):
 
 def transforms_in(loader: DataLoader) -> tuple[str, ...]:
     """The attributes in which such a loader keeps its own transforms: nnU-Net's applies ``transforms`` to each sample."""
-    return tuple(name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name)))
+    return tuple(
+        name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name))
+    )
 
 
 def _is_transform(value: Any) -> bool:
@@ -74,7 +80,10 @@ def _is_transform(value: Any) -> bool:
 
 def _number_of_batches(loader: DataLoader) -> int | None:
     """Batches per pass over all streams, where the loader's class leaves batchgenerators' arithmetic as it is."""
-    if type(loader).get_indices is not DataLoader.get_indices or type(loader).__next__ is not DataLoader.__next__:
+    if (
+        type(loader).get_indices is not DataLoader.get_indices
+        or type(loader).__next__ is not DataLoader.__next__
+    ):
         return None
     try:
         items, size = len(loader.indices), int(loader.batch_size)

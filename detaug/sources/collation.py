@@ -15,7 +15,9 @@ def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None) 
     try:
         return (collate_fn or default_collate)(samples)
     except StopIteration as error:
-        raise no_end(f"collate_fn ({collate_name(collate_fn) or collate_fn}) of {len(samples)} samples") from error
+        raise no_end(
+            f"collate_fn ({collate_name(collate_fn) or collate_fn}) of {len(samples)} samples"
+        ) from error
 
 
 def collate_name(collate_fn: Callable[..., Any] | None) -> str:
@@ -38,7 +40,10 @@ def default_collate(samples: list[Any]) -> Any:
     if meta_tensor is not None:
         functions[meta_tensor] = _collate_meta_tensors
     several = (Mapping,) if meta_tensor is None else (Mapping, meta_tensor)
-    if all(isinstance(sample, list) and all(isinstance(each, several) for each in sample) for sample in samples):
+    if all(
+        isinstance(sample, list) and all(isinstance(each, several) for each in sample)
+        for sample in samples
+    ):
         samples = [each for sample in samples for each in sample]  # a random crop's, of each item
     return collate(samples, collate_fn_map=functions)
 

@@ -38,7 +38,13 @@ class DatasetSource(Source):
     ) -> None:
         refuse_as_dataset(dataset)
         refuse_orders(
-            {"shuffle": shuffle, "sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}, iterable=False
+            {
+                "shuffle": shuffle,
+                "sampler": sampler,
+                "weights": weights,
+                "batch_sampler": batch_sampler,
+            },
+            iterable=False,
         )
         if batch_sampler is not None and (batch_size is not None or drop_last):
             raise TypeError(
@@ -56,7 +62,11 @@ class DatasetSource(Source):
         elif weights is not None:
             self.order = Weighted(weights, self.length)
         else:
-            self.order = Shuffled(self.length) if shuffle is None or flag("shuffle", shuffle) else AsStored(self.length)
+            self.order = (
+                Shuffled(self.length)
+                if shuffle is None or flag("shuffle", shuffle)
+                else AsStored(self.length)
+            )
         self.shuffle = isinstance(self.order, Shuffled)
         self.batch_size = 1 if self.order.gives_batches else positive_int("batch_size", batch_size)
         self.drop_last = flag("drop_last", drop_last)
@@ -65,7 +75,9 @@ class DatasetSource(Source):
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
         number = self.order.length
-        self.num_steps: int = number // self.batch_size if self.drop_last else -(-number // self.batch_size)
+        self.num_steps: int = (
+            number // self.batch_size if self.drop_last else -(-number // self.batch_size)
+        )
         if self.num_steps == 0:
             what = "data set has" if number == self.length else "sampler gives"
             raise ValueError(

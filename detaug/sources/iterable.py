@@ -28,13 +28,17 @@ class IteratorSource(Source):
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         super().__init__(loader, bool(stateless))
         self.endless = self.restarts = says_that_it_has_no_end(loader)
-        self.pass_per_epoch = isinstance(loader, DataLoaderBase) and not self.endless and not self.starts_anew
+        self.pass_per_epoch = (
+            isinstance(loader, DataLoaderBase) and not self.endless and not self.starts_anew
+        )
         if self.endless and not self.streams_share_data:
             self.default_num_streams = DEFAULT_NUM_STREAMS
 
     def next_pass(self) -> None:
         if hasattr(self.loader, "__iter__"):
-            iter(self.loader)  # where many iterators go back to their start, as a `for` loop has them do
+            iter(
+                self.loader
+            )  # where many iterators go back to their start, as a `for` loop has them do
 
     def make(self, batch: Current) -> Any:
         if not self.stateless:
@@ -42,7 +46,9 @@ class IteratorSource(Source):
         tell(self.loader, "set_thread_id", batch.stream)
         try:
             return next(self.loader)
-        except StopIteration as error:  # would be taken for an epoch's end, and lose its other batches
+        except (
+            StopIteration
+        ) as error:  # would be taken for an epoch's end, and lose its other batches
             raise RuntimeError(
                 f"{self.class_name} raised StopIteration, but it counts as stateless: any of its batches can be made at "
                 "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
@@ -111,7 +117,9 @@ class TorchIterable(IterableSource):
         self.worker_init_fn = worker_init_fn
         self.restarts = batch_size is not None
         if batch_size is not None and self.length_hint is not None:
-            self.length_hint = self.length_hint // batch_size if drop_last else -(-self.length_hint // batch_size)
+            self.length_hint = (
+                self.length_hint // batch_size if drop_last else -(-self.length_hint // batch_size)
+            )
         self._worker: tuple[int, int, int] | None = None
 
     def declared(self) -> list[str]:
@@ -123,12 +131,20 @@ class TorchIterable(IterableSource):
             f"collate_fn = {collate_name(self.collate_fn)}",
         ]
 
-    def begin(self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence) -> None:
+    def begin(
+        self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
+    ) -> None:
         super().begin(stream, num_streams, epoch, epoch_child)
         if self.batch_size is None and num_streams == 1:
             return
-        child = np.random.SeedSequence(epoch_child.entropy, spawn_key=(*epoch_child.spawn_key, stream))
-        self._worker = stream, num_streams, int(child.generate_state(1, np.uint64)[0] >> np.uint64(1))
+        child = np.random.SeedSequence(
+            epoch_child.entropy, spawn_key=(*epoch_child.spawn_key, stream)
+        )
+        self._worker = (
+            stream,
+            num_streams,
+            int(child.generate_state(1, np.uint64)[0] >> np.uint64(1)),
+        )
         if self.worker_init_fn is not None:
             with worker_info(*self._worker, self.loader):
                 self.worker_init_fn(stream)

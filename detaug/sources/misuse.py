@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
+from torch.utils.data import (
+    DataLoader,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    default_collate,
+)
 
 _CALL = "DeterministicAugmenter.from_dataset"
 #: What to write in place of an argument, where the name alone does not say it.
@@ -25,7 +31,9 @@ _INSTEAD = {
         ("start_method", "max_restarts", "stall_timeout", "max_worker_memory"),
         "write executor=LocalProcesses({name}={value})",
     ),
-    **dict.fromkeys(("on_mismatch", "guard", "every", "ignore"), "write check=Check({name}={value})"),
+    **dict.fromkeys(
+        ("on_mismatch", "guard", "every", "ignore"), "write check=Check({name}={value})"
+    ),
     "num_workers": "write num_processes={value}",
     "prefetch_factor": "write num_cached={value}",
     "generator": "write seed=...",
@@ -40,7 +48,11 @@ def refuse_arguments(arguments: Mapping[str, Any], known: Iterable[str]) -> None
     for name, value in arguments.items():
         instead = _INSTEAD.get(name, "").format(name=name, value=repr(value))
         near = get_close_matches(name, known, 1)
-        advice = instead or (f"did you mean {near[0]}=?" if near else "help(DeterministicAugmenter) lists what it has")
+        advice = instead or (
+            f"did you mean {near[0]}=?"
+            if near
+            else "help(DeterministicAugmenter) lists what it has"
+        )
         raise TypeError(f"DeterministicAugmenter has no argument {name}={value!r:.60}: {advice}")
 
 
@@ -67,7 +79,9 @@ def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:
             "pass a map-style data set"
         )
     if len(given) > 1:
-        raise TypeError(f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}")
+        raise TypeError(
+            f"each of {' and '.join(given)} says the order: pass one of them to {_CALL}"
+        )
 
 
 def refuse_as_loader(loader: Any) -> None:
@@ -78,19 +92,28 @@ def refuse_as_loader(loader: Any) -> None:
             "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not make_batches()."
         )
     if isinstance(loader, (str, bytes, os.PathLike)):
-        raise TypeError(f"{loader!r} is a path, and gives no batches: pass a loader that reads what is there")
+        raise TypeError(
+            f"{loader!r} is a path, and gives no batches: pass a loader that reads what is there"
+        )
     _refuse_libraries(loader)
     kind = loader if isinstance(loader, type) else type(loader)
-    gives_batches = hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__")
+    gives_batches = (
+        hasattr(kind, "__next__") or hasattr(kind, "__iter__") or hasattr(loader, "__iter__")
+    )
     if not gives_batches and hasattr(loader, "__getitem__") and hasattr(loader, "__len__"):
-        raise TypeError(f"{kind.__name__} is a map-style data set; use {_CALL}(dataset, batch_size, ...)")
+        raise TypeError(
+            f"{kind.__name__} is a map-style data set; use {_CALL}(dataset, batch_size, ...)"
+        )
 
 
 def _refuse_libraries(data: Any) -> None:
     """TypeError: it has MONAI's SmartCacheDataset in it, or is a torch DataLoader."""
     for part in wrapped(data):
         kinds = type(part).__mro__
-        if any(kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.") for kind in kinds):
+        if any(
+            kind.__name__ == "SmartCacheDataset" and kind.__module__.startswith("monai.")
+            for kind in kinds
+        ):
             raise TypeError(
                 "MONAI's SmartCacheDataset replaces its items in the process that calls update_cache(), and the copies in "
                 "workers keep those that they began with: most of the data would never be trained on. Use "
@@ -110,8 +133,14 @@ def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
     else:
         yield f"{loader.batch_size or 1}"
         kind, streams = type(loader.sampler), isinstance(loader.dataset, IterableDataset)
-        plain = kind is SequentialSampler or (kind is RandomSampler and not loader.sampler.replacement)  # type: ignore[attr-defined]
-        yield from [] if streams else [f"shuffle={kind is RandomSampler}" if plain else "sampler=loader.sampler"]
+        plain = kind is SequentialSampler or (
+            kind is RandomSampler and not loader.sampler.replacement  # type: ignore[attr-defined]
+        )
+        yield from (
+            []
+            if streams
+            else [f"shuffle={kind is RandomSampler}" if plain else "sampler=loader.sampler"]
+        )
         yield from ["drop_last=True"] if loader.drop_last else []
     if loader.batch_sampler is None:
         yield "collate_fn=lambda samples: loader.collate_fn(samples[0])"
@@ -153,4 +182,7 @@ def wrapped(data: Any) -> Iterator[Any]:
         yield part
         attributes = getattr(part, "__dict__", {})
         several = attributes.get("datasets")
-        left += [attributes.get("dataset"), *(several if isinstance(several, (list, tuple)) else ())]
+        left += [
+            attributes.get("dataset"),
+            *(several if isinstance(several, (list, tuple)) else ()),
+        ]

@@ -14,7 +14,12 @@ import xxhash
 from torch.utils.data import Dataset, DistributedSampler
 
 from detaug.seeding.current import making
-from detaug.seeding.generators import GENERATORS, preserved_global_rngs, preserved_libraries, reseed_global_rngs
+from detaug.seeding.generators import (
+    GENERATORS,
+    preserved_global_rngs,
+    preserved_libraries,
+    reseed_global_rngs,
+)
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.sources.base import tell
@@ -44,7 +49,9 @@ class Order(ABC):
         if key not in self._drawn:
             if len(self._drawn) == _KEPT:
                 self._drawn.clear()
-            self._drawn[key] = self._draw(np.random.SeedSequence(entropy, spawn_key=(epoch,)), epoch)
+            self._drawn[key] = self._draw(
+                np.random.SeedSequence(entropy, spawn_key=(epoch,)), epoch
+            )
         found = self._drawn[key][first:last]
         return found.tolist() if isinstance(found, np.ndarray) else list(found)
 
@@ -106,7 +113,9 @@ class Feistel:
             items[outside] = self._through(items[outside])
         return items
 
-    def _through(self, words: np.ndarray[Any, np.dtype[np.uint64]]) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    def _through(
+        self, words: np.ndarray[Any, np.dtype[np.uint64]]
+    ) -> np.ndarray[Any, np.dtype[np.uint64]]:
         left, right = words >> self._half, words & self._mask
         for key in self._keys:
             # SplitMix64's finaliser (Stafford's variant 13): each bit of a word depends on all of its bits.
@@ -128,13 +137,19 @@ class Weighted(Order):
         super().__init__(length)
         self.weights = np.array(weights, np.float64)
         if self.weights.shape != (length,):
-            raise ValueError(f"weights must be one for each of {length} samples, got shape {self.weights.shape}")
+            raise ValueError(
+                f"weights must be one for each of {length} samples, got shape {self.weights.shape}"
+            )
         bad = np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))
         if bad.size:
-            raise ValueError(f"weights must be finite and not negative, got weights[{bad[0]}] = {self.weights[bad[0]]}")
+            raise ValueError(
+                f"weights must be finite and not negative, got weights[{bad[0]}] = {self.weights[bad[0]]}"
+            )
         self._sums = np.cumsum(self.weights)
         if not 0 < self._sums[-1] < np.inf:
-            raise ValueError(f"the sum of the weights must be positive and finite, got {self._sums[-1]}")
+            raise ValueError(
+                f"the sum of the weights must be positive and finite, got {self._sums[-1]}"
+            )
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
         # Raw draws as 53-bit fractions (NEP 19), and a sum that is taken one by one: the same on every machine.

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from detaug.doctor.machine import environment
     from detaug.training.auditing import audit
     from detaug.training.comparing import compare_trainings
-    from detaug.training.layers.swapping import deterministic_functions, make_deterministic, swap_layers
+    from detaug.training.layers.swapping import (
+        deterministic_functions,
+        make_deterministic,
+        swap_layers,
+    )
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
@@ -39,7 +43,11 @@ __getattr__, __dir__ = lazily(
         "detaug.doctor.machine": ("environment",),
         "detaug.training.auditing": ("audit",),
         "detaug.training.comparing": ("compare_trainings",),
-        "detaug.training.layers.swapping": ("deterministic_functions", "make_deterministic", "swap_layers"),
+        "detaug.training.layers.swapping": (
+            "deterministic_functions",
+            "make_deterministic",
+            "swap_layers",
+        ),
         "detaug.training.random_state": ("isolate_rng", "rng_state", "set_rng_state"),
         "detaug.training.seeding": ("seed_everything",),
         "detaug.training.switches": ("deterministic_mode", "set_deterministic_mode"),

@@ -33,7 +33,9 @@ ADVICE = {
     "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
     "max_pool": "use nn.MaxPool with a fixed kernel and stride, or amax where the output size is 1",
 }
-_OTHERWISE = "choose another operation, or run with deterministic_mode('warn') and know that it varies"
+_OTHERWISE = (
+    "choose another operation, or run with deterministic_mode('warn') and know that it varies"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,11 +67,16 @@ class AuditReport:
         if not self.operations:
             elsewhere = "" if self.device.startswith("cuda") else "; on a GPU it may: audit there"
             lines.append(f"PyTorch alerts on no operation that ran on {self.device}{elsewhere}")
-        lines += [f"raises in deterministic mode: {name}: {advice}" for name, advice in self.operations.items()]
+        lines += [
+            f"raises in deterministic mode: {name}: {advice}"
+            for name, advice in self.operations.items()
+        ]
         return "\n".join(lines)
 
 
-def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu") -> AuditReport:
+def audit(
+    model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu"
+) -> AuditReport:
     """Run forward and backward twice, each time with a copy of the model, and report where the two runs first differ.
 
     Both start from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
@@ -86,7 +93,9 @@ def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str
         TypeError: the model is no module, or the batch is no pair.
     """
     if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}")
+        raise TypeError(
+            f"model must be a torch.nn.Module, got {model!r} of type {type(model).__name__}"
+        )
     if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
         raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
     place = torch.device(device)
@@ -96,7 +105,10 @@ def audit(model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str
         first, second = (_values_of_a_step(model, loss, sample_batch, place) for _ in range(2))
     alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
     names = dict.fromkeys(text.strip().partition(" ")[0] for text in alerts)
-    advice = {name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE) for name in names}
+    advice = {
+        name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE)
+        for name in names
+    }
     found = first_differing(first, second)
     return AuditReport(str(place), found[0] if found else "", advice)
 
@@ -140,7 +152,9 @@ def _placed(value: Any, device: torch.device) -> Any:
     return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
 
 
-def first_differing(one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]) -> tuple[Any, ...] | None:
+def first_differing(
+    one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
+) -> tuple[Any, ...] | None:
     """Of what happened in two runs (tuples that end with what it is, and its digest) the first that differs; None: nothing."""
     for mine, theirs in zip_longest(one, other):
         if mine == theirs:

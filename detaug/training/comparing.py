@@ -19,7 +19,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import nn
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from detaug.seeding.tree import SEED_VARIABLE, positive_int
 from detaug.training.auditing import digest, first_differing
@@ -98,7 +101,8 @@ class TrainingsReport:
             f"interrupted after {self.interrupted_after} steps and resumed": self.resumed,
         }
         told = {
-            what: f"different\n  {found}" if found else "the same, byte for byte" for what, found in trainings.items()
+            what: f"different\n  {found}" if found else "the same, byte for byte"
+            for what, found in trainings.items()
         }
         return "\n".join(f"{what}: {result}" for what, result in told.items())
 
@@ -134,12 +138,19 @@ def compare_trainings(
             steps.
     """
     number = positive_int("steps", steps)
-    half = positive_int("interrupt_after", number // 2 or 1 if interrupt_after is None else interrupt_after)
+    half = positive_int(
+        "interrupt_after", number // 2 or 1 if interrupt_after is None else interrupt_after
+    )
     if half >= number:
-        raise ValueError(f"interrupt_after must be within 1 ... steps - 1, {number - 1}, got {half}")
+        raise ValueError(
+            f"interrupt_after must be within 1 ... steps - 1, {number - 1}, got {half}"
+        )
     before = os.environ.get(SEED_VARIABLE)
     with isolate_rng(), preserved_switches(), ExitStack() as stack:
-        file = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-trainings-")), "checkpoint")
+        file = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="detaug-trainings-")),
+            "checkpoint",
+        )
         stack.callback(set_variable, SEED_VARIABLE, before)
 
         def run(done: int, steps: int, *, save: bool = False) -> list[Event]:
@@ -151,7 +162,9 @@ def compare_trainings(
                 training.load(file)
             with _watched(training.model, events, done):
                 training.train(steps)
-            made = 1 + max((event.step for event in events if event.stage == "optimizer"), default=done - 1)
+            made = 1 + max(
+                (event.step for event in events if event.stage == "optimizer"), default=done - 1
+            )
             if made != steps:
                 raise ValueError(
                     f"train({steps}) made optimizer steps up to number {made}: it must make {steps} in all, "
@@ -164,9 +177,16 @@ def compare_trainings(
         first, again = run(0, number), run(0, number)
         run(0, half, save=True)
         resumed = run(half, number)
-    reached = next(each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights"))
-    rest = [Event(half - 1, "resume", "weights", reached), *(event for event in first if event.step >= half)]
-    return TrainingsReport(number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True))
+    reached = next(
+        each.digest for each in reversed(first) if (each.step, each.what) == (half - 1, "weights")
+    )
+    rest = [
+        Event(half - 1, "resume", "weights", reached),
+        *(event for event in first if event.step >= half),
+    ]
+    return TrainingsReport(
+        number, half, _divergence(first, again), _divergence(rest, resumed, resumed=True)
+    )
 
 
 class Event(NamedTuple):
@@ -185,7 +205,9 @@ def _watched(model: nn.Module, events: list[Event], done: int) -> Iterator[None]
 
     def begin(*_: Any) -> None:
         if not events:
-            events.append(Event(done - 1, "resume" if done else "first weights", "weights", _weights(model)))
+            events.append(
+                Event(done - 1, "resume" if done else "first weights", "weights", _weights(model))
+            )
 
     def before(module: nn.Module, args: Any, kwargs: Any) -> None:
         if model.training and not names[module]:
@@ -204,13 +226,20 @@ def _watched(model: nn.Module, events: list[Event], done: int) -> Iterator[None]
         own = {each for group in optimizer.param_groups for each in group["params"]}
         for name, parameter in model.named_parameters():
             if parameter in own and parameter.grad is not None:
-                events.append(Event(step, "backward", f"gradient of {name}", digest(parameter.grad)))
+                events.append(
+                    Event(step, "backward", f"gradient of {name}", digest(parameter.grad))
+                )
         events.append(Event(step, "optimizer", "weights", _weights(model)))
-        events.append(Event(step, "optimizer", "the optimizer's state", digest(optimizer.state_dict())))
+        events.append(
+            Event(step, "optimizer", "the optimizer's state", digest(optimizer.state_dict()))
+        )
         step += 1
 
     with ExitStack() as hooks:
-        handles = [register_optimizer_step_pre_hook(begin), register_optimizer_step_post_hook(after_step)]
+        handles = [
+            register_optimizer_step_pre_hook(begin),
+            register_optimizer_step_post_hook(after_step),
+        ]
         for module in names:
             handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(module.register_forward_hook(after))
@@ -222,12 +251,16 @@ def _watched(model: nn.Module, events: list[Event], done: int) -> Iterator[None]
 def _names_of_watched(model: nn.Module) -> dict[nn.Module, str]:
     """All modules; where one is compiled, of which a hook would become part, the model alone, if it is not compiled itself."""
     names = {module: name for name, module in model.named_modules()}
-    if any("_orig_mod" in module._modules or module._compiled_call_impl is not None for module in names):
+    if any(
+        "_orig_mod" in module._modules or module._compiled_call_impl is not None for module in names
+    ):
         return {model: ""} if model._compiled_call_impl is None else {}
     return names
 
 
-def _divergence(one: list[Event], other: list[Event], *, resumed: bool = False) -> Divergence | None:
+def _divergence(
+    one: list[Event], other: list[Event], *, resumed: bool = False
+) -> Divergence | None:
     found = first_differing(one, other)
     if found is None:
         return None

@@ -23,7 +23,13 @@ import numpy as np
 import torch
 
 from detaug.errors import StateMismatch
-from detaug.seeding.generators import device_generators, global_generators, preserved, put_back, state_of
+from detaug.seeding.generators import (
+    device_generators,
+    global_generators,
+    preserved,
+    put_back,
+    state_of,
+)
 
 FORMAT = 3
 GLOBAL = ("python", "numpy", "cpu")
@@ -65,14 +71,20 @@ def rng_state(generators: Generators | None = None, *, include_cuda: bool = True
         "format": FORMAT,
         "torch": str(torch.__version__),
         **dict(zip(GLOBAL, map(_saved, global_generators()), strict=True)),
-        **{kind: [_saved(each) for each in device_generators(kind)] if include_cuda else [] for kind in DEVICES},
+        **{
+            kind: [_saved(each) for each in device_generators(kind)] if include_cuda else []
+            for kind in DEVICES
+        },
         "generators": {
-            name: {"kind": _kind(each), "state": _saved(each)} for name, each in _checked(generators).items()
+            name: {"kind": _kind(each), "state": _saved(each)}
+            for name, each in _checked(generators).items()
         },
     }
 
 
-def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True) -> None:
+def set_rng_state(
+    state: Mapping[str, Any], generators: Generators | None = None, *, include_cuda: bool = True
+) -> None:
     """Put back what `rng_state` gave. After an error nothing has been changed.
 
     Args:
@@ -91,10 +103,15 @@ def set_rng_state(state: Mapping[str, Any], generators: Generators | None = None
     named = _checked(generators)
     _check_versions(state)
     _check_entries(state, {name: _kind(each) for name, each in named.items()})
-    triples = [(name, each, state[name]) for name, each in zip(GLOBAL, global_generators(), strict=True)]
+    triples = [
+        (name, each, state[name]) for name, each in zip(GLOBAL, global_generators(), strict=True)
+    ]
     for kind in DEVICES if include_cuda else ():
         triples += _on_devices(kind, state[kind]) if state[kind] else []
-    triples += [(f"generators[{name!r}]", each, state["generators"][name]["state"]) for name, each in named.items()]
+    triples += [
+        (f"generators[{name!r}]", each, state["generators"][name]["state"])
+        for name, each in named.items()
+    ]
     before = [(generator, state_of(generator)) for _, generator, _ in triples]
     try:
         for where, generator, stored in triples:
@@ -122,7 +139,9 @@ def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
 
 def _checked(generators: Any) -> dict[str, Any]:
     if not isinstance(generators, Mapping | None):
-        raise TypeError(f"generators must be a mapping from names to generators, got {generators!r}")
+        raise TypeError(
+            f"generators must be a mapping from names to generators, got {generators!r}"
+        )
     for name, each in (generators or {}).items():
         if not isinstance(name, str) or _kind(each) is None:
             raise TypeError(
@@ -149,7 +168,9 @@ def _check_versions(state: Any) -> None:
     there = str(state.get("torch", here))
     major = there.split(".")[0]
     if not major.isdigit():
-        raise ValueError(f"the state's entry 'torch' must be torch's version as a string, got {state['torch']!r}")
+        raise ValueError(
+            f"the state's entry 'torch' must be torch's version as a string, got {state['torch']!r}"
+        )
     if major != here.split(".")[0]:
         raise StateMismatch(
             f"this random state was taken with torch {there}, and this is torch {here}: generators of another major "
@@ -169,7 +190,9 @@ def _check_entries(state: Mapping[str, Any], kinds: dict[str, str | None]) -> No
     except (AttributeError, TypeError, LookupError) as error:
         raise ValueError(f"the state's entry generators is damaged: {error}") from error
     if found != kinds:
-        raise StateMismatch(f"the state holds the generators {found}, and these were given: {kinds}")
+        raise StateMismatch(
+            f"the state holds the generators {found}, and these were given: {kinds}"
+        )
 
 
 def _on_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
@@ -179,7 +202,10 @@ def _on_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
             f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there are {len(devices)}: "
             "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
         )
-    return [(f"{kind}[{number}]", *pair) for number, pair in enumerate(zip(devices, stored, strict=True))]
+    return [
+        (f"{kind}[{number}]", *pair)
+        for number, pair in enumerate(zip(devices, stored, strict=True))
+    ]
 
 
 def _saved(generator: Any) -> Any:
@@ -199,8 +225,14 @@ def _plain(value: Any) -> Any:
 def _put_back(where: str, generator: Any, stored: Any) -> None:
     """What `_saved` gave, also after `torch.load` with a ``map_location``. ValueError: the generator does not take it."""
     here = _saved(generator)
-    if isinstance(here, dict) and isinstance(stored, dict) and stored.get("bit_generator") != here["bit_generator"]:
-        raise StateMismatch(f"{where}: the state is of a {stored.get('bit_generator')}, not a {here['bit_generator']}")
+    if (
+        isinstance(here, dict)
+        and isinstance(stored, dict)
+        and stored.get("bit_generator") != here["bit_generator"]
+    ):
+        raise StateMismatch(
+            f"{where}: the state is of a {stored.get('bit_generator')}, not a {here['bit_generator']}"
+        )
     try:
         if isinstance(generator, torch.Generator):
             stored = stored.detach().to("cpu", copy=True)
@@ -212,8 +244,21 @@ def _put_back(where: str, generator: Any, stored: Any) -> None:
         else:
             for name, position in {**stored, **stored["state"]}.items():
                 if name in _LARGEST and not 0 <= position <= _LARGEST[name]:
-                    raise ValueError(f"{name} must be within 0 ... {_LARGEST[name]}, got {position}")
-            stored = (generator._bit_generator, stored) if isinstance(generator, np.random.RandomState) else stored
+                    raise ValueError(
+                        f"{name} must be within 0 ... {_LARGEST[name]}, got {position}"
+                    )
+            stored = (
+                (generator._bit_generator, stored)
+                if isinstance(generator, np.random.RandomState)
+                else stored
+            )
         put_back(generator, stored)
-    except (ValueError, TypeError, RuntimeError, ArithmeticError, LookupError, AttributeError) as error:
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+    ) as error:
         raise ValueError(f"the state's entry {where} is damaged: {error}") from error

@@ -61,11 +61,19 @@ def seed_everything(
             several processes without a process group, where each would draw another.
     """
     checked_mode("deterministic", deterministic)
-    for what, value in {"diff_rank_seed": diff_rank_seed, "workers": workers, "verbose": verbose}.items():
+    for what, value in {
+        "diff_rank_seed": diff_rank_seed,
+        "workers": workers,
+        "verbose": verbose,
+    }.items():
         if not isinstance(value, bool):
-            raise TypeError(f"{what} must be True or False, got {value!r} of type {type(value).__name__}")
+            raise TypeError(
+                f"{what} must be True or False, got {value!r} of type {type(value).__name__}"
+            )
     if threads is not None and deterministic is False:
-        raise ValueError(f'threads={threads!r} is set with the switches: pass deterministic=True or "warn" too')
+        raise ValueError(
+            f'threads={threads!r} is set with the switches: pass deterministic=True or "warn" too'
+        )
     given = None if seed is None else checked_seed(seed)
     own_rank = known_rank(rank) if rank is not None or seed is None or diff_rank_seed else None
     if diff_rank_seed and own_rank is None:
@@ -73,7 +81,11 @@ def seed_everything(
             "diff_rank_seed=True needs this process's rank, which is unknown: pass rank=, initialise the process "
             "group (torch.distributed.init_process_group) first, or start with torchrun, which sets RANK"
         )
-    common = common_seed(own_rank, verbose=verbose) if given is None else announced(given, "given", verbose)
+    common = (
+        common_seed(own_rank, verbose=verbose)
+        if given is None
+        else announced(given, "given", verbose)
+    )
     tree = SeedTree(common).child(BRANCH)
     seed_global_generators((tree.child(f"rank/{own_rank}") if diff_rank_seed else tree).sequence())
     if workers:

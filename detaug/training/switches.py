@@ -120,7 +120,9 @@ def _set(switches: list[Switch]) -> Changes:
         if switch.read() not in (switch.wanted, *switch.fine, None):
             switch.write(switch.wanted)
     after = {switch.name: switch.read() for switch in switches}
-    return Changes({name: (old, after[name]) for name, old in before.items() if old not in (None, after[name])})
+    return Changes(
+        {name: (old, after[name]) for name, old in before.items() if old not in (None, after[name])}
+    )
 
 
 def _warn_of_cublas(value: str | None) -> None:
@@ -158,7 +160,9 @@ class Switch(NamedTuple):
         """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that one of two ways to read and set it is deprecated
+                warnings.simplefilter(
+                    "ignore"
+                )  # that one of two ways to read and set it is deprecated
                 return self.get()
         except AttributeError:
             return None
@@ -184,12 +188,16 @@ def checked_mode(what: str, mode: Any) -> Mode:
     raise kind(f'{what} must be False, True or "warn", got {mode!r} of type {type(mode).__name__}')
 
 
-def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads: int | None = None) -> list[Switch]:
+def chosen_switches(
+    mode: Mode, *, tf32: Literal[False] | None = False, threads: int | None = None
+) -> list[Switch]:
     """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
     on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
-    inductor: Any = partial(sys.modules.get, "torch._inductor.config")  # not imported here: that takes seconds
+    inductor: Any = partial(
+        sys.modules.get, "torch._inductor.config"
+    )  # not imported here: that takes seconds
     switches = [
         _attribute("torch.backends.cudnn.deterministic", on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
@@ -203,13 +211,20 @@ def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads:
     ]
     if threads is not None:
         count = positive_int("threads", threads)
-        switches.append(Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count))
+        switches.append(
+            Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count)
+        )
     if not on:
         return switches  # choices by timing stay off
-    read, write = partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET), partial(set_variable, CUBLAS_VARIABLE)
+    read, write = (
+        partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET),
+        partial(set_variable, CUBLAS_VARIABLE),
+    )
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
-        Switch("torch.cuda.tunable", torch.cuda.tunable.is_enabled, torch.cuda.tunable.enable, False),
+        Switch(
+            "torch.cuda.tunable", torch.cuda.tunable.is_enabled, torch.cuda.tunable.enable, False
+        ),
         Switch(CUBLAS_VARIABLE, read, write, os.environ.get(CUBLAS_VARIABLE, CUBLAS_ALLOWED[0])),
         _attribute("torch.utils.deterministic.fill_uninitialized_memory", False),
     ]
@@ -219,7 +234,9 @@ def chosen_switches(mode: Mode, *, tf32: Literal[False] | None = False, threads:
 def _attribute(name: str, wanted: Any) -> Switch:
     where, _, attribute = name.removeprefix("torch.").rpartition(".")
     place = operator.attrgetter(where)(torch)
-    return Switch(name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted)
+    return Switch(
+        name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted
+    )
 
 
 def _read_algorithms() -> Mode:
@@ -255,7 +272,11 @@ def _tf32_switches() -> list[Switch]:
     """
     read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
     new = [(backend, "all") for backend in ("generic", "cuda", "mkldnn")]
-    operations = [(backend, operation) for backend in ("cuda", "mkldnn") for operation in ("matmul", "conv", "rnn")]
+    operations = [
+        (backend, operation)
+        for backend in ("cuda", "mkldnn")
+        for operation in ("matmul", "conv", "rnn")
+    ]
     return [
         *map(_precision_switch, new),
         Switch("torch.get_float32_matmul_precision", read, write, "highest"),

@@ -20,8 +20,18 @@ from detaug.transforms.filters import MedianFilter, Sharpening
 from detaug.transforms.foreign import ForeignTransform
 from detaug.transforms.gamma import Gamma
 from detaug.transforms.histogram_shift import HistogramShift
-from detaug.transforms.labels import ConvertSegmentationToRegions, DownsampleSegForDS, MaskImage, RemoveLabel
-from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing
+from detaug.transforms.labels import (
+    ConvertSegmentationToRegions,
+    DownsampleSegForDS,
+    MaskImage,
+    RemoveLabel,
+)
+from detaug.transforms.local import (
+    BrightnessGradientAdditive,
+    LocalContrast,
+    LocalGamma,
+    LocalSmoothing,
+)
 from detaug.transforms.low_resolution import SimulateLowResolution
 from detaug.transforms.mri.anisotropy import Anisotropy
 from detaug.transforms.mri.bias_field import BiasField

@@ -14,7 +14,17 @@ from detaug.kernels.voxels import flip_in_place
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
 from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_scalar
-from detaug.transforms.building.gate import AXES, VOXEL_KEYS, Given, Refused, distinct, for_each, integer, many, takes
+from detaug.transforms.building.gate import (
+    AXES,
+    VOXEL_KEYS,
+    Given,
+    Refused,
+    distinct,
+    for_each,
+    integer,
+    many,
+    takes,
+)
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
 
@@ -34,7 +44,9 @@ class _AxisTransform(Transform):
     def rearrange(self, workspace: Workspace, params: Params) -> None:
         source = spatial_shape(workspace.shapes())
         wanted = self.axis_map(params, len(source))
-        for key in VOXEL_KEYS if any(wanted.flipped) or wanted.order != tuple(range(len(source))) else ():
+        for key in (
+            VOXEL_KEYS if any(wanted.flipped) or wanted.order != tuple(range(len(source))) else ()
+        ):
             if key in workspace:
                 _rearrange(workspace, key, wanted)
 
@@ -92,12 +104,20 @@ class Rot90(_AxisTransform):
         num_rot_per_combination: Sequence[int] = (1, 2, 3),
         allowed_axes: Collection[int] = frozenset({0, 1, 2}),
     ) -> None:
-        self.num_axis_combinations = random_scalar("num_axis_combinations", num_axis_combinations, minimum=0)
-        turns = argument("num_rot_per_combination", list(num_rot_per_combination), many(integer(-(2**31)), least=1))
+        self.num_axis_combinations = random_scalar(
+            "num_axis_combinations", num_axis_combinations, minimum=0
+        )
+        turns = argument(
+            "num_rot_per_combination",
+            list(num_rot_per_combination),
+            many(integer(-(2**31)), least=1),
+        )
         self.num_rot_per_combination = tuple(turns)
         self.allowed_axes = axes("allowed_axes", allowed_axes)
         if len(self.allowed_axes) < 2:
-            raise ValueError(f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}")
+            raise ValueError(
+                f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}"
+            )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         axes("allowed_axes", self.allowed_axes, len(spatial_shape(shapes)))
@@ -109,12 +129,16 @@ class Rot90(_AxisTransform):
 
     change = takes(
         num_rot_per_combination=many(integer(-(2**31))),
-        axis_combinations=for_each("num_rot_per_combination", distinct(many(integer(1, Given.dims), 2))),
+        axis_combinations=for_each(
+            "num_rot_per_combination", distinct(many(integer(1, Given.dims), 2))
+        ),
     )(_AxisTransform.rearrange)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         order, flipped = list(range(dims)), [False] * dims
-        for turns, plane in zip(params["num_rot_per_combination"], params["axis_combinations"], strict=True):
+        for turns, plane in zip(
+            params["num_rot_per_combination"], params["axis_combinations"], strict=True
+        ):
             first, second = (axis - 1 for axis in plane)
             for axis in ((), (second,), (first, second), (first,))[turns % 4]:
                 flipped[axis] = not flipped[axis]
@@ -126,7 +150,9 @@ class Rot90(_AxisTransform):
 def _check_order(given: Given, value: Any) -> None:
     distinct(many(integer(0, Given.dims), given.dims() + 1))(given, value)
     if value[0] != 0:
-        raise Refused(ValueError, f"must be 0 and then 1 to {given.dims()} in some order, got {value!r}")
+        raise Refused(
+            ValueError, f"must be 0 and then 1 to {given.dims()} in some order, got {value!r}"
+        )
 
 
 class TransposeAxes(_AxisTransform):
@@ -169,7 +195,9 @@ def _rearrange(workspace: Workspace, key: str, wanted: AxisMap) -> None:
     if wanted.order != tuple(range(len(wanted.order))):
         array = workspace.contiguous(key).transpose(0, *(axis + 1 for axis in wanted.order))
         result = np.empty(array.shape, array.dtype)
-        result[...] = np.flip(array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped))
+        result[...] = np.flip(
+            array, tuple(axis for axis, flipped in enumerate(wanted.flipped, start=1) if flipped)
+        )
         workspace.put(key, result)
         return
     array = workspace.writable(key)

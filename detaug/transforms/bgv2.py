@@ -42,7 +42,9 @@ MoveSegAsOneHotToDataTransform = t.MoveSegAsOneHotToData
 MultiplicativeBrightnessTransform = t.MultiplicativeBrightness
 RemoveLabelTansform = t.RemoveLabel
 RemoveLabelTransform = t.RemoveLabel
-RemoveRandomConnectedComponentFromOneHotEncodingTransform = t.RemoveRandomConnectedComponentFromOneHotEncoding
+RemoveRandomConnectedComponentFromOneHotEncodingTransform = (
+    t.RemoveRandomConnectedComponentFromOneHotEncoding
+)
 RicianNoiseTransform = t.RicianNoise
 Rot90Transform = t.Rot90
 SharpeningTransform = t.Sharpening

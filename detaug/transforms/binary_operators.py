@@ -16,8 +16,21 @@ import numpy as np
 
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
-from detaug.transforms.building.checks import argument, as_list, channels, probability, random_scalar
-from detaug.transforms.building.gate import channel_from_either_end, for_each, many, number, one_of, takes
+from detaug.transforms.building.checks import (
+    argument,
+    as_list,
+    channels,
+    probability,
+    random_scalar,
+)
+from detaug.transforms.building.gate import (
+    channel_from_either_end,
+    for_each,
+    many,
+    number,
+    one_of,
+    takes,
+)
 from detaug.transforms.building.workspace import Workspace
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
@@ -65,7 +78,10 @@ class ApplyRandomBinaryOperator(ImageTransform):
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         operators = [draws.choice(rng, self.any_of_these) for _ in applied]
-        sizes = [draws.scalar(rng, self.strel_size, {**context, "channel": channel}) for channel in applied]
+        sizes = [
+            draws.scalar(rng, self.strel_size, {**context, "channel": channel})
+            for channel in applied
+        ]
         return {"apply_to_channels": applied, "operators": operators, "strel_size": sizes}
 
     @takes(
@@ -79,7 +95,9 @@ class ApplyRandomBinaryOperator(ImageTransform):
         image = workspace.writable("image")
         every = set(channels("channel_idx", self.channel_idx, len(image)))
         applied = channels("apply_to_channels", params["apply_to_channels"], len(image))
-        for channel, operator, size in zip(applied, params["operators"], params["strel_size"], strict=True):
+        for channel, operator, size in zip(
+            applied, params["operators"], params["strel_size"], strict=True
+        ):
             before = image[channel] != 0
             after = apply_operator(operator, before, ball(size) if before.ndim == 3 else disk(size))
             for other in every - {channel}:
@@ -89,7 +107,10 @@ class ApplyRandomBinaryOperator(ImageTransform):
 
 def _name(wanted: Any) -> Any:
     """The name of what batchgeneratorsv2's function does; anything else as it is."""
-    if getattr(wanted, "__module__", "") == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
+    if (
+        getattr(wanted, "__module__", "")
+        == "batchgeneratorsv2.transforms.nnunet.random_binary_operator"
+    ):
         return wanted.__name__.removeprefix("binary_").removesuffix("_torch")
     return wanted
 
@@ -120,7 +141,9 @@ def _round(positions: list[float], dims: int, limit: float) -> Footprint:
     for i in range(count) if dims == 3 else (center,):
         for j in range(count):
             beyond = squares[i] if dims == 3 else 0.0
-            within = [k - center for k in range(count) if (squares[k] + squares[j]) + beyond <= limit]
+            within = [
+                k - center for k in range(count) if (squares[k] + squares[j]) + beyond <= limit
+            ]
             if within:
                 rows.setdefault((within[0], within[-1]), []).append((i - center, j - center))
     return sorted(rows.items(), key=lambda row: row[0][1] - row[0][0])
@@ -131,7 +154,9 @@ def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndar
 
     Dilation sees nothing set outside, erosion everything, as the complement is dilated.
     """
-    for step in {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(name, (name,)):
+    for step in {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(
+        name, (name,)
+    ):
         eroded = step == "erosion"
         bits = _packed((mask ^ eroded).reshape((1,) * (3 - mask.ndim) + mask.shape))
         mask = _unpacked(_dilated(bits, footprint), mask.shape[-1]).reshape(mask.shape) ^ eroded
@@ -180,7 +205,9 @@ def _places(offset: int, n: int) -> tuple[slice, slice]:
 def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
     """Set those voxels i of each row for which voxel i + offset is set, nothing being set outside the row."""
     skip, shift = divmod(abs(offset), 64)
-    ahead, move, back = (1, np.right_shift, np.left_shift) if offset >= 0 else (-1, np.left_shift, np.right_shift)
+    ahead, move, back = (
+        (1, np.right_shift, np.left_shift) if offset >= 0 else (-1, np.left_shift, np.right_shift)
+    )
     here, there = _places(ahead * skip, bits.shape[-1])
     into[..., here] |= move(bits[..., there], np.uint64(shift))
     if shift:

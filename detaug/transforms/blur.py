@@ -13,14 +13,27 @@ from detaug.kernels.voxels import pick
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
-from detaug.transforms.building.gate import LARGEST_SIGMA, SIGMA, Given, each_axis, each_channel, flag, many, takes
+from detaug.transforms.building.gate import (
+    LARGEST_SIGMA,
+    SIGMA,
+    Given,
+    each_axis,
+    each_channel,
+    flag,
+    many,
+    takes,
+)
 from detaug.transforms.building.per_channel import as_volume, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 
 def _check_sigmas(given: Given, value: Any) -> None:
     applied = sum(map(bool, given.params["apply_to_channel"]))
-    wanted = each_axis(SIGMA) if given.transform.synchronize_channels else many(each_axis(SIGMA), applied)
+    wanted = (
+        each_axis(SIGMA)
+        if given.transform.synchronize_channels
+        else many(each_axis(SIGMA), applied)
+    )
     wanted(given, value)
 
 
@@ -68,7 +81,10 @@ class GaussianBlur(ImageTransform):
             draws.for_axes(rng, self.blur_sigma, known, axes, self.synchronize_axes)
             for _ in range(1 if self.synchronize_channels else sum(applied))
         ]
-        return {"apply_to_channel": applied, "sigmas": sigmas[0] if self.synchronize_channels else sigmas}
+        return {
+            "apply_to_channel": applied,
+            "sigmas": sigmas[0] if self.synchronize_channels else sigmas,
+        }
 
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -103,7 +119,11 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
     return np.array([height / total for height in heights], np.float32)
 
 
-def blur_weights(shape: Sequence[int], sigmas: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def blur_weights(
+    shape: Sequence[int], sigmas: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weights along the three axes of the image's volume."""
-    x, y, z = (gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, shape, 0.0))
+    x, y, z = (
+        gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, shape, 0.0)
+    )
     return x, y, z

@@ -7,7 +7,14 @@ import numpy as np
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import finite, probability, random_scalar
-from detaug.transforms.building.gate import CHANNELS, channels_with, each_channel, none_without_channels, number, takes
+from detaug.transforms.building.gate import (
+    CHANNELS,
+    channels_with,
+    each_channel,
+    none_without_channels,
+    number,
+    takes,
+)
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
@@ -23,18 +30,25 @@ class MultiplicativeBrightness(ChannelTransform):
     Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel]}``.
     """
 
-    def __init__(self, multiplier_range: RandomScalar, synchronize_channels: bool, p_per_channel: float = 1.0) -> None:
+    def __init__(
+        self, multiplier_range: RandomScalar, synchronize_channels: bool, p_per_channel: float = 1.0
+    ) -> None:
         super().__init__(p_per_channel, synchronize_channels)
         self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         return self.draw_channels(
-            rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c})
+            rng,
+            shapes,
+            "multipliers",
+            lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c}),
         )
 
     @takes(**channels_with(multipliers=number()))
     def change(self, workspace: Workspace, params: Params) -> None:
-        multipliers = {c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1}
+        multipliers = {
+            c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1
+        }
         for c, source, destination in workspace.chosen_channels(multipliers, np.ravel):
             np.multiply(source, np.float32(multipliers[c]), out=destination)
 
@@ -55,7 +69,9 @@ class BrightnessAdditive(ImageTransform):
     channel was drawn.
     """
 
-    def __init__(self, mu: float, sigma: float, synchronize_channels: bool = True, p_per_channel: float = 1.0) -> None:
+    def __init__(
+        self, mu: float, sigma: float, synchronize_channels: bool = True, p_per_channel: float = 1.0
+    ) -> None:
         self.mu = finite("mu", mu)
         self.sigma = finite("sigma", sigma)
         self.synchronize_channels = synchronize_channels

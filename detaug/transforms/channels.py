@@ -32,7 +32,10 @@ class MoveSegAsOneHotToData(Transform):
     moves_voxels = False
 
     def __init__(
-        self, source_channel_idx: int, all_labels: Sequence[int], remove_channel_from_source: bool = True
+        self,
+        source_channel_idx: int,
+        all_labels: Sequence[int],
+        remove_channel_from_source: bool = True,
     ) -> None:
         self.source_channel_idx = source_channel_idx
         self.all_labels = list(all_labels)
@@ -45,7 +48,9 @@ class MoveSegAsOneHotToData(Transform):
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
-            result = np.empty((len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32)
+            result = np.empty(
+                (len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32
+            )
             result[: len(image)] = image
             for label, added in zip(self.all_labels, result[len(image) :], strict=True):
                 added[...] = labels[channel] == label
@@ -107,7 +112,9 @@ class MoveChannels(Transform):
                     f"{self.source_key} and {self.target_key} differ in their spatial shape: {moved.shape[1:]} "
                     f"and {target.shape[1:]}"
                 )
-            workspace.put(self.target_key, np.concatenate((target, moved), dtype=self._dtype(target, moved)))
+            workspace.put(
+                self.target_key, np.concatenate((target, moved), dtype=self._dtype(target, moved))
+            )
         elif self.target_key in IMAGE_KEYS and moved.dtype.kind != "f":
             workspace.put(self.target_key, moved.astype(np.float32))
         else:
@@ -121,8 +128,14 @@ class MoveChannels(Transform):
         count, *space = shapes[self.source_key]
         moved = len(set(channels("channel_ids", self.channel_ids, count)))
         before = shapes[self.target_key][0] if shapes.get(self.target_key) is not None else 0
-        result = {**shapes, self.source_key: (count - moved, *space), self.target_key: (before + moved, *space)}
-        return {key: shape for key, shape in result.items() if key != self.source_key or moved < count}
+        result = {
+            **shapes,
+            self.source_key: (count - moved, *space),
+            self.target_key: (before + moved, *space),
+        }
+        return {
+            key: shape for key, shape in result.items() if key != self.source_key or moved < count
+        }
 
     def _dtype(self, target: np.ndarray, moved: np.ndarray) -> np.dtype[Any]:
         if self.target_key in IMAGE_KEYS:

@@ -24,16 +24,26 @@ class _Regions(ImageTransform):
     """A transform of random regions, rectangles or boxes inside the image, which are the same in all channels."""
 
     def __init__(
-        self, holes: int, spatial_size: Size, max_holes: int | None = None, max_spatial_size: Size | None = None
+        self,
+        holes: int,
+        spatial_size: Size,
+        max_holes: int | None = None,
+        max_spatial_size: Size | None = None,
     ) -> None:
         self.holes = integer("holes", holes, 1)
         self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
         self.spatial_size = _checked("spatial_size", spatial_size)
-        self.max_spatial_size = None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
+        self.max_spatial_size = (
+            None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
+        )
 
     def draw_holes(self, rng: np.random.Generator, space: Sequence[int]) -> list[Corners]:
         least = _size("spatial_size", self.spatial_size, space)
-        largest = least if self.max_spatial_size is None else _size("max_spatial_size", self.max_spatial_size, space)
+        largest = (
+            least
+            if self.max_spatial_size is None
+            else _size("max_spatial_size", self.max_spatial_size, space)
+        )
         if any(low > high for low, high in zip(least, largest, strict=True)):
             raise ValueError(
                 f"spatial_size must not be greater than max_spatial_size, got {least} and {largest} voxels in an image of "
@@ -42,8 +52,13 @@ class _Regions(ImageTransform):
         most = self.holes if self.max_holes is None else self.max_holes
         holes = []
         for _ in range(draws.integer_between(rng, self.holes, most)):
-            size = [draws.integer_between(rng, low, high) for low, high in zip(least, largest, strict=True)]
-            holes.append(placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space))
+            size = [
+                draws.integer_between(rng, low, high)
+                for low, high in zip(least, largest, strict=True)
+            ]
+            holes.append(
+                placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space)
+            )
         return holes
 
 
@@ -83,8 +98,12 @@ class CoarseDropout(_Regions):
         super().__init__(holes, spatial_size, max_holes, max_spatial_size)
         self.dropout_holes = dropout_holes
         if callable(fill_value):
-            raise TypeError(f"fill_value must be a number, a range (low, high) or None, got {fill_value!r}")
-        self.fill_value: Any = None if fill_value is None else random_scalar("fill_value", fill_value)
+            raise TypeError(
+                f"fill_value must be a number, a range (low, high) or None, got {fill_value!r}"
+            )
+        self.fill_value: Any = (
+            None if fill_value is None else random_scalar("fill_value", fill_value)
+        )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params: Params = {"holes": self.draw_holes(rng, shapes["image"][1:])}
@@ -92,7 +111,10 @@ class CoarseDropout(_Regions):
             params["key"] = draws.key(rng)
         return params
 
-    @takes(holes=many(CORNERS), key=needed_if(lambda given: not isinstance(given.transform.fill_value, float), KEY))
+    @takes(
+        holes=many(CORNERS),
+        key=needed_if(lambda given: not isinstance(given.transform.fill_value, float), KEY),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         holes, key = params["holes"], params.get("key")
         source = workspace.image()
@@ -112,7 +134,11 @@ class CoarseDropout(_Regions):
     def _range(self, image: np.ndarray) -> tuple[float, float]:
         """The least and the largest number to fill with."""
         if self.fill_value is not None:
-            return self.fill_value if isinstance(self.fill_value, tuple) else (self.fill_value, self.fill_value)
+            return (
+                self.fill_value
+                if isinstance(self.fill_value, tuple)
+                else (self.fill_value, self.fill_value)
+            )
         limits = [least_and_largest(flat_planes(channel)) for channel in image]
         return min(low for low, _ in limits), max(high for _, high in limits)
 

@@ -41,7 +41,9 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         p_per_label: float = 1,
     ) -> None:
         self.channel_idx = as_list(channel_idx)
-        self.fill_with_other_class_p = probability("fill_with_other_class_p", fill_with_other_class_p)
+        self.fill_with_other_class_p = probability(
+            "fill_with_other_class_p", fill_with_other_class_p
+        )
         self.dont_do_if_covers_more_than_x_percent = finite(
             "dont_do_if_covers_more_than_x_percent", dont_do_if_covers_more_than_x_percent
         )

@@ -84,7 +84,9 @@ class Compose(_Composition):
 
     dim: int | None = None
 
-    def __init__(self, transforms: Sequence[Transform], *, keys: Keys | None = None, dim: int | None = None) -> None:
+    def __init__(
+        self, transforms: Sequence[Transform], *, keys: Keys | None = None, dim: int | None = None
+    ) -> None:
         self.transforms = checked_transforms(transforms)
         if keys is not None:
             self.keys = checked_keys(keys)
@@ -136,7 +138,10 @@ class RandomApply(_Composition):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
-    @takes(apply_transform=flag, params=needed_if(lambda given: given.params["apply_transform"], anything))
+    @takes(
+        apply_transform=flag,
+        params=needed_if(lambda given: given.params["apply_transform"], anything),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -162,7 +167,10 @@ class OneOf(_Composition):
         chosen = draws.integer(rng, len(self.list_of_transforms))
         return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
 
-    @takes(chosen=integer(0, lambda given: len(given.transform.list_of_transforms) - 1), params=anything)
+    @takes(
+        chosen=integer(0, lambda given: len(given.transform.list_of_transforms) - 1),
+        params=anything,
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -170,7 +178,9 @@ class OneOf(_Composition):
         return self.list_of_transforms
 
     def applied(self, params: Params) -> list[Stage]:
-        return [Stage((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])]
+        return [
+            Stage((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])
+        ]
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:

@@ -12,7 +12,14 @@ from detaug.kernels.statistics import moments
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
-from detaug.transforms.building.gate import CHANNELS, flag, for_each, none_without_channels, number, takes
+from detaug.transforms.building.gate import (
+    CHANNELS,
+    flag,
+    for_each,
+    none_without_channels,
+    number,
+    takes,
+)
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
@@ -32,7 +39,9 @@ class BGContrast:
     def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
         checked = random_scalar("contrast_range", contrast_range)
         if isinstance(checked, float):
-            raise TypeError(f"contrast_range must be (low, high) or a callable, got {contrast_range!r}")
+            raise TypeError(
+                f"contrast_range must be (low, high) or a callable, got {contrast_range!r}"
+            )
         if isinstance(checked, tuple) and checked[1] < 1:
             raise ValueError(f"contrast_range must reach up to 1 or more, got {contrast_range!r}")
         self.contrast_range = checked
@@ -79,11 +88,17 @@ class Contrast(ChannelTransform):
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params = self.draw_channels(
-            rng, shapes, "multipliers", lambda c: draws.scalar(rng, self.contrast_range, {**context, "channel": c})
+            rng,
+            shapes,
+            "multipliers",
+            lambda c: draws.scalar(rng, self.contrast_range, {**context, "channel": c}),
         )
         return {**params, "multipliers": params["multipliers"] or None}
 
-    @takes(apply_to_channel=CHANNELS, multipliers=none_without_channels(for_each("apply_to_channel", number())))
+    @takes(
+        apply_to_channel=CHANNELS,
+        multipliers=none_without_channels(for_each("apply_to_channel", number())),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         factors = {c: factor for c, factor in by_channel(params, "multipliers") if factor != 1}
         for c, source, destination in workspace.chosen_channels(factors, np.ravel):
@@ -103,7 +118,9 @@ class InvertImage(ImageTransform):
     Params: ``{"apply": bool, "apply_to_channel": [channels]}``.
     """
 
-    def __init__(self, p_invert_image: float, p_synchronize_channels: float = 1.0, p_per_channel: float = 1.0) -> None:
+    def __init__(
+        self, p_invert_image: float, p_synchronize_channels: float = 1.0, p_per_channel: float = 1.0
+    ) -> None:
         self.p_invert_image = probability("p_invert_image", p_invert_image)
         self.p_synchronize_channels = probability("p_synchronize_channels", p_synchronize_channels)
         self.p_per_channel = probability("p_per_channel", p_per_channel)
@@ -114,7 +131,10 @@ class InvertImage(ImageTransform):
             return {"apply": False, "apply_to_channel": []}
         if draws.happens(rng, self.p_synchronize_channels):
             return {"apply": True, "apply_to_channel": list(range(count))}
-        return {"apply": True, "apply_to_channel": draws.channels_drawn(rng, range(count), self.p_per_channel)}
+        return {
+            "apply": True,
+            "apply_to_channel": draws.channels_drawn(rng, range(count), self.p_per_channel),
+        }
 
     @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -125,7 +145,9 @@ class InvertImage(ImageTransform):
     kernels = (moments, scale_around)
 
 
-def stretch_around_mean(source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool) -> None:
+def stretch_around_mean(
+    source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool
+) -> None:
     """``(source - mean) · factor + mean`` of one channel; flat arrays, which may be one.
 
     Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.

@@ -31,7 +31,10 @@ def crop_sample(
         return
     # of a crop beyond a volume at least the border's nearest voxels, which continue outwards as it does
     lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
-    highs = [min(max(low, s + w - 1) + 1, n) for low, s, w, n in zip(lows, starts, size, space, strict=True)]
+    highs = [
+        min(max(low, s + w - 1) + 1, n)
+        for low, s, w, n in zip(lows, starts, size, space, strict=True)
+    ]
     for key in VOXEL_KEYS:
         if key in workspace:
             pad_mode, value = labels if key == "segmentation" else image
@@ -48,13 +51,18 @@ def _cropped(
     """Those voxels of every channel; a view where nothing is padded."""
     # what the crop and the array have in common, in coordinates of the array
     lows = [max(0, start) for start in starts]
-    highs = [max(low, min(n, s + w)) for low, n, s, w in zip(lows, array.shape[1:], starts, size, strict=True)]
+    highs = [
+        max(low, min(n, s + w))
+        for low, n, s, w in zip(lows, array.shape[1:], starts, size, strict=True)
+    ]
     common = array[(slice(None), *map(slice, lows, highs))]
     if common.shape[1:] == size:
         return common
     if pad_mode == "constant":
         padded = np.full((len(array), *size), value, array.dtype)
-        inside = [slice(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
+        inside = [
+            slice(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)
+        ]
         padded[(slice(None), *inside)] = common
         return padded
     for axis, (start, width) in enumerate(zip(starts, size, strict=True), start=1):
@@ -65,7 +73,11 @@ def _cropped(
 def check_padding(workspace: Workspace, value: float) -> None:
     """A ValueError where the segmentation cannot hold the label that it is padded with, whether or not it is padded."""
     if "segmentation" in workspace:
-        representable("the padding value", value, (workspace.lazy("segmentation") or workspace["segmentation"]).dtype)
+        representable(
+            "the padding value",
+            value,
+            (workspace.lazy("segmentation") or workspace["segmentation"]).dtype,
+        )
 
 
 class _Crop(Transform):
@@ -88,7 +100,9 @@ class _Crop(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         if self.pad_mode == "constant":
             check_padding(workspace, self.padding_value_seg)
-        image, labels = ((self.pad_mode, value) for value in (self.padding_value_image, self.padding_value_seg))
+        image, labels = (
+            (self.pad_mode, value) for value in (self.padding_value_image, self.padding_value_seg)
+        )
         crop_sample(workspace, [int(c) for c in params["center"]], self.crop_size, image, labels)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
@@ -129,7 +143,9 @@ class RandomCrop(_Crop):
         return {
             "center": [
                 n // 2 if size >= n else draws.integer(rng, n - size + 1) + size // 2
-                for n, size in zip(spatial_shape(shapes, crop_size=self.crop_size), self.crop_size, strict=True)
+                for n, size in zip(
+                    spatial_shape(shapes, crop_size=self.crop_size), self.crop_size, strict=True
+                )
             ]
         }
 

@@ -41,7 +41,9 @@ class MedianFilter(ImageTransform):
         p_per_channel: float = 1.0,
     ) -> None:
         self.filter_size = _sizes(filter_size)
-        self.p_same_for_each_channel = probability("p_same_for_each_channel", p_same_for_each_channel)
+        self.p_same_for_each_channel = probability(
+            "p_same_for_each_channel", p_same_for_each_channel
+        )
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
@@ -57,7 +59,9 @@ class MedianFilter(ImageTransform):
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
         sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
-        for c, before, after in workspace.chosen_channels(sizes if max(shape) > 1 else (), as_volume):
+        for c, before, after in workspace.chosen_channels(
+            sizes if max(shape) > 1 else (), as_volume
+        ):
             median_filter(before, per_axis([sizes[c]] * len(shape), shape, 1), after)
 
     kernels = (pick, run_program)
@@ -85,7 +89,9 @@ class Sharpening(ImageTransform):
         p_clamp_intensities: float = 0,
     ) -> None:
         self.strength = random_scalar("strength", strength)
-        self.p_same_for_each_channel = probability("p_same_for_each_channel", p_same_for_each_channel)
+        self.p_same_for_each_channel = probability(
+            "p_same_for_each_channel", p_same_for_each_channel
+        )
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_clamp_intensities = probability("p_clamp_intensities", p_clamp_intensities)
 
@@ -95,18 +101,26 @@ class Sharpening(ImageTransform):
             strengths = [draws.scalar(rng, self.strength, context)] * channels
             clamped = [draws.happens(rng, self.p_clamp_intensities)] * channels
         else:
-            strengths = [draws.scalar(rng, self.strength, {**context, "channel": c}) for c in range(channels)]
+            strengths = [
+                draws.scalar(rng, self.strength, {**context, "channel": c}) for c in range(channels)
+            ]
             clamped = [draws.happens(rng, self.p_clamp_intensities) for _ in range(channels)]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
         return {"strengths": strengths, "clamp_intensities": clamped, "apply_channel": applied}
 
-    @takes(strengths=each_channel(number()), clamp_intensities=each_channel(flag), apply_channel=each_channel(flag))
+    @takes(
+        strengths=each_channel(number()),
+        clamp_intensities=each_channel(flag),
+        apply_channel=each_channel(flag),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         alone = max(workspace["image"].shape[1:]) == 1
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
         strengths = {c: float(s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
         for c, before, after in workspace.chosen_channels(() if alone else strengths, as_volume):
-            limits = least_and_largest(flat_planes(before)) if params["clamp_intensities"][c] else None
+            limits = (
+                least_and_largest(flat_planes(before)) if params["clamp_intensities"][c] else None
+            )
             sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strengths[c])
             if limits is not None:
                 clamp(after.reshape(-1), *map(np.float32, limits))

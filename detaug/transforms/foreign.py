@@ -49,20 +49,32 @@ class ForeignTransform(Transform):
         return {"key": draws.key(rng)}
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return dict(shapes) if self.shapes_after is None else {**shapes, **self.shapes_after(dict(shapes))}
+        return (
+            dict(shapes)
+            if self.shapes_after is None
+            else {**shapes, **self.shapes_after(dict(shapes))}
+        )
 
     @takes(key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
-        given = {key: torch.from_numpy(workspace.writable(key)) for key in VOXEL_KEYS if key in workspace}
+        given = {
+            key: torch.from_numpy(workspace.writable(key)) for key in VOXEL_KEYS if key in workspace
+        }
         with preserved_global_rngs():
             reseed_global_rngs(np.random.SeedSequence(params["key"]))
             made = self.transform(**given)
         if not isinstance(made, Mapping):
             raise TypeError(f"{self._name} must give a dictionary, got {type(made).__name__}")
-        arrays = {key: self._array(key, made[key]) for key in VOXEL_KEYS if made.get(key) is not None}
+        arrays = {
+            key: self._array(key, made[key]) for key in VOXEL_KEYS if made.get(key) is not None
+        }
         for key, array in arrays.items():
             # its memory may be the transform's own, unless it is what the transform was given
-            mine = key in given and not isinstance(array, list) and np.shares_memory(array, given[key].numpy())
+            mine = (
+                key in given
+                and not isinstance(array, list)
+                and np.shares_memory(array, given[key].numpy())
+            )
             workspace.put(key, array, owned=mine)
 
     @property
@@ -73,5 +85,7 @@ class ForeignTransform(Transform):
         if isinstance(value, (list, tuple)):
             return [self._array(key, each) for each in value]
         if not isinstance(value, (torch.Tensor, np.ndarray)):
-            raise TypeError(f"{self._name} must give tensors or arrays, got {type(value).__name__} as {key}")
+            raise TypeError(
+                f"{self._name} must give tensors or arrays, got {type(value).__name__} as {key}"
+            )
         return value.detach().numpy() if isinstance(value, torch.Tensor) else value

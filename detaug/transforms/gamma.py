@@ -26,7 +26,9 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, rescale
 from detaug.transforms.building.workspace import Workspace
 
-_LEAST_RANGE = 1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
+_LEAST_RANGE = (
+    1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
+)
 
 
 class Gamma(ChannelTransform):
@@ -62,11 +64,23 @@ class Gamma(ChannelTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = draws.channels_drawn(rng, range(shapes["image"][0]), self.p_per_channel)
         if not channels:
-            return {"apply_to_channel": channels, "retain_stats": None, "invert_image": None, "gamma": None}
+            return {
+                "apply_to_channel": channels,
+                "retain_stats": None,
+                "invert_image": None,
+                "gamma": None,
+            }
         retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
         invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
-        gammas = self.for_channels(channels, lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c}))
-        return {"apply_to_channel": channels, "retain_stats": retain, "invert_image": invert, "gamma": gammas}
+        gammas = self.for_channels(
+            channels, lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c})
+        )
+        return {
+            "apply_to_channel": channels,
+            "retain_stats": retain,
+            "invert_image": invert,
+            "gamma": gammas,
+        }
 
     @takes(
         apply_to_channel=CHANNELS,
@@ -83,7 +97,9 @@ class Gamma(ChannelTransform):
     kernels = (moments, gamma_curve, scale_around)
 
 
-def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool) -> None:
+def bend(
+    source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool
+) -> None:
     """One channel's gamma correction; flat arrays, which may be one."""
     low, high, mean, deviation = moments(source)
     with np.errstate(over="ignore"):
@@ -101,7 +117,13 @@ def bend(source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool
     pivot = exponential(gamma * natural_log(share_of_mean)) if share_of_mean > 0 else 0.0
     curve_mean, curve_deviation = gamma_curve(source, destination, *curve, np.float32(pivot))
     if not retain:
-        scale_around(destination, destination, np.float32(0), np.float32(direction * span), np.float32(origin))
+        scale_around(
+            destination,
+            destination,
+            np.float32(0),
+            np.float32(direction * span),
+            np.float32(origin),
+        )
         return
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

@@ -69,7 +69,10 @@ class HistogramShift(ChannelTransform):
         seen = range(len(image)) if self.synchronize_channels else curves
         limits = {c: least_and_largest(flat_planes(image[c])) for c in seen}
         if self.synchronize_channels:
-            shared = min(low for low, _ in limits.values()), max(high for _, high in limits.values())
+            shared = (
+                min(low for low, _ in limits.values()),
+                max(high for _, high in limits.values()),
+            )
             limits = dict.fromkeys(curves, shared)
         maps = {c: (low, high - low) for c, (low, high) in limits.items() if high > low}
         for c, before, after in workspace.chosen_channels(maps, np.ravel):

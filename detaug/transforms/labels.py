@@ -10,7 +10,14 @@ import numpy as np
 
 from detaug.kernels.voxels import pick, picked, replace_label
 from detaug.transforms.building.base import Params, Shapes, Transform
-from detaug.transforms.building.checks import UNSIGNED, argument, as_list, channels, finite, representable
+from detaug.transforms.building.checks import (
+    UNSIGNED,
+    argument,
+    as_list,
+    channels,
+    finite,
+    representable,
+)
 from detaug.transforms.building.gate import many, number, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -37,24 +44,35 @@ class RemoveLabel(_LabelTransform):
         ValueError: ``set_to`` is no value of the segmentation's dtype.
     """
 
-    def __init__(self, label_value: int, set_to: int, segmentation_channels: int | Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        label_value: int,
+        set_to: int,
+        segmentation_channels: int | Sequence[int] | None = None,
+    ) -> None:
         finite("label_value", label_value)
         finite("set_to", set_to)
         self.label_value = label_value
         self.set_to = set_to
-        self.segmentation_channels = None if segmentation_channels is None else as_list(segmentation_channels)
+        self.segmentation_channels = (
+            None if segmentation_channels is None else as_list(segmentation_channels)
+        )
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         labels = workspace["segmentation"]
-        wanted = range(len(labels)) if self.segmentation_channels is None else self.segmentation_channels
+        wanted = (
+            range(len(labels)) if self.segmentation_channels is None else self.segmentation_channels
+        )
         removed_from = channels("segmentation_channels", list(wanted), len(labels))
         representable("set_to", self.set_to, labels.dtype)
         before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
         if before != self.label_value or before == after or not removed_from:
             return  # no voxel can have the label, or none would change
         labels = workspace.writable("segmentation")
-        bits = labels.dtype if labels.dtype in (np.float32, np.float64) else UNSIGNED[labels.itemsize]
+        bits = (
+            labels.dtype if labels.dtype in (np.float32, np.float64) else UNSIGNED[labels.itemsize]
+        )
         for c in removed_from:
             replace_label(labels[c].reshape(-1).view(bits), before.view(bits), after.view(bits))
 
@@ -113,7 +131,10 @@ class MaskImage(Transform):
     moves_voxels = False
 
     def __init__(
-        self, apply_to_channels: Sequence[int], channel_idx_in_seg: int = 0, set_outside_to: float = 0
+        self,
+        apply_to_channels: Sequence[int],
+        channel_idx_in_seg: int = 0,
+        set_outside_to: float = 0,
     ) -> None:
         self.apply_to_channels = list(apply_to_channels)
         self.channel_idx_in_seg = channel_idx_in_seg
@@ -128,7 +149,9 @@ class MaskImage(Transform):
         masked = set(channels("apply_to_channels", self.apply_to_channels, len(workspace["image"])))
         outside = labels[channel] < 0
         for c in masked if outside.any() else ():
-            np.copyto(workspace.writable("image")[c], np.float32(self.set_outside_to), where=outside)
+            np.copyto(
+                workspace.writable("image")[c], np.float32(self.set_outside_to), where=outside
+            )
 
 
 class DownsampleSegForDS(_LabelTransform):
@@ -146,10 +169,14 @@ class DownsampleSegForDS(_LabelTransform):
     """
 
     def __init__(self, ds_scales: Sequence[float | Sequence[float]]) -> None:
-        self.ds_scales = [tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else s for s in ds_scales]
+        self.ds_scales = [
+            tuple(s) if isinstance(s, (tuple, list, np.ndarray)) else s for s in ds_scales
+        ]
         for factor in (f for s in self.ds_scales for f in (s if isinstance(s, tuple) else (s,))):
             argument("ds_scales", factor, number(above=0))
-        self.spatial_dims = next((len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None)
+        self.spatial_dims = next(
+            (len(scale) for scale in self.ds_scales if isinstance(scale, tuple)), None
+        )
 
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -166,14 +193,18 @@ class DownsampleSegForDS(_LabelTransform):
         count, *space = shapes["segmentation"]
         return {
             **shapes,
-            "segmentation": [(count, *(size or space)) for size in _sizes_of(tuple(self.ds_scales), tuple(space))],
+            "segmentation": [
+                (count, *(size or space)) for size in _sizes_of(tuple(self.ds_scales), tuple(space))
+            ],
         }
 
     kernels = (pick,)
 
 
 @lru_cache(64)  # asked for thrice with every sample, as long as a plane takes to be copied
-def _sizes_of(scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]) -> list[tuple[int, ...] | None]:
+def _sizes_of(
+    scales: tuple[float | tuple[float, ...], ...], space: tuple[int, ...]
+) -> list[tuple[int, ...] | None]:
     """The spatial shape of each of `DownsampleSegForDS`'s copies, None for the segmentation itself."""
     sizes: list[tuple[int, ...] | None] = []
     for scale in scales:
@@ -182,7 +213,9 @@ def _sizes_of(scales: tuple[float | tuple[float, ...], ...], space: tuple[int, .
             raise ValueError(f"ds_scales has {scale} for a segmentation of spatial shape {space}")
         size = tuple(round(n * factor) for n, factor in zip(space, factors, strict=True))
         if 0 in size:
-            raise ValueError(f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}")
+            raise ValueError(
+                f"ds_scales {scale} leave nothing of a segmentation of spatial shape {space}"
+            )
         sizes.append(None if all(factor == 1 for factor in factors) else size)
     return sizes
 
@@ -191,7 +224,9 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
     """The segmentation, of the image's spatial shape; a ValueError otherwise."""
     space = {key: workspace[key].shape[1:] for key in ("image", "segmentation") if key in workspace}
     if len(space) < 2 or space["image"] != space["segmentation"]:
-        raise ValueError(f"{name} needs an image and a segmentation of one spatial shape, got {space}")
+        raise ValueError(
+            f"{name} needs an image and a segmentation of one spatial shape, got {space}"
+        )
     return workspace.labels()
 
 
@@ -202,6 +237,8 @@ def nearest(length: int, size: int) -> np.ndarray:
     does not). Every caller gets the same array, to be read.
     """
     step = np.float32(length) / np.float32(size)
-    rows: np.ndarray = np.floor((np.arange(size, dtype=np.float32) + np.float32(0.5)) * step).astype(np.int64)
+    rows: np.ndarray = np.floor(
+        (np.arange(size, dtype=np.float32) + np.float32(0.5)) * step
+    ).astype(np.int64)
     rows[rows >= length] = length - 1
     return rows

@@ -19,7 +19,14 @@ from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import asked_by_name, asks_for
-from detaug.transforms.building.gate import Given, each_axis, each_channel, number, takes, where_not_none
+from detaug.transforms.building.gate import (
+    Given,
+    each_axis,
+    each_channel,
+    number,
+    takes,
+    where_not_none,
+)
 from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
@@ -89,7 +96,11 @@ class _LocalTransform(ImageTransform):
     """A transform with one window and one number for every channel that it changes."""
 
     def __init__(
-        self, scale: RandomScalar, loc: RandomScalar, same_for_all_channels: bool, p_per_channel: float
+        self,
+        scale: RandomScalar,
+        loc: RandomScalar,
+        same_for_all_channels: bool,
+        p_per_channel: float,
     ) -> None:
         self.scale = asked_by_name(random_scalar("scale", scale, above=0), ("shape", "dim"))
         self.loc = asked_by_name(random_scalar("loc", loc), ("shape", "dim"))
@@ -100,7 +111,12 @@ class _LocalTransform(ImageTransform):
         return [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
 
     def draw_windows(
-        self, rng: np.random.Generator, applied: Sequence[bool], shapes: Shapes, wanted: RandomScalar, context: Context
+        self,
+        rng: np.random.Generator,
+        applied: Sequence[bool],
+        shapes: Shapes,
+        wanted: RandomScalar,
+        context: Context,
     ) -> tuple[list[Any], list[Any]]:
         """Each channel's window and number, or None and None: one for all of them, or each its own."""
         shape = tuple(shapes["image"][1:])
@@ -167,12 +183,16 @@ class BrightnessGradientAdditive(_LocalTransform):
         p_per_channel: float = 1.0,
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
-        self.max_strength = asked_by_name(random_scalar("max_strength", max_strength), ("image", "kernel"))
+        self.max_strength = asked_by_name(
+            random_scalar("max_strength", max_strength), ("image", "kernel")
+        )
         self.mean_centered = mean_centered
         self.clip_intensities = clip_intensities
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, strengths = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.max_strength, context)
+        windows, strengths = self.draw_windows(
+            rng, self.draw_applied(rng, shapes), shapes, self.max_strength, context
+        )
         pairs = zip(windows, strengths, strict=True)
         return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
 
@@ -183,7 +203,9 @@ class BrightnessGradientAdditive(_LocalTransform):
             every = np.ascontiguousarray(workspace["image"], np.float32)
             limits = [least_and_largest(flat_planes(channel)) for channel in every]
             low, high = min(each[0] for each in limits), max(each[1] for each in limits)
-        for before, after, window, strength in _effective(workspace, params["kernels"], strengths, without_effect=0.0):
+        for before, after, window, strength in _effective(
+            workspace, params["kernels"], strengths, without_effect=0.0
+        ):
             whole = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
@@ -220,7 +242,9 @@ class LocalContrast(_LocalTransform):
         self.new_contrast = random_scalar("new_contrast", new_contrast)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, contrasts = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.new_contrast, context)
+        windows, contrasts = self.draw_windows(
+            rng, self.draw_applied(rng, shapes), shapes, self.new_contrast, context
+        )
         return {"kernels": windows, "contrasts": contrasts}
 
     @takes(kernels=WINDOWS, contrasts=NUMBERS)
@@ -228,7 +252,15 @@ class LocalContrast(_LocalTransform):
         chosen = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
         for before, after, window, contrast in chosen:
             mean = windowed_sum(before, *window.arguments) / (window.mean() * before.size + 1e-8)
-            add_windowed(before, after, _less(before, np.float32(mean)), *window.arguments, 0.0, contrast - 1.0, _ONE)
+            add_windowed(
+                before,
+                after,
+                _less(before, np.float32(mean)),
+                *window.arguments,
+                0.0,
+                contrast - 1.0,
+                _ONE,
+            )
 
     kernels = (window_factors, windowed_sum, add_windowed)
 
@@ -256,7 +288,9 @@ class LocalGamma(_LocalTransform):
         self.gamma = random_scalar("gamma", gamma, above=0, maximum=gate.LARGEST_EXPONENT)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, gammas = self.draw_windows(rng, self.draw_applied(rng, shapes), shapes, self.gamma, context)
+        windows, gammas = self.draw_windows(
+            rng, self.draw_applied(rng, shapes), shapes, self.gamma, context
+        )
         return {"kernels": windows, "gammas": gammas}
 
     @takes(kernels=WINDOWS, gammas=where_not_none("kernels", gate.EXPONENT))
@@ -297,12 +331,16 @@ class LocalSmoothing(_LocalTransform):
     ) -> None:
         super().__init__(scale, loc, same_for_all_channels, p_per_channel)
         self.smoothing_strength = random_scalar("smoothing_strength", smoothing_strength)
-        self.kernel_size = random_scalar("kernel_size", kernel_size, minimum=0, maximum=gate.LARGEST_SIGMA)
+        self.kernel_size = random_scalar(
+            "kernel_size", kernel_size, minimum=0, maximum=gate.LARGEST_SIGMA
+        )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applied = self.draw_applied(rng, shapes)
         sigma = draws.scalar(rng, self.kernel_size, context) if any(applied) else None
-        windows, strengths = self.draw_windows(rng, applied, shapes, self.smoothing_strength, context)
+        windows, strengths = self.draw_windows(
+            rng, applied, shapes, self.smoothing_strength, context
+        )
         return {"kernels": windows, "sigma": sigma, "strengths": strengths}
 
     @takes(kernels=WINDOWS, sigma=_check_sigma, strengths=NUMBERS)
@@ -320,11 +358,15 @@ class LocalSmoothing(_LocalTransform):
             middle = np.float32(moments(before.reshape(-1))[2])
             if not np.isfinite(middle):
                 middle = np.float32(0)
-            around = _less(before, middle)  # so that a large offset of all values costs sums no bits
+            around = _less(
+                before, middle
+            )  # so that a large offset of all values costs sums no bits
             blurred = np.empty(volume, np.float32)
             convolve(around.reshape(volume), each, "symmetric", blurred)
             blurred = blurred.reshape(before.shape)
-            add_windowed(before, after, _less(blurred, around), *window.arguments, 0.0, strength, _ONE)
+            add_windowed(
+                before, after, _less(blurred, around), *window.arguments, 0.0, strength, _ONE
+            )
 
     kernels = (window_factors, moments, pick, convolve_padded, add_windowed)
 

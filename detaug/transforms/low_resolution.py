@@ -78,9 +78,17 @@ class SimulateLowResolution(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         coarse = {c: coarse_shape(shape, scales) for c, scales in by_channel(params, "scales")}
-        coarse = {c: found for c, found in coarse.items() if any(m != n for m, n in zip(found, shape, strict=True))}
+        coarse = {
+            c: found
+            for c, found in coarse.items()
+            if any(m != n for m, n in zip(found, shape, strict=True))
+        }
         for c, before, after in workspace.chosen_channels(coarse, as_volume):
-            tables = per_axis([sampling_table(n, m) for n, m in zip(shape, coarse[c], strict=True)], shape, _ONE_VOXEL)
+            tables = per_axis(
+                [sampling_table(n, m) for n, m in zip(shape, coarse[c], strict=True)],
+                shape,
+                _ONE_VOXEL,
+            )
             _down_and_up(before, after, tables)
 
     kernels = (pick, interpolate)
@@ -109,7 +117,9 @@ def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[T
         size = math.prod(shape)
         # What was read is free, and new memory takes the system as long as an interpolation.
         free = axis != 1 and size <= destination.size
-        finer = (destination.reshape(-1)[:size] if free else np.empty(size, np.float32)).reshape(shape)
+        finer = (destination.reshape(-1)[:size] if free else np.empty(size, np.float32)).reshape(
+            shape
+        )
         inner = math.prod(coarse.shape[axis + 1 :])
         flat = coarse.reshape(-1, coarse.shape[axis], inner), finer.reshape(-1, n, inner)
         interpolate(*flat, *tables[axis][1:], False)

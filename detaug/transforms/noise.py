@@ -40,7 +40,9 @@ class GaussianNoise(ChannelTransform):
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        sigmas = self.draw_channels(rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context))
+        sigmas = self.draw_channels(
+            rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context)
+        )
         return {**sigmas, "key": draws.key(rng)}
 
     @takes(**channels_with(sigmas=number(0)), key=KEY)

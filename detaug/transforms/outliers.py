@@ -15,7 +15,9 @@ from detaug.transforms.building.gate import each_channel, flag, many, number, op
 from detaug.transforms.building.per_channel import rescale
 from detaug.transforms.building.workspace import Workspace
 
-_LEAST_DEVIATION = 1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
+_LEAST_DEVIATION = (
+    1e-8  # batchgeneratorsv2's: a channel that deviates less after the cut is not scaled
+)
 
 
 class CutOffOutliers(ImageTransform):
@@ -43,8 +45,12 @@ class CutOffOutliers(ImageTransform):
         p_per_channel: float = 1.0,
         p_retain_std: float = 1.0,
     ) -> None:
-        self.percentile_lower = random_scalar("percentile_lower", percentile_lower, minimum=0, maximum=100)
-        self.percentile_upper = random_scalar("percentile_upper", percentile_upper, minimum=0, maximum=100)
+        self.percentile_lower = random_scalar(
+            "percentile_lower", percentile_lower, minimum=0, maximum=100
+        )
+        self.percentile_upper = random_scalar(
+            "percentile_upper", percentile_upper, minimum=0, maximum=100
+        )
         self.p_synchronize_channels = p_synchronize_channels
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         self.p_retain_std = probability("p_retain_std", p_retain_std)
@@ -58,14 +64,20 @@ class CutOffOutliers(ImageTransform):
 
         shared = pair() if self.p_synchronize_channels else None
         percentiles = [(shared or pair()) if apply else None for apply in applies]
-        retain = [each is not None and draws.happens(rng, self.p_retain_std) for each in percentiles]
+        retain = [
+            each is not None and draws.happens(rng, self.p_retain_std) for each in percentiles
+        ]
         return {"percentiles": percentiles, "retain_std": retain}
 
-    @takes(percentiles=each_channel(optional(many(number(0, 100), 2))), retain_std=each_channel(flag))
+    @takes(
+        percentiles=each_channel(optional(many(number(0, 100), 2))), retain_std=each_channel(flag)
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         cuts = {
             c: (*percentiles, retain)
-            for c, (percentiles, retain) in enumerate(zip(params["percentiles"], params["retain_std"], strict=True))
+            for c, (percentiles, retain) in enumerate(
+                zip(params["percentiles"], params["retain_std"], strict=True)
+            )
             if percentiles is not None and tuple(percentiles) != (0.0, 100.0)
         }
         for c, source, destination in workspace.chosen_channels(cuts, np.ravel):
@@ -91,7 +103,9 @@ def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]
     return result
 
 
-def cut_off(source: np.ndarray, destination: np.ndarray, lower: float, upper: float, retain: bool) -> None:
+def cut_off(
+    source: np.ndarray, destination: np.ndarray, lower: float, upper: float, retain: bool
+) -> None:
     """Clamp one channel to its percentiles; flat arrays, which may be one."""
     deviation = moments(source)[3] if retain else 0.0
     low, high = percentiles_of(source, (lower, upper))

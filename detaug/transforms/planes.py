@@ -11,7 +11,11 @@ from detaug.transforms.building.gate import integer, needed_if, takes
 from detaug.transforms.building.workspace import Workspace
 
 # where the number of channels is kept while the planes are channels
-_COUNTS = {"image": "nchannels_img", "segmentation": "nchannels_seg", "regression_target": "nchannels_regr_trg"}
+_COUNTS = {
+    "image": "nchannels_img",
+    "segmentation": "nchannels_seg",
+    "regression_target": "nchannels_regr_trg",
+}
 
 
 class Convert3DTo2D(Transform):

@@ -26,7 +26,10 @@ def _check_values(given: Given, value: Any) -> None:
     gate.for_each("rectangles", many(gate.KEY if asked else gate.number()))(given, value)
     for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
         if len(own) != len(values):
-            raise Refused(ValueError, f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}")
+            raise Refused(
+                ValueError,
+                f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}",
+            )
 
 
 class BlankRectangle(ImageTransform):
@@ -75,28 +78,47 @@ class BlankRectangle(ImageTransform):
         for c in range(count):
             for _ in range(numbers[c] if applies[c] else 0):
                 rectangles[c].append(self._rectangle(rng, space))
-                values[c].append(draws.key(rng) if asked else draws.scalar(rng, self.rectangle_value, {}))
+                values[c].append(
+                    draws.key(rng) if asked else draws.scalar(rng, self.rectangle_value, {})
+                )
         return {"apply_channel": applies, "rectangles": rectangles, "values": values}
 
     def _rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
-        ranges = self.rectangle_size if isinstance(self.rectangle_size, list) else [self.rectangle_size] * len(space)
+        ranges = (
+            self.rectangle_size
+            if isinstance(self.rectangle_size, list)
+            else [self.rectangle_size] * len(space)
+        )
         if len(ranges) != len(space):
-            raise ValueError(f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}")
-        size = [draws.integer_below(rng, *each) for each in (ranges[:1] if self.force_square else ranges)]
+            raise ValueError(
+                f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}"
+            )
+        size = [
+            draws.integer_below(rng, *each)
+            for each in (ranges[:1] if self.force_square else ranges)
+        ]
         size = size * len(space) if self.force_square else size
         if any(map(gt, size, space)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
 
-    @takes(apply_channel=each_channel(gate.flag), rectangles=each_channel(many(CORNERS)), values=_check_values)
+    @takes(
+        apply_channel=each_channel(gate.flag),
+        rectangles=each_channel(many(CORNERS)),
+        values=_check_values,
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         if not any(map(len, params["rectangles"])):
             return
         image = workspace.writable("image")
-        for channel, rectangles, values in zip(image, params["rectangles"], params["values"], strict=True):
+        for channel, rectangles, values in zip(
+            image, params["rectangles"], params["values"], strict=True
+        ):
             for corners, value in zip(rectangles, values, strict=True):
                 region = channel[within(corners)]
-                region[...] = self._asked(region, value) if callable(self.rectangle_value) else value
+                region[...] = (
+                    self._asked(region, value) if callable(self.rectangle_value) else value
+                )
 
     def _asked(self, region: np.ndarray, key: int) -> float:
         function: Any = self.rectangle_value

@@ -16,14 +16,36 @@ from detaug.kernels.resampling import resample_nearest
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
-from detaug.transforms.building.checks import finite, one_of, probability, radians, random_scalar, spatial_size
-from detaug.transforms.building.gate import KEY, MATRIX, PLACE, VOXEL_KEYS, each_axis, fields, number, optional, takes
+from detaug.transforms.building.checks import (
+    finite,
+    one_of,
+    probability,
+    radians,
+    random_scalar,
+    spatial_size,
+)
+from detaug.transforms.building.gate import (
+    KEY,
+    MATRIX,
+    PLACE,
+    VOXEL_KEYS,
+    each_axis,
+    fields,
+    number,
+    optional,
+    takes,
+)
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
 from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
 
-_PAD_MODES = {"zeros": "constant", "constant": "constant", "border": "replicate", "reflection": "reflect"}
+_PAD_MODES = {
+    "zeros": "constant",
+    "constant": "constant",
+    "border": "replicate",
+    "reflection": "reflect",
+}
 
 
 class SpatialTransform(Transform):
@@ -111,11 +133,17 @@ class SpatialTransform(Transform):
     ) -> None:
         self.patch_size = spatial_size("patch_size", patch_size)
         self.spatial_dims = len(self.patch_size)
-        self.patch_center_dist_from_border = _distances(patch_center_dist_from_border, len(self.patch_size))
+        self.patch_center_dist_from_border = _distances(
+            patch_center_dist_from_border, len(self.patch_size)
+        )
         self.random_crop = bool(random_crop)
         self.p_elastic_deform = probability("p_elastic_deform", p_elastic_deform)
-        self.elastic_deform_scale = random_scalar("elastic_deform_scale", elastic_deform_scale, minimum=0)
-        self.elastic_deform_magnitude = random_scalar("elastic_deform_magnitude", elastic_deform_magnitude)
+        self.elastic_deform_scale = random_scalar(
+            "elastic_deform_scale", elastic_deform_scale, minimum=0
+        )
+        self.elastic_deform_magnitude = random_scalar(
+            "elastic_deform_magnitude", elastic_deform_magnitude
+        )
         self.p_synchronize_def_scale_across_axes = probability(
             "p_synchronize_def_scale_across_axes", p_synchronize_def_scale_across_axes
         )
@@ -135,7 +163,9 @@ class SpatialTransform(Transform):
         self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         if self.border_mode_seg == "constant":
-            checks.argument("padding_value_seg", padding_value_seg, gate.whole_number(-(2**15), 2**15 - 1))
+            checks.argument(
+                "padding_value_seg", padding_value_seg, gate.whole_number(-(2**15), 2**15 - 1)
+            )
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
         self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
@@ -181,7 +211,9 @@ class SpatialTransform(Transform):
         return sheared
 
     def _draw_angles(self, rng: np.random.Generator, context: Context) -> list[float]:
-        angles = draws.for_axes(rng, self.rotation, context, range(len(self.patch_size)), together=False)
+        angles = draws.for_axes(
+            rng, self.rotation, context, range(len(self.patch_size)), together=False
+        )
         for angle in angles if callable(self.rotation) else ():
             radians("rotation", angle)
         if self.p_rot_per_axis < 1:
@@ -191,9 +223,13 @@ class SpatialTransform(Transform):
     def _draw_elastic(self, rng: np.random.Generator, context: Context) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
         together = draws.happens(rng, self.p_synchronize_def_scale_across_axes)
-        scales = draws.for_axes(rng, self.elastic_deform_scale, known, range(len(self.patch_size)), together)
+        scales = draws.for_axes(
+            rng, self.elastic_deform_scale, known, range(len(self.patch_size)), together
+        )
         magnitudes = [
-            draws.scalar(rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scale})
+            draws.scalar(
+                rng, self.elastic_deform_magnitude, {**known, "dim": d, "deformation_scale": scale}
+            )
             for d, scale in enumerate(scales)
         ]
         sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
@@ -210,7 +246,11 @@ class SpatialTransform(Transform):
     @takes(
         center_location_in_pixels=each_axis(PLACE),
         affine=optional(MATRIX),
-        elastic=optional(fields(key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6)))),
+        elastic=optional(
+            fields(
+                key=KEY, sigmas=each_axis(number(0, 1e6)), magnitudes=each_axis(number(-1e6, 1e6))
+            )
+        ),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = spatial_shape(workspace.shapes(), patch_size=self.patch_size)
@@ -218,7 +258,10 @@ class SpatialTransform(Transform):
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
             check_padding(workspace, label)
-        padding = (_PAD_MODES[self.padding_mode_image], value), (_PAD_MODES[self.border_mode_seg], label)
+        padding = (
+            (_PAD_MODES[self.padding_mode_image], value),
+            (_PAD_MODES[self.border_mode_seg], label),
+        )
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
@@ -247,11 +290,17 @@ class SpatialTransform(Transform):
     @property
     def kernels(self) -> Iterable[Kernel]:
         of_labels = resample_nearest if self.mode_seg == "nearest" else resample_labels
-        return IMAGE_KERNELS[self.mode_image], of_labels, *(elastic.KERNELS if self.p_elastic_deform > 0 else ())
+        return (
+            IMAGE_KERNELS[self.mode_image],
+            of_labels,
+            *(elastic.KERNELS if self.p_elastic_deform > 0 else ()),
+        )
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:
     values = list(given) if isinstance(given, (list, tuple, np.ndarray)) else [given] * dims
     if len(values) != dims:
-        raise ValueError(f"patch_center_dist_from_border must have one number per axis ({dims}), got {given!r}")
+        raise ValueError(
+            f"patch_center_dist_from_border must have one number per axis ({dims}), got {given!r}"
+        )
     return [finite("patch_center_dist_from_border", value) for value in values]

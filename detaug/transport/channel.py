@@ -32,7 +32,9 @@ class Channel:
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
         self._read = bytearray()
-        self._descriptors: deque[int | None] = deque()  # None: one for which this process had no number free
+        self._descriptors: deque[int | None] = (
+            deque()
+        )  # None: one for which this process had no number free
 
     @staticmethod
     def pair() -> tuple[Channel, Channel]:
@@ -84,7 +86,9 @@ class Channel:
                 continue
             try:
                 # Not by socket.recv_fds, which leaves the flags out.
-                data, ancillary, flags, _ = self._socket.recvmsg(_AT_ONCE, socket.CMSG_SPACE(4), _NOW)
+                data, ancillary, flags, _ = self._socket.recvmsg(
+                    _AT_ONCE, socket.CMSG_SPACE(4), _NOW
+                )
             except BlockingIOError:
                 break
             except OSError:
@@ -111,4 +115,7 @@ class Channel:
             return None
         message = pickle.loads(self._read[_HEAD.size : end])
         del self._read[:end]
-        return message, self._descriptors.popleft() if has_descriptor and self._descriptors else None
+        return (
+            message,
+            self._descriptors.popleft() if has_descriptor and self._descriptors else None,
+        )

@@ -55,10 +55,17 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is np.ndarray and not (obj.dtype.hasobject or obj.flags.forc):
             # numpy would write a strided array into the pickle itself
             return np.ascontiguousarray(obj).__reduce_ex__(5)
-        if kind is np.memmap and isinstance(obj.base, mmap.mmap) and obj.mode in ("r", "c") and obj.flags.forc:
+        if (
+            kind is np.memmap
+            and isinstance(obj.base, mmap.mmap)
+            and obj.mode in ("r", "c")
+            and obj.flags.forc
+        ):
             order = "C" if obj.flags.c_contiguous else "F"
             return np.memmap, (obj.filename, obj.dtype, obj.mode, obj.offset, obj.shape, order)
-        if kind is random.SystemRandom:  # the system's entropy has no state: `detaug verify` names who draws
+        if (
+            kind is random.SystemRandom
+        ):  # the system's entropy has no state: `detaug verify` names who draws
             return random.SystemRandom, ()
         return super().reducer_override(obj)
 
@@ -90,7 +97,9 @@ def dumped(
 
 def write_payload(frozen: Frozen, job: Any) -> int:
     """A descriptor of a block that holds it all, and what is to be done with it."""
-    head = pickle.dumps((frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5)
+    head = pickle.dumps(
+        (frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5
+    )
     return written([np.frombuffer(head, np.uint8), *frozen.buffers])[0]
 
 
@@ -101,7 +110,9 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
     offsets, size_of_all = lay_out(sizes)
     arrays = block[block.nbytes - size_of_all :]
-    return Frozen(structure, [arrays[at : at + size] for at, size in zip(offsets, sizes, strict=True)]), job
+    return Frozen(
+        structure, [arrays[at : at + size] for at, size in zip(offsets, sizes, strict=True)]
+    ), job
 
 
 def _send_the_script_by_value() -> None:

@@ -20,7 +20,9 @@ def refuse_while_importing() -> None:
     that import to end, or import the module as well, and each start workers of its own, without end."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        if frame.f_code.co_name == "<module>" and getattr(frame.f_globals.get("__spec__"), "_initializing", False):
+        if frame.f_code.co_name == "<module>" and getattr(
+            frame.f_globals.get("__spec__"), "_initializing", False
+        ):
             raise RuntimeError(
                 f"the module {frame.f_globals.get('__name__')!r} makes batches while it is imported, and its loader or transform "
                 f"cannot be found by others before that has ended. {_INSTEAD}"

@@ -139,8 +139,13 @@ class WorkerSlots:
             os.close(slot.descriptor)
 
     def _slot_for(self, size: int) -> _Slot:
-        if self._free:  # the smallest that fits; else the smallest of all makes room for a larger one
-            found = min(self._free, key=lambda slot: (slot.mapping.size < size, slot.mapping.size, slot.number))
+        if (
+            self._free
+        ):  # the smallest that fits; else the smallest of all makes room for a larger one
+            found = min(
+                self._free,
+                key=lambda slot: (slot.mapping.size < size, slot.mapping.size, slot.number),
+            )
             self._free.remove(found)
             if found.mapping.size >= size:
                 return found
@@ -188,7 +193,11 @@ class _Slot:
         handed out, arrays do not write into each other."""
         offset: int = buffer.__array_interface__["data"][0] - self.mapping.address
         end = offset + buffer.nbytes
-        if offset < 0 or end > self.used or any(offset < other[1] and other[0] < end for other in self._placed):
+        if (
+            offset < 0
+            or end > self.used
+            or any(offset < other[1] and other[0] < end for other in self._placed)
+        ):
             return None
         self._placed.append((offset, end))
         return offset
@@ -243,7 +252,9 @@ class ParentSlots:
             return mapping
         except OSError as error:
             self._lost.append(contents.slot)
-            raise explained(error, "a batch's memory cannot be taken over from its worker") from error
+            raise explained(
+                error, "a batch's memory cannot be taken over from its worker"
+            ) from error
         finally:
             if descriptor is not None:
                 os.close(descriptor)
@@ -275,7 +286,9 @@ class ParentSlots:
 
     def mark_forked(self) -> None:
         """The process forks now: the child sees what the user holds, which therefore must not change any more."""
-        for handed in list(self._out.values()):  # a copy, made by C code alone: the coordinator may be at work
+        for handed in list(
+            self._out.values()
+        ):  # a copy, made by C code alone: the coordinator may be at work
             if handed.is_users and handed() is not None:
                 handed.mark_forked()
 

@@ -33,7 +33,17 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
         return NotImplemented
     if kind is np.ma.MaskedArray:  # NumPy's own way loses whether the mask is a hard one
         masked: Any = array
-        return kind, (masked.data, masked.mask, None, False, True, 0, masked._fill_value, True, masked._hardmask)
+        return kind, (
+            masked.data,
+            masked.mask,
+            None,
+            False,
+            True,
+            0,
+            masked._fill_value,
+            True,
+            masked._hardmask,
+        )
     if kind is not np.ndarray:
         if any(getattr(kind, name, None) != getattr(np.ndarray, name, None) for name in _PICKLING):
             return NotImplemented
@@ -52,19 +62,33 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     Raises:
         TypeError: the tensor is part of a graph.
     """
-    if tensor.device.type != "cpu" or tensor.layout != torch.strided or tensor.is_quantized or tensor.is_nested:
+    if (
+        tensor.device.type != "cpu"
+        or tensor.layout != torch.strided
+        or tensor.is_quantized
+        or tensor.is_nested
+    ):
         return NotImplemented
     _refuse_graph(tensor)
     plain = tensor.detach().resolve_conj().resolve_neg()
     if not torch.ops.aten.is_non_overlapping_and_dense(plain):
         plain = plain.contiguous()
     contents = plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
-    return tensor_on, (contents, plain.dtype, 0, tuple(plain.shape), plain.stride(), tensor.requires_grad)
+    return tensor_on, (
+        contents,
+        plain.dtype,
+        0,
+        tuple(plain.shape),
+        plain.stride(),
+        tensor.requires_grad,
+    )
 
 
 def _refuse_graph(tensor: torch.Tensor) -> None:
     if tensor.requires_grad and not tensor.is_leaf:
-        raise TypeError("a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it")
+        raise TypeError(
+            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it"
+        )
 
 
 def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:

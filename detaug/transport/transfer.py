@@ -46,7 +46,9 @@ def pack(batch: Any) -> Packed:
     try:
         return Packed(*dumped(batch, _Pickler, lambda raw: raw.nbytes >= _SMALL and _is_owned(raw)))
     except Exception as error:
-        raise TypeError(f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _Pickler)}") from error
+        raise TypeError(
+            f"the batch cannot be sent: {why_not_picklable(batch, 'batch', _Pickler)}"
+        ) from error
 
 
 def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
@@ -64,17 +66,27 @@ def _is_owned(view: memoryview) -> bool:
 
 def _reduce_by_name(obj: Any) -> Any:
     """What pickle is to write for a class or function that only the script has, else NotImplemented."""
-    if not isinstance(obj, (type, types.FunctionType)) or obj.__module__ not in _SCRIPT or "<" in obj.__qualname__:
+    if (
+        not isinstance(obj, (type, types.FunctionType))
+        or obj.__module__ not in _SCRIPT
+        or "<" in obj.__qualname__
+    ):
         return NotImplemented
     if _named(obj.__module__, obj.__qualname__) is obj:
         return NotImplemented
     number = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj) if isinstance(obj, type) else ""
-    return NotImplemented if number is None else (find_in_script, (obj.__module__, obj.__qualname__, number))
+    return (
+        NotImplemented
+        if number is None
+        else (find_in_script, (obj.__module__, obj.__qualname__, number))
+    )
 
 
 def find_in_script(module: str, qualname: str, number: str) -> Any:
     """The script's function of that name, or its class of that number."""
-    found = cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) if number else _named(module, qualname)
+    found = (
+        cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(number) if number else _named(module, qualname)
+    )
     if found is None or "<" in found.__qualname__:
         raise AttributeError(
             f"the batch holds {module}.{qualname}, which is defined in a function, or which the calling process no longer has: a "
@@ -85,7 +97,9 @@ def find_in_script(module: str, qualname: str, number: str) -> Any:
 
 def _named(module: str, qualname: str) -> Any:
     """What stands under the name; the script's is ``__main__`` where multiprocessing has not renamed it."""
-    found: Any = sys.modules.get("__main__" if module == "__mp_main__" and module not in sys.modules else module)
+    found: Any = sys.modules.get(
+        "__main__" if module == "__mp_main__" and module not in sys.modules else module
+    )
     for part in qualname.split("."):
         found = getattr(found, part, None)
     return found

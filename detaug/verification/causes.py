@@ -32,7 +32,10 @@ _FACTORS = {
         "another clock",
         "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
     ),
-    "process": ("another process number", "lets the batch depend on the process that makes it ({function})"),
+    "process": (
+        "another process number",
+        "lets the batch depend on the process that makes it ({function})",
+    ),
     "folders": (
         "folders listed in another order",
         "lets the batch depend on the order in which a folder lists its files ({function}): sort them",
@@ -61,7 +64,9 @@ class Experiment(NamedTuple):
         """The batches that differ, and what was raised first where a batch could not be made."""
         still, *changed = (interpreters.outcome(each) for each in (self.still, *self.changed))
         different = {key for outcome in changed for key in _differing(still, outcome)}
-        return sorted(different), next((each.raised for each in (still, *changed) if each.raised), "")
+        return sorted(different), next(
+            (each.raised for each in (still, *changed) if each.raised), ""
+        )
 
 
 def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
@@ -81,7 +86,9 @@ def experiments(order: tuple[BatchKey, ...]) -> Iterator[Experiment]:
         yield Experiment(factor, what, Trial(made), tuple(changed))
 
 
-def causes_of(interpreters: Interpreters, differing: dict[Experiment, list[BatchKey]]) -> tuple[Cause, ...]:
+def causes_of(
+    interpreters: Interpreters, differing: dict[Experiment, list[BatchKey]]
+) -> tuple[Cause, ...]:
     """Why batches differ: those of each experiment that differ in it."""
     factors = {experiment.factor for experiment in differing}
     if "nothing" in factors:  # then every other experiment differs as well, and shows nothing
@@ -119,11 +126,15 @@ def _causes_in(interpreters: Interpreters, experiment: Experiment, key: BatchKey
             alone = each._replace(conditions=each.conditions._replace(only=site))
             differs, difference = _compared(interpreters, still, alone)
             if differs:
-                found.setdefault(site, Cause(f"{_code(site)}{text.format(function=function)}", site, difference))
+                found.setdefault(
+                    site, Cause(f"{_code(site)}{text.format(function=function)}", site, difference)
+                )
     if found:
         return list(found.values())
     differences = (_compared(interpreters, still, each)[1] for each in changed)
-    return [Cause(f"the pipeline {text.partition(' ({')[0]}", None, next(filter(None, differences), ""))]
+    return [
+        Cause(f"the pipeline {text.partition(' ({')[0]}", None, next(filter(None, differences), ""))
+    ]
 
 
 def _until(trial: Trial, key: BatchKey) -> Trial:

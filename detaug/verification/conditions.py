@@ -20,7 +20,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.seeding.generators import reseed_global_rngs
-from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller, first_outside_library
+from detaug.watching.interception import (
+    Site,
+    Substitution,
+    caller_of_randomness,
+    direct_caller,
+    first_outside_library,
+)
 from detaug.watching.randomness import seeding_watched, substitutes
 
 #: What all clocks count from, in seconds.
@@ -45,7 +51,9 @@ class Surroundings:
     """Functions that answer the pipeline's code as the conditions say, and note which lines asked, by which function."""
 
     def __init__(self, conditions: Conditions) -> None:
-        self.sites: dict[str, dict[Site, str]] = {each: {} for each in ("randomness", "clock", "process", "folders")}
+        self.sites: dict[str, dict[Site, str]] = {
+            each: {} for each in ("randomness", "clock", "process", "folders")
+        }
         self._conditions = conditions
         self.begin_batch()
 
@@ -59,7 +67,9 @@ class Surroundings:
         found = {**substitutes(self._asked), **self._replacements()}
         with Substitution(found).made(), seeding_watched(self._asked):
             # Last: what is above may draw.
-            reseed_global_rngs(np.random.SeedSequence([0x7E57, self._conditions.state_of("global_state")]))
+            reseed_global_rngs(
+                np.random.SeedSequence([0x7E57, self._conditions.state_of("global_state")])
+            )
             yield
 
     def _replacements(self) -> dict[Any, Any]:
@@ -91,7 +101,9 @@ class Surroundings:
             site = caller(sys._getframe(1))
             if site is None:
                 return real(*arguments, **options)
-            return answer(self._noted(factor, site, f"{module.__name__}.{name}"), *arguments, **options)
+            return answer(
+                self._noted(factor, site, f"{module.__name__}.{name}"), *arguments, **options
+            )
 
         return function
 
@@ -114,7 +126,11 @@ class Surroundings:
         if not state:
             return _START + 1e-3 * self._read
         # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
-        return _START + 1e6 * state + 10 * (self._read + random.Random(f"{state}/{self._read}").random())
+        return (
+            _START
+            + 1e6 * state
+            + 10 * (self._read + random.Random(f"{state}/{self._read}").random())
+        )
 
 
 def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:

@@ -51,7 +51,9 @@ class HandedIn:
     version: str | None = None
     check_ignore: tuple[str, ...] = ()
 
-    def augmenter(self, processes: int = 0, seed: Any = None, **others: Any) -> DeterministicAugmenter:
+    def augmenter(
+        self, processes: int = 0, seed: Any = None, **others: Any
+    ) -> DeterministicAugmenter:
         """An augmenter of the pipeline, alone and without the run-time check, but for `others`. Without a seed it has its own, or
         `DEFAULT_SEED`.
 
@@ -76,14 +78,20 @@ def load_factory(target: str) -> Factory:
     """
     place, colon, name = target.rpartition(":")
     if not colon or not place or not name:
-        raise UnusableError(f"{target!r} is not of the form module:factory or path/to/file.py:factory")
+        raise UnusableError(
+            f"{target!r} is not of the form module:factory or path/to/file.py:factory"
+        )
     with users_code(f"{place}, when it is imported,"):
         module = _from_file(Path(place)) if place.endswith(".py") else _from_name(place)
     try:
         found: object = attrgetter(name)(module)
     except AttributeError:
-        names = sorted(each for each, value in vars(module).items() if callable(value) and each[0] != "_")
-        raise UnusableError(f"there is no {name!r} in {place}; it has {', '.join(names) or 'no callable'}") from None
+        names = sorted(
+            each for each, value in vars(module).items() if callable(value) and each[0] != "_"
+        )
+        raise UnusableError(
+            f"there is no {name!r} in {place}; it has {', '.join(names) or 'no callable'}"
+        ) from None
     if not callable(found):
         raise UnusableError(f"{target} is not callable: it is {found!r}")
     return found
@@ -125,7 +133,9 @@ def _from_file(file: Path) -> ModuleType:
     return module
 
 
-def call_factory(factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None) -> HandedIn:
+def call_factory(
+    factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None
+) -> HandedIn:
     """What a factory gives.
 
     Args:
@@ -145,14 +155,18 @@ def call_factory(factory: Factory, stateless: bool | None = None, batches_per_ep
             made = made, None
         if isinstance(made, tuple) and len(made) == 2:
             loader, transform = made
-            if _is_map_style(loader):  # as `DeterministicAugmenter.from_dataset` makes its source, shuffled
+            if _is_map_style(
+                loader
+            ):  # as `DeterministicAugmenter.from_dataset` makes its source, shuffled
                 loader = DatasetSource(loader, max(1, min(BATCH_SIZE, len(loader) // _BATCHES)))
             return HandedIn(resolve_source(loader, stateless, batches_per_epoch), transform)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
     what = type(made).__name__ + (f" of {len(made)}" if isinstance(made, tuple) else "")
     if isinstance(made, DataLoader):
-        what += ": return its data set, or DeterministicAugmenter.from_dataset(...) with its arguments"
+        what += (
+            ": return its data set, or DeterministicAugmenter.from_dataset(...) with its arguments"
+        )
     elif hasattr(made, "__next__") or hasattr(made, "__iter__"):
         what += ": return (it, None) if it is a loader without a transform"
     raise UnusableError(
@@ -171,22 +185,32 @@ def users_code(what: str) -> Iterator[None]:
     try:
         yield
     except SystemExit as leaving:
-        raise UnusableError(f"{what} ends the program: sys.exit({leaving.code!r}){_place(leaving)}") from leaving
+        raise UnusableError(
+            f"{what} ends the program: sys.exit({leaving.code!r}){_place(leaving)}"
+        ) from leaving
     except UnusableError:
         raise
     except Exception as error:
-        raise UnusableError(f"{what} raises {' '.join(describe(error).summary.split())}{_place(error)}") from error
+        raise UnusableError(
+            f"{what} raises {' '.join(describe(error).summary.split())}{_place(error)}"
+        ) from error
 
 
 def _place(error: BaseException) -> str:
     """The last line of the user's own file on the way to it, for a message's end."""
     ours = (os.path.dirname(__file__), "<frozen")
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(ours)
+    ]
     own = [frame for frame in frames if frame.filename == frames[0].filename]
     return f" ({own[-1].filename}:{own[-1].lineno})" if own else ""
 
 
-def _of_augmenter(augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None) -> HandedIn:
+def _of_augmenter(
+    augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None
+) -> HandedIn:
     inside = inspected(augmenter)
     source = inside.source
     loader = source if stateless is None or isinstance(source, DatasetSource) else source.loader
@@ -210,4 +234,6 @@ def _is_map_style(value: Any) -> bool:
         return False
     if not (hasattr(value, "__getitem__") and hasattr(value, "__len__")):
         return False
-    return isinstance(value, Dataset) or not (hasattr(value, "__iter__") or hasattr(value, "__next__"))
+    return isinstance(value, Dataset) or not (
+        hasattr(value, "__iter__") or hasattr(value, "__next__")
+    )

@@ -22,9 +22,15 @@ def output_of(name: str, value: Any) -> Output:
 
 
 def _kept(value: Any) -> Any:
-    if isinstance(value, torch.Tensor) and value.device.type == "cpu" and value.layout == torch.strided:
+    if (
+        isinstance(value, torch.Tensor)
+        and value.device.type == "cpu"
+        and value.layout == torch.strided
+    ):
         detached = value.detach()
-        value = (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy()
+        value = (
+            (detached.float() if value.dtype == torch.bfloat16 else detached).resolve_neg().numpy()
+        )
     elif isinstance(value, (bool, int, float, np.generic)):
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:

@@ -60,7 +60,9 @@ class RealRuns:
         self._batches = positive_int("batches", batches)
         self._seed = None if seed is None else checked_seed(seed)
         self._processes = list(dict.fromkeys(count for count in counts if count > 0)) or [1]
-        self._methods = list(dict.fromkeys(arguments.start_method(each) for each in start_methods or (None, "spawn")))
+        self._methods = list(
+            dict.fromkeys(arguments.start_method(each) for each in start_methods or (None, "spawn"))
+        )
         self._batches_per_epoch: int | None = None
 
     def reference(self) -> Reference:
@@ -83,27 +85,37 @@ class RealRuns:
             if not taken:
                 raise UnusableError("the loader gives no batches")
             keys, prints = map(list, zip(*taken, strict=True))
-            return Reference(self._factory, inspected(augmenter).branch, self._batches_per_epoch, keys, prints)
+            return Reference(
+                self._factory, inspected(augmenter).branch, self._batches_per_epoch, keys, prints
+            )
 
     def rows(self, reference: Reference) -> Iterator[Planned[Row]]:
         """Those that compare with it, in order."""
         count = len(reference.prints)
         first, *others = self._methods
         two = 2 if 2 in self._processes else max(self._processes)
-        kinds = [(number, first) for number in self._processes] + [(two, method) for method in others]
+        kinds = [(number, first) for number in self._processes] + [
+            (two, method) for method in others
+        ]
         runs = {
-            f"{number} process{'es' if number > 1 else ''}, {method}": partial(self._plain, count, number, method)
+            f"{number} process{'es' if number > 1 else ''}, {method}": partial(
+                self._plain, count, number, method
+            )
             for number, method in kinds
         }
         runs["resumed at random steps"] = partial(self._resumed, count, two)
         runs["replayed in another order"] = partial(self._replayed, reference.keys)
-        runs["global random state scrambled between batches"] = partial(self._plain, count, 0, first, _scramble)
+        runs["global random state scrambled between batches"] = partial(
+            self._plain, count, 0, first, _scramble
+        )
         for what, run in runs.items():
             yield Planned(what, partial(_row, what, reference, run))
 
     # --- one row each
 
-    def _plain(self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None) -> _Made:
+    def _plain(
+        self, count: int, processes: int, method: str, before: Callable[[], None] = lambda: None
+    ) -> _Made:
         with closing(self._augmenter(processes, method)) as augmenter:
             return list(zip_longest(range(count), _prints(augmenter, count, before)))
 
@@ -113,7 +125,9 @@ class RealRuns:
         state = None
         for turn, (begin, end) in enumerate(pairwise([0, *sorted(places), count])):
             # From none to processes and back: where a stream was left does not matter either.
-            with closing(self._augmenter(processes if turn % 2 else 0, self._methods[0])) as augmenter:
+            with closing(
+                self._augmenter(processes if turn % 2 else 0, self._methods[0])
+            ) as augmenter:
                 if state is not None:
                     augmenter.load_state_dict(state)
                 found += zip_longest(range(begin, end), _prints(augmenter, end - begin))
@@ -186,7 +200,9 @@ def _taken(
         count, ends = count - 1, 0
 
 
-def _prints(augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None) -> list[str]:
+def _prints(
+    augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None
+) -> list[str]:
     return [print_ for _, print_ in _taken(augmenter, count, before)]
 
 

@@ -106,14 +106,19 @@ class Result(reports.Report[Row]):
 
     def _verdict(self) -> Text:
         left_out, differing, failed = (
-            sum(row.verdict == verdict for row in self.rows) for verdict in (NOT_RUN, DIFFERENT, FAILED)
+            sum(row.verdict == verdict for row in self.rows)
+            for verdict in (NOT_RUN, DIFFERENT, FAILED)
         )
         if differing:
             what = Text(f"different: {differing} of {len(self.rows)} rows differ", "bold red")
         elif failed:
-            what = Text(f"not known: {failed} of {len(self.rows)} rows could not be measured", "bold red")
+            what = Text(
+                f"not known: {failed} of {len(self.rows)} rows could not be measured", "bold red"
+            )
         elif left_out:
             what = Text(f"equal in all rows but {left_out} that could not be run", "bold yellow")
         else:
             what = Text("equal: the same bytes in the same order in every row", "bold green")
-        return what.append(f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)", "dim")
+        return what.append(
+            f" ({self.batches} batches a row, seed {self.seed}, {self.seconds:.0f} s)", "dim"
+        )

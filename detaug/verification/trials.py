@@ -114,7 +114,9 @@ class Interpreters:
             try:
                 _Pickler(payload).dump(self._reference)
             except Exception as error:
-                raise CannotTravel(f"the factory cannot be pickled for another interpreter: {error}") from error
+                raise CannotTravel(
+                    f"the factory cannot be pickled for another interpreter: {error}"
+                ) from error
             self._running[seed] = start(seed)
         _, connection = self._running[seed]
         try:
@@ -124,7 +126,9 @@ class Interpreters:
             answer = connection.recv()
         except (EOFError, OSError) as error:
             code = self._end(seed)
-            raise TrialFailed(f"another interpreter ended (exit code {code}) before it gave an answer") from error
+            raise TrialFailed(
+                f"another interpreter ended (exit code {code}) before it gave an answer"
+            ) from error
         if isinstance(answer, str):
             raise TrialFailed(f"in another interpreter, {answer}")
         outcome: Outcome = answer
@@ -181,7 +185,9 @@ def _serve(connection: Connection) -> None:
             def answer(trial: Trial = trial) -> None:
                 die_with(parent)
                 connection.send(
-                    reference if isinstance(reference, str) else _or_why_not(lambda: perform(reference, trial))
+                    reference
+                    if isinstance(reference, str)
+                    else _or_why_not(lambda: perform(reference, trial))
                 )
 
             run_and_exit(answer)

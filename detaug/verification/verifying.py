@@ -56,7 +56,9 @@ def verify(
     made = load_factory(factory) if isinstance(factory, str) else factory
     real = RealRuns(made, batches, seed, processes, start_methods)
     if not callable(made):
-        raise UnusableError(f"the factory must be callable, got {made!r} of type {type(made).__name__}")
+        raise UnusableError(
+            f"the factory must be callable, got {made!r} of type {type(made).__name__}"
+        )
     with preserved_global_rngs():
         found = _verified(real, Progress(told=progress))
     notes = found.notes
@@ -86,7 +88,9 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
             made = len(interpreters.outcome(experiment.still).prints)
             return Row.of(experiment.what, made, different)
 
-        asked = [Planned(each.what, partial(answer, each)) for each in experiments(tuple(reference.keys))]
+        asked = [
+            Planned(each.what, partial(answer, each)) for each in experiments(tuple(reference.keys))
+        ]
         rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)
@@ -105,7 +109,11 @@ def _measured(planned: Planned[Row]) -> Planned[Row]:
         try:
             return planned.run()
         except UnusableError as error:
-            return Row(planned.what, NOT_RUN if isinstance(error, CannotTravel) else FAILED, detail=str(error))
+            return Row(
+                planned.what,
+                NOT_RUN if isinstance(error, CannotTravel) else FAILED,
+                detail=str(error),
+            )
         except Exception as error:
             return Row(planned.what, FAILED, detail=describe(error).summary.splitlines()[0])
 

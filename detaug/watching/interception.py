@@ -30,7 +30,9 @@ def _places(functions: Iterable[Any]) -> list[tuple[dict[str, Any], str, Any]]:
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
         if isinstance(names, dict) and not wanted.isdisjoint(map(id, list(names.values()))):
-            found += [(names, name, value) for name, value in list(names.items()) if id(value) in wanted]
+            found += [
+                (names, name, value) for name, value in list(names.items()) if id(value) in wanted
+            ]
     return found
 
 
@@ -87,7 +89,9 @@ def caller_of_randomness(frame: FrameType | None) -> Site | None:
 
     None where the standard library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
-    while frame is not None and (_module(frame) == _WATCHED_BY or _package(frame) in _PASSED_THROUGH):
+    while frame is not None and (
+        _module(frame) == _WATCHED_BY or _package(frame) in _PASSED_THROUGH
+    ):
         frame = frame.f_back
     return direct_caller(frame)
 

@@ -46,7 +46,11 @@ def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any
 
     def uuid1(*arguments: Any, **options: Any) -> uuid.UUID:
         given = asked("uuid.uuid1", 16, sys._getframe(1))
-        return uuid_uuid1(*arguments, **options) if given is None else uuid.UUID(bytes=given, version=1)
+        return (
+            uuid_uuid1(*arguments, **options)
+            if given is None
+            else uuid.UUID(bytes=given, version=1)
+        )
 
     def torch_seed() -> int:
         given = asked("torch.seed", 7, sys._getframe(1))
@@ -69,12 +73,21 @@ def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any
         seed_itself(_seed_for_python(a, asked, seeded, sys._getframe(1)), version)
 
     # Kept in variables, which nothing takes the place of.
-    os_urandom, uuid_uuid1, torch_seed_itself, seed_itself = os.urandom, uuid.uuid1, torch.seed, random.seed
+    os_urandom, uuid_uuid1, torch_seed_itself, seed_itself = (
+        os.urandom,
+        uuid.uuid1,
+        torch.seed,
+        random.seed,
+    )
     found: dict[Any, Any] = {
-        getattr(os, each): asking(f"os.{each}") for each in ("urandom", "getrandom") if hasattr(os, each)
+        getattr(os, each): asking(f"os.{each}")
+        for each in ("urandom", "getrandom")
+        if hasattr(os, each)
     }
     found |= {uuid.uuid1: uuid1, torch.seed: torch_seed, random.seed: seed_python}
-    return found | {each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)}
+    return found | {
+        each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)
+    }
 
 
 @contextmanager
@@ -142,5 +155,7 @@ def is_the_time(seed: float) -> bool:
         return False
     now = time.time()
     # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
-    times = [(now * unit, unit) for unit in _UNITS] + [(now * unit % 2**32, unit) for unit in _UNITS[:2]]
+    times = [(now * unit, unit) for unit in _UNITS] + [
+        (now * unit % 2**32, unit) for unit in _UNITS[:2]
+    ]
     return any(abs(seed - each) <= _NOW * unit for each, unit in times)

@@ -79,7 +79,9 @@ class Images(torch.utils.data.Dataset[Any]):
         transform: image → image.
     """
 
-    def __init__(self, folder: Path | str, shape: tuple[int, ...], transform: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, folder: Path | str, shape: tuple[int, ...], transform: Callable[[Any], Any]
+    ) -> None:
         self.folder = str(folder)
         self.shape = shape
         self.transform = transform
@@ -108,4 +110,6 @@ def from_blank(
 ) -> DeterministicAugmenter:
     """Five batches an epoch, of two streams, to which a transform of whole batches is applied."""
     settings = {"batches_per_epoch": 5, "num_streams": 2, **options}
-    return DeterministicAugmenter(Blank(folder, shape), transform, settings.pop("num_processes"), **settings)
+    return DeterministicAugmenter(
+        Blank(folder, shape), transform, settings.pop("num_processes"), **settings
+    )

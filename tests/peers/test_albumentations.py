@@ -10,7 +10,9 @@ import pytest
 from tests.peers.conformance import Conformance
 from tests.peers.items import Example, of_images
 
-albumentations = pytest.importorskip("albumentations", reason="Albumentations is not installed (the extra `peers`)")
+albumentations = pytest.importorskip(
+    "albumentations", reason="Albumentations is not installed (the extra `peers`)"
+)
 
 SHAPE = (20, 24, 3)
 
@@ -20,7 +22,11 @@ def composition(seed: int | None = None) -> Any:
         [
             albumentations.HorizontalFlip(p=0.5),
             albumentations.OneOf(
-                [albumentations.Affine(rotate=(-40, 40), p=1.0), albumentations.Affine(scale=(0.6, 1.4), p=1.0)], p=1.0
+                [
+                    albumentations.Affine(rotate=(-40, 40), p=1.0),
+                    albumentations.Affine(scale=(0.6, 1.4), p=1.0),
+                ],
+                p=1.0,
             ),
             albumentations.GaussNoise(std_range=(0.05, 0.3), p=1.0),
         ],
@@ -46,6 +52,8 @@ def in_a_closure() -> Callable[[Any], Any]:
 
 class TestAlbumentations(Conformance):
     EXAMPLES = (
-        Example("closure around a composition with a seed", of_images(SHAPE, in_a_closure), checked=True),
+        Example(
+            "closure around a composition with a seed", of_images(SHAPE, in_a_closure), checked=True
+        ),
         Example("module global", of_images(SHAPE, lambda: through_the_module)),
     )

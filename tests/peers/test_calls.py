@@ -27,11 +27,16 @@ class Batches:
         return self.batch
 
 
-BATCH = {"image": torch.arange(32.0).reshape(1, 2, 4, 4), "label": torch.arange(32).reshape(1, 2, 4, 4)}
+BATCH = {
+    "image": torch.arange(32.0).reshape(1, 2, 4, 4),
+    "label": torch.arange(32).reshape(1, 2, 4, 4),
+}
 
 
 def first(transform: Any, batch: Any = BATCH, n: int = 0, **options: Any) -> Any:
-    with DeterministicAugmenter(Batches(batch), transform, n, seed=1, batches_per_epoch=2, **options) as augmenter:
+    with DeterministicAugmenter(
+        Batches(batch), transform, n, seed=1, batches_per_epoch=2, **options
+    ) as augmenter:
         return next(augmenter)
 
 
@@ -60,14 +65,22 @@ def test_libraries_are_known_by_the_class_whose_code_is_called() -> None:
         torchio.RandomFlip(),
     ]
     assert [takes_a_dict(type(each)) for each in of_dicts] == [True] * 6
-    others = [albumentations.Compose([]), OwnKeywords(), OwnModule(), torch.nn.Sequential(), lambda **batch: batch]
+    others = [
+        albumentations.Compose([]),
+        OwnKeywords(),
+        OwnModule(),
+        torch.nn.Sequential(),
+        lambda **batch: batch,
+    ]
     assert [takes_a_dict(type(each)) for each in others] == [False] * 5
 
 
 @pytest.mark.parametrize("n", [0, 1])
 def test_transforms_of_dicts_get_the_dict(n: int) -> None:
     flipped = BATCH["image"].flip(2)
-    transform = monai.Compose([monai.RandFlipd(["image"], 1.0, 1), monai.RandGaussianNoised(["label"], 1.0)])
+    transform = monai.Compose(
+        [monai.RandFlipd(["image"], 1.0, 1), monai.RandGaussianNoised(["label"], 1.0)]
+    )
     batch = first(transform, n=n)
     assert torch.equal(torch.as_tensor(batch["image"]), flipped)
     assert fingerprint(batch) == fingerprint(first(transform))
@@ -80,7 +93,9 @@ def test_call_says_it_for_all_others() -> None:
         return {"sum": image + label}
 
     assert (
-        fingerprint(first(_same, call="kwargs")) == fingerprint(first(_same)) == fingerprint(first(_same, call="dict"))
+        fingerprint(first(_same, call="kwargs"))
+        == fingerprint(first(_same))
+        == fingerprint(first(_same, call="dict"))
     )
     assert torch.equal(first(shapes, call="args")["sum"], BATCH["image"] + BATCH["label"])
     assert torch.equal(first(shapes, (1, torch.ones(1)), call="args")["sum"], torch.tensor([2.0]))
@@ -92,7 +107,9 @@ def test_call_says_it_for_all_others() -> None:
 
 def test_the_call_is_part_of_the_pipelines_name() -> None:
     def state(**options: Any) -> Any:
-        with DeterministicAugmenter(Batches(BATCH), _same, 0, seed=1, batches_per_epoch=2, **options) as augmenter:
+        with DeterministicAugmenter(
+            Batches(BATCH), _same, 0, seed=1, batches_per_epoch=2, **options
+        ) as augmenter:
             return augmenter.state_dict()["pipeline"]
 
     assert state() == state(call="kwargs") != state(call="dict") != state(call="args")

@@ -24,7 +24,9 @@ def by_torchio(volume: np.ndarray, name: str, **arguments: Any) -> np.ndarray:
     """By one of its deterministic classes; the middle of the image is where its physical space has its origin."""
     affine = np.eye(4)
     affine[:3, 3] = [-(n - 1) / 2 for n in volume.shape]
-    subject = torchio.Subject(image=torchio.ScalarImage(tensor=torch.from_numpy(volume[None].copy()), affine=affine))
+    subject = torchio.Subject(
+        image=torchio.ScalarImage(tensor=torch.from_numpy(volume[None].copy()), affine=affine)
+    )
     made: np.ndarray = getattr(torchio, name)(**arguments)(subject).image.data.numpy()[0]
     return made
 
@@ -38,7 +40,9 @@ def spikes(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
     result = volume.astype(np.float64)
     for position in drawn["positions"]:
         at = np.array([[0.0] * flat + position])
-        result += by_torchio(volume, "Spike", spikes_positions=at, intensity=drawn["intensity"]) - volume
+        result += (
+            by_torchio(volume, "Spike", spikes_positions=at, intensity=drawn["intensity"]) - volume
+        )
     return result
 
 
@@ -67,7 +71,8 @@ def motion(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
         volume.transpose(order),
         "Motion",
         degrees=np.array(degrees),
-        translation=np.array([([0.0] * flat + each) for each in drawn["translations"]])[:, order] * _TO_LPS,
+        translation=np.array([([0.0] * flat + each) for each in drawn["translations"]])[:, order]
+        * _TO_LPS,
         times=np.array(drawn["times"]),
         image_interpolation="linear",
     )
@@ -79,14 +84,23 @@ def motion(volume: np.ndarray, drawn: dict[str, Any], flat: int) -> np.ndarray:
     ("transform", "theirs", "absolute", "relative"),
     [
         (Ghosting((2, 10), synchronize_channels=False), ghosts, 1e-5, 0),
-        (Ghosting((1, 10), intensity=(0, 2), restore=(0, 1), synchronize_channels=False), ghosts, 1e-5, 0),
+        (
+            Ghosting((1, 10), intensity=(0, 2), restore=(0, 1), synchronize_channels=False),
+            ghosts,
+            1e-5,
+            0,
+        ),
         (Spikes((1, 4), (-3, 3), synchronize_channels=False), spikes, 0, 1e-5),
         (Motion((-1, 1), translation=(-5, 5), synchronize_channels=False), motion, 5e-6, 0),
         (Motion(num_transforms=5, axes=(0, 1), synchronize_channels=False), motion, 5e-6, 0),
     ],
 )
 def test_artefacts_are_those_of_torchio(
-    shape: tuple[int, ...], transform: Any, theirs: Callable[..., np.ndarray], absolute: float, relative: float
+    shape: tuple[int, ...],
+    transform: Any,
+    theirs: Callable[..., np.ndarray],
+    absolute: float,
+    relative: float,
 ) -> None:
     flat = 3 - len(shape)
     for seed in range(5):
@@ -101,15 +115,23 @@ def test_artefacts_are_those_of_torchio(
 def test_the_largest_coefficient_is_found_wherever_it_is() -> None:
     """A wave of a single frequency, and a constant: TorchIO's default of a spike is 1 to 3 times the largest one."""
     i, j, k = np.indices((12, 10, 16))
-    for wave in (np.ones((12, 10, 16)), np.cos(2 * np.pi * (3 * i / 12 + j / 10 - 7 * k / 16)), (-1.0) ** (i + j + k)):
+    for wave in (
+        np.ones((12, 10, 16)),
+        np.cos(2 * np.pi * (3 * i / 12 + j / 10 - 7 * k / 16)),
+        (-1.0) ** (i + j + k),
+    ):
         image, spike = wave.astype(np.float32), {"positions": [[0.1, 0.2, 0.3]], "intensity": 2.0}
-        found = Spikes().apply({"image": image[None]}, {"apply_to_channel": [0], "spikes": [spike]})["image"][0]
+        found = Spikes().apply(
+            {"image": image[None]}, {"apply_to_channel": [0], "spikes": [spike]}
+        )["image"][0]
         np.testing.assert_allclose(found, spikes(image, spike, 0), atol=3e-6)
 
 
 @pytest.mark.parametrize("alphas", [(0.1, 0.35), (0.6, 0.95), (0.0, 1.0)])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gibbs_ringing_is_that_of_monai(shape: tuple[int, ...], alphas: tuple[float, float]) -> None:
+def test_gibbs_ringing_is_that_of_monai(
+    shape: tuple[int, ...], alphas: tuple[float, float]
+) -> None:
     image = noise((2, *shape))
     params = {"apply_to_channel": [0, 1], "alphas": list(alphas)}
     found = GibbsNoise(synchronize_channels=False).apply({"image": image}, params)["image"]

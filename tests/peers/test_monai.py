@@ -34,7 +34,11 @@ class Load(mt.Transform):  # type: ignore[misc, name-defined]
     def __call__(self, data: dict[str, Any]) -> dict[str, Any]:
         note_load(self.folder, data["index"])
         values = image(*SHAPE)
-        return {"image": torch.from_numpy(values), "label": torch.from_numpy(np.round(values)), "index": data["index"]}
+        return {
+            "image": torch.from_numpy(values),
+            "label": torch.from_numpy(np.round(values)),
+            "index": data["index"],
+        }
 
 
 class WithoutComposition:
@@ -51,37 +55,49 @@ class WithoutComposition:
 def affine_and_noise() -> list[Any]:
     keys = ("image", "label")
     return [
-        mt.RandAffined(keys, prob=1.0, rotate_range=0.5, mode=("bilinear", "nearest"), padding_mode="border"),
+        mt.RandAffined(
+            keys, prob=1.0, rotate_range=0.5, mode=("bilinear", "nearest"), padding_mode="border"
+        ),
         mt.RandGaussianNoised("image", prob=1.0, std=0.2),
     ]
 
 
 def crops_by_label() -> list[Any]:
-    crop = mt.RandCropByPosNegLabeld(("image", "label"), label_key="label", spatial_size=(8, 8), num_samples=2)
+    crop = mt.RandCropByPosNegLabeld(
+        ("image", "label"), label_key="label", spatial_size=(8, 8), num_samples=2
+    )
     return [crop, *affine_and_noise()]
 
 
 def smooth_fields() -> list[Any]:
     return [
         mt.OneOf([mt.RandBiasFieldd("image", prob=1.0), mt.RandGibbsNoised("image", prob=1.0)]),
-        mt.Rand2DElasticd("image", spacing=(6, 6), magnitude_range=(1, 2), prob=1.0, padding_mode="border"),
+        mt.Rand2DElasticd(
+            "image", spacing=(6, 6), magnitude_range=(1, 2), prob=1.0, padding_mode="border"
+        ),
         mt.RandGaussianNoised("image", prob=1.0, std=0.2),
     ]
 
 
 def data_set(
-    kind: Callable[..., Any], transforms: Callable[[], list[Any]] = affine_and_noise, **arguments: Any
+    kind: Callable[..., Any],
+    transforms: Callable[[], list[Any]] = affine_and_noise,
+    **arguments: Any,
 ) -> Callable[..., DeterministicAugmenter]:
     def build(folder: Path, **options: Any) -> DeterministicAugmenter:
         data = [{"index": index} for index in range(ITEMS)]
         dataset = kind(data, mt.Compose([Load(folder), *transforms()]), **arguments)
-        return DeterministicAugmenter.from_dataset(dataset, 2, collate_fn=list_data_collate, **options)
+        return DeterministicAugmenter.from_dataset(
+            dataset, 2, collate_fn=list_data_collate, **options
+        )
 
     return build
 
 
 def persistent(folder: Path, **options: Any) -> DeterministicAugmenter:
-    return data_set(monai.data.PersistentDataset, cache_dir=folder / "persistent")(folder, **options)
+    return data_set(monai.data.PersistentDataset, cache_dir=folder / "persistent")(
+        folder, **options
+    )
 
 
 class OfBatches:
@@ -91,7 +107,10 @@ class OfBatches:
         self.transforms = mt.Compose(affine_and_noise())
 
     def __call__(self, image: Any, **others: Any) -> dict[str, Any]:
-        made = [self.transforms({"image": torch.from_numpy(each), "label": torch.from_numpy(each)}) for each in image]
+        made = [
+            self.transforms({"image": torch.from_numpy(each), "label": torch.from_numpy(each)})
+            for each in image
+        ]
         return {"image": np.stack([np.asarray(each["image"]) for each in made]), **others}
 
 
@@ -110,7 +129,9 @@ _CACHES = (
 class TestMonai(Conformance):
     EXAMPLES = (
         Example("array transforms one by one", of_images(SHAPE, WithoutComposition), checked=True),
-        Example("RandCropByPosNegLabeld", data_set(monai.data.Dataset, crops_by_label), checked=True),
+        Example(
+            "RandCropByPosNegLabeld", data_set(monai.data.Dataset, crops_by_label), checked=True
+        ),
         Example("fields and choices", data_set(monai.data.Dataset, smooth_fields)),
         *_CACHES,
         Example("whole batches", whole_batches, indices=False),
@@ -120,11 +141,15 @@ class TestMonai(Conformance):
 @pytest.mark.parametrize("cached", _CACHES, ids=str)
 @pytest.mark.parametrize("num_processes", [0, 2])
 def test_a_cache_goes_on_caching(cached: Example, num_processes: int, tmp_path: Path) -> None:
-    with cached.build(tmp_path, seed=4, num_processes=num_processes, check=False) as augmenter:  # a check loads as well
+    with cached.build(
+        tmp_path, seed=4, num_processes=num_processes, check=False
+    ) as augmenter:  # a check loads as well
         for epoch in range(_EPOCHS):
             augmenter.set_epoch(epoch)
             assert len(list(augmenter)) == len(augmenter)
     times = Counter(index for index, _ in loads(tmp_path))
     assert set(times) == set(range(ITEMS))
     at_most = 1 if cached.name == "CacheDataset" else max(1, num_processes)
-    assert max(times.values()) <= at_most, f"in {_EPOCHS} epochs the items were loaded so often: {times}"
+    assert max(times.values()) <= at_most, (
+        f"in {_EPOCHS} epochs the items were loaded so often: {times}"
+    )

@@ -41,7 +41,10 @@ CROPS = Compose(
 
 def classes(image: MetaTensor) -> list[list[str]]:
     """Of the transforms that were applied to each; beside it MONAI notes an address of the copy that was called."""
-    return [[str(operation["class"]) for operation in operations] for operations in image.applied_operations]
+    return [
+        [str(operation["class"]) for operation in operations]
+        for operations in image.applied_operations
+    ]
 
 
 def test_lists_of_dicts_and_metatensors_are_collated_as_by_list_data_collate() -> None:

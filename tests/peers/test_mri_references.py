@@ -35,7 +35,9 @@ def as_torchio(given: np.ndarray) -> Any:
 def test_a_bias_field_is_torchios(shape: tuple[int, ...], order: int) -> None:
     given = noise(shape)
     params, ours = made(BiasField(order=order), given)
-    theirs = torchio.BiasField(coefficients=params["coefficients"][0], order=order)(as_torchio(given)).numpy()
+    theirs = torchio.BiasField(coefficients=params["coefficients"][0], order=order)(
+        as_torchio(given)
+    ).numpy()
     np.testing.assert_allclose(ours, theirs, rtol=6e-7)
 
 
@@ -46,16 +48,24 @@ def test_a_bias_field_is_monais(shape: tuple[int, ...], degree: int) -> None:
     params, ours = made(BiasField((0, 0.1), degree, "legendre"), given)
     original = monai.RandBiasField(degree)
     original._do_transform, original._coeff = True, params["coefficients"][0]
-    np.testing.assert_allclose(ours, original(given, randomize=False).numpy(), rtol=2e-6)  # their places are float32
+    np.testing.assert_allclose(
+        ours, original(given, randomize=False).numpy(), rtol=2e-6
+    )  # their places are float32
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 @pytest.mark.parametrize("distance", [1.5, 2.0, 3.0, 4.71875])
-def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ...], distance: float) -> None:
+def test_thick_slices_are_torchios_but_beyond_the_outermost(
+    shape: tuple[int, ...], distance: float
+) -> None:
     given = noise(shape)
     for axis, n in enumerate(shape[1:]):
         _, ours = made(Anisotropy((axis,), distance), given)
-        theirs = torchio.RandomAnisotropy((axis,), (distance, distance))(as_torchio(given)).numpy().reshape(shape)
+        theirs = (
+            torchio.RandomAnisotropy((axis,), (distance, distance))(as_torchio(given))
+            .numpy()
+            .reshape(shape)
+        )
         count = int(n / distance)
         outside = np.abs(np.arange(n) - (n - 1) / 2) > count * distance / 2 + 1e-6
         inside = np.abs(np.arange(n) - (n - 1) / 2) < count * distance / 2 - 1e-6
@@ -68,7 +78,9 @@ def test_thick_slices_are_torchios_but_beyond_the_outermost(shape: tuple[int, ..
 @pytest.mark.parametrize("shape", [*SHAPES, *FLAT])
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 @pytest.mark.parametrize("synchronized", [True, False])
-def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...], offset: float, synchronized: bool) -> None:
+def test_a_shift_of_the_histogram_is_monais(
+    shape: tuple[int, ...], offset: float, synchronized: bool
+) -> None:
     given = noise(shape) + np.float32(offset)
     for seed in range(4):
         params, ours = made(HistogramShift((3, 12), synchronized), given, seed)
@@ -85,7 +97,8 @@ def test_a_shift_of_the_histogram_is_monais(shape: tuple[int, ...], offset: floa
 def dropped_by_monai(params: dict[str, Any], given: np.ndarray, **options: Any) -> np.ndarray:
     original = monai.RandCoarseDropout(1, 1, prob=1, **options).set_random_state(seed=0)
     original.hole_coords = [
-        (slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True))) for lower, upper in params["holes"]
+        (slice(None), *(slice(a, b) for a, b in zip(lower, upper, strict=True)))
+        for lower, upper in params["holes"]
     ]
     result: np.ndarray = original._transform_holes(given.copy())
     return result
@@ -125,15 +138,24 @@ def test_shear_and_translation_are_monais_in_float64(dims: int, seed: int) -> No
     shears, shifts = rng.uniform(-0.3, 0.3, pairs).tolist(), rng.uniform(-4, 4, dims).tolist()
     angles, scales = rng.uniform(-0.5, 0.5, dims).tolist(), rng.uniform(0.7, 1.4, dims).tolist()
     if dims == 3:
-        angles[1] = angles[2] = 0.0  # the two multiply rotations about several axes in another order
+        angles[1] = angles[2] = (
+            0.0  # the two multiply rotations about several axes in another order
+        )
     drawn = {"rotation": angles, "scaling": scales, "shear": shears, "translation": shifts}
     always = dict.fromkeys(("p_shear", "p_translation", "p_rotation", "p_scaling"), 1)
     callables = {name: numbered(values) for name, values in drawn.items()}
-    transform = SpatialTransform(PATCHES[dims], 0, False, **always, p_synchronize_scaling_across_axes=0, **callables)
+    transform = SpatialTransform(
+        PATCHES[dims], 0, False, **always, p_synchronize_scaling_across_axes=0, **callables
+    )
     given = rng.normal(size=(1, *SOURCES[dims]))
     params = transform.sample(rng, {"image": given.shape})
     rotate = (angles[0], 0.0, 0.0) if dims == 3 else angles[-1]
-    theirs = {"rotate_params": rotate, "shear_params": shears, "translate_params": shifts, "scale_params": scales}
+    theirs = {
+        "rotate_params": rotate,
+        "shear_params": shears,
+        "translate_params": shifts,
+        "scale_params": scales,
+    }
     affine = monai.Affine(
         **theirs,
         spatial_size=PATCHES[dims],

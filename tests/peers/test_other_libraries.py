@@ -45,7 +45,9 @@ class OpenCVNoise:
         self.cv2 = cv2
 
     def __call__(self, data: Any) -> Any:
-        noise = np.zeros((data.shape[0] * data.shape[1], data.shape[2]), np.float32)  # further axes are channels to it
+        noise = np.zeros(
+            (data.shape[0] * data.shape[1], data.shape[2]), np.float32
+        )  # further axes are channels to it
         self.cv2.randn(noise, 0, 0.2)
         return data + noise.reshape(data.shape)
 
@@ -105,7 +107,9 @@ class Noise(torch.utils.data.Dataset[Any]):
 def test_drawing_an_epochs_order_moves_no_batchs_numbers() -> None:
     def augmenter(n: int) -> DeterministicAugmenter:
         sampler = RandomSampler(range(9))
-        return DeterministicAugmenter.from_dataset(Noise(), 3, sampler=sampler, num_processes=n, seed=1, check=False)
+        return DeterministicAugmenter.from_dataset(
+            Noise(), 3, sampler=sampler, num_processes=n, seed=1, check=False
+        )
 
     with augmenter(0) as one, augmenter(2) as two:
         batches = [fingerprint(batch) for batch in one]

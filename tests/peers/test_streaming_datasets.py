@@ -40,12 +40,20 @@ def rest(augmenter: DeterministicAugmenter) -> list[int]:
 
 @pytest.mark.parametrize(
     ("buffer_size", "n", "wrap"),
-    [(0, 0, Wrapped), (4, 2, lambda data: data), pytest.param(16, 0, Wrapped, marks=pytest.mark.slow)],
+    [
+        (0, 0, Wrapped),
+        (4, 2, lambda data: data),
+        pytest.param(16, 0, Wrapped, marks=pytest.mark.slow),
+    ],
 )
-def test_a_state_saved_at_any_batch_goes_on_with_the_next(buffer_size: int, n: int, wrap: Any) -> None:
+def test_a_state_saved_at_any_batch_goes_on_with_the_next(
+    buffer_size: int, n: int, wrap: Any
+) -> None:
     def make(processes: int = n) -> DeterministicAugmenter:
         options: dict[str, Any] = {"seed": 5}
-        return DeterministicAugmenter(wrap(streaming(buffer_size)), lambda x: {"x": x}, processes, **options)
+        return DeterministicAugmenter(
+            wrap(streaming(buffer_size)), lambda x: {"x": x}, processes, **options
+        )
 
     expected = rest(make(0))
     assert sorted(expected) == list(range(1, LENGTH + 1))
@@ -59,9 +67,17 @@ def test_a_state_saved_at_any_batch_goes_on_with_the_next(buffer_size: int, n: i
 
 def test_a_cache_whose_items_are_replaced_is_refused_by_name() -> None:
     data = pytest.importorskip("monai.data")
-    cache = data.SmartCacheDataset(list(range(8)), transform=lambda x: x, cache_num=4, replace_rate=0.5, progress=False)
-    for wrapped in (cache, torch.utils.data.Subset(cache, [0, 1]), torch.utils.data.ConcatDataset([[1], cache])):
-        with pytest.raises(TypeError, match=r"SmartCacheDataset .* monai\.data\.CacheDataset\(data, transform\)"):
+    cache = data.SmartCacheDataset(
+        list(range(8)), transform=lambda x: x, cache_num=4, replace_rate=0.5, progress=False
+    )
+    for wrapped in (
+        cache,
+        torch.utils.data.Subset(cache, [0, 1]),
+        torch.utils.data.ConcatDataset([[1], cache]),
+    ):
+        with pytest.raises(
+            TypeError, match=r"SmartCacheDataset .* monai\.data\.CacheDataset\(data, transform\)"
+        ):
             DeterministicAugmenter.from_dataset(wrapped, 2, num_processes=0)
     with pytest.raises(TypeError, match="SmartCacheDataset"):
         DeterministicAugmenter(data.DataLoader(cache, batch_size=2), None, 0)

@@ -33,7 +33,9 @@ def subjects() -> list[Any]:
     values = torch.from_numpy(image(*SHAPE))
     return [
         torchio.Subject(
-            t1=torchio.ScalarImage(tensor=values), label=torchio.LabelMap(tensor=values.round()), index=index
+            t1=torchio.ScalarImage(tensor=values),
+            label=torchio.LabelMap(tensor=values.round()),
+            index=index,
         )
         for index in range(ITEMS)
     ]

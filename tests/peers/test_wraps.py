@@ -89,7 +89,9 @@ def test_monais_protocol_seeds_it() -> None:
 def test_keys_that_are_missing_are_an_error_unless_allowed() -> None:
     with pytest.raises(KeyError, match="label"):
         detaug.monai.Wrap(Mirror((0,)), ROLES)({"image": item()["image"]})
-    assert set(detaug.monai.Wrap(Mirror((0,)), ROLES, True)({"image": item()["image"]})) == {"image"}
+    assert set(detaug.monai.Wrap(Mirror((0,)), ROLES, True)({"image": item()["image"]})) == {
+        "image"
+    }
     with pytest.raises(ValueError, match="'mask', which is no role"):
         detaug.monai.Wrap(Mirror((0,)), {"label": "mask"})
 
@@ -147,7 +149,9 @@ def test_torchios_flip_and_ours_give_the_same_arrays() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int16])
-def test_what_torchio_gave_comes_back_in_kind_with_its_affine_and_history(dtype: torch.dtype) -> None:
+def test_what_torchio_gave_comes_back_in_kind_with_its_affine_and_history(
+    dtype: torch.dtype,
+) -> None:
     torch.manual_seed(3)
     given = subject(dtype)
     made = torchio.Compose([torchio.Flip(0), detaug.torchio.Wrap(Mirror((0, 1, 2)))])(given)
@@ -170,7 +174,11 @@ def test_torchios_probability_and_choice_of_images_hold() -> None:
 
 
 PLAIN = [
-    {"image": np.full((1, 4, 4, 4), i, np.float32), "segmentation": np.zeros((1, 4, 4, 4), np.int16)} for i in range(8)
+    {
+        "image": np.full((1, 4, 4, 4), i, np.float32),
+        "segmentation": np.zeros((1, 4, 4, 4), np.int16),
+    }
+    for i in range(8)
 ]
 
 
@@ -185,7 +193,9 @@ def test_a_plain_dataset_gives_the_same_samples_in_any_dataloader() -> None:
         assert expected[epoch] == [fingerprint(sample) for sample in direct]
     assert len({*expected[0], *expected[1], *expected[3]}) == 24
     assert fingerprint(data[-1]) == expected[3][7]
-    loader = DataLoader(data, None, num_workers=2, persistent_workers=True, multiprocessing_context="fork")
+    loader = DataLoader(
+        data, None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+    )
     for epoch in (3, 1, 0):
         data.set_epoch(epoch)
         found = [{name: np.asarray(array) for name, array in sample.items()} for sample in loader]

@@ -65,7 +65,9 @@ for name, each in strange.items():
 
 
 @pytest.mark.parametrize(("code", "least"), [(RICH, 30), (STRANGE, 8)])
-def test_the_same_is_described_and_hashed_alike_in_processes_with_other_hash_seeds(code: str, least: int) -> None:
+def test_the_same_is_described_and_hashed_alike_in_processes_with_other_hash_seeds(
+    code: str, least: int
+) -> None:
     """What cannot be is refused rather than hashed by its address."""
     packages = str(Path(detaug.__file__).parent.parent)
     texts = set()

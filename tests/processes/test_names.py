@@ -31,5 +31,7 @@ assert next(aug)["a"] == 1
 
 
 def test_names_are_there_and_imported_on_first_use() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr

@@ -12,7 +12,13 @@ from tests.stress.rows import ROWS
 
 @click.command()
 @click.option("--short", is_flag=True, help="Seconds instead of minutes.")
-@click.option("--row", "names", multiple=True, type=click.Choice(list(ROWS)), help="Only this row; may be repeated.")
+@click.option(
+    "--row",
+    "names",
+    multiple=True,
+    type=click.Choice(list(ROWS)),
+    help="Only this row; may be repeated.",
+)
 def main(short: bool, names: tuple[str, ...]) -> None:
     """Inject faults into running augmenters and compare every batch with an undisturbed run.
 

@@ -30,25 +30,39 @@ class Outcome:
     def compare(self, found: Sequence[str], expected: Sequence[str]) -> None:
         """An AssertionError where batches of one run differ."""
         self.batches += len(found)
-        different = [place for place, pair in enumerate(zip(found, expected, strict=True)) if pair[0] != pair[1]]
+        different = [
+            place
+            for place, pair in enumerate(zip(found, expected, strict=True))
+            if pair[0] != pair[1]
+        ]
         assert not different, f"{self.name}: batches {different} of {len(found)} differ"
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.faults} faults, {self.batches} batches, 0 differences. {self.also}"
+        return (
+            f"{self.name}: {self.faults} faults, {self.batches} batches, 0 differences. {self.also}"
+        )
 
 
-def under_signals(kind: type[Endless], method: str, number: int, batches: int, faults: int, **limits: Any) -> Outcome:
+def under_signals(
+    kind: type[Endless], method: str, number: int, batches: int, faults: int, **limits: Any
+) -> Outcome:
     """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
-    outcome = Outcome(f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}")
+    outcome = Outcome(
+        f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}"
+    )
     found, timers, chance, every = [], [], random.Random(batches), batches // faults
     with made(kind(), 3, executor=LocalProcesses(method, 1000, **limits)) as augmenter:
         for step in range(batches):
             if step % every == every // 2:
-                timers.append(threading.Timer(chance.uniform(0.0, 0.03), _send, (augmenter, number, chance)))
+                timers.append(
+                    threading.Timer(chance.uniform(0.0, 0.03), _send, (augmenter, number, chance))
+                )
                 timers[-1].daemon = True
                 timers[-1].start()
             found.append(next(augmenter))
-        while any(timer.is_alive() for timer in timers):  # on a busy machine the last one comes late
+        while any(
+            timer.is_alive() for timer in timers
+        ):  # on a busy machine the last one comes late
             found.append(next(augmenter))
         found.append(next(augmenter))  # made after the last signal, or again
     outcome.faults = len(timers)
@@ -69,7 +83,9 @@ def _send(augmenter: DeterministicAugmenter, number: int, chance: random.Random)
 
 def own_endings(batches: int, every: int) -> Outcome:
     """Workers that crash and exit by themselves, in every way there is."""
-    outcome = Outcome("segmentation faults, SIGKILL, exits and closed descriptors in the loader, fork")
+    outcome = Outcome(
+        "segmentation faults, SIGKILL, exits and closed descriptors in the loader, fork"
+    )
     with (
         tempfile.TemporaryDirectory() as folder,
         made(EndsItsProcess(folder, every), 3, stateless=True) as augmenter,
@@ -81,11 +97,17 @@ def own_endings(batches: int, every: int) -> Outcome:
 
 
 def interrupts(
-    batches: int, faults: int, kind: type[Endless] = Endless, processes: int = 2, within: float = 0.006
+    batches: int,
+    faults: int,
+    kind: type[Endless] = Endless,
+    processes: int = 2,
+    within: float = 0.006,
 ) -> Outcome:
     """Ctrl-C at any moment, at most `within` seconds after the one before, and the loop goes on. For the main thread."""
     where = "fork" if processes else "in process"
-    outcome = Outcome(f"SIGINT of the training process at any moment, {kind.__name__.lower()} loader, {where}")
+    outcome = Outcome(
+        f"SIGINT of the training process at any moment, {kind.__name__.lower()} loader, {where}"
+    )
     stop, chance = threading.Event(), random.Random(faults)
     longest = within  # more after one that came before the next batch: a machine may be too slow to get anywhere
 
@@ -163,13 +185,21 @@ def many_starts(times: int) -> Outcome:
 _KILL, _STOP = signal.SIGKILL, signal.SIGSTOP
 #: What each row does in minutes, and in seconds (`short`) for every change.
 ROWS: dict[str, Callable[[bool], Outcome]] = {
-    "kills": lambda short: under_signals(Endless, "fork", _KILL, *((100, 10) if short else (1000, 100))),
-    "kills of streams": lambda short: under_signals(Counting, "fork", _KILL, *((100, 10) if short else (1000, 100))),
+    "kills": lambda short: under_signals(
+        Endless, "fork", _KILL, *((100, 10) if short else (1000, 100))
+    ),
+    "kills of streams": lambda short: under_signals(
+        Counting, "fork", _KILL, *((100, 10) if short else (1000, 100))
+    ),
     "kills, forkserver": lambda short: under_signals(
         Endless, "forkserver", _KILL, *((30, 3) if short else (1000, 100))
     ),
-    "kills, spawn": lambda short: under_signals(Endless, "spawn", _KILL, *((10, 1) if short else (1000, 100))),
-    "stops": lambda short: under_signals(Endless, "fork", _STOP, *((40, 2) if short else (300, 15)), stall_timeout=0.5),
+    "kills, spawn": lambda short: under_signals(
+        Endless, "spawn", _KILL, *((10, 1) if short else (1000, 100))
+    ),
+    "stops": lambda short: under_signals(
+        Endless, "fork", _STOP, *((40, 2) if short else (300, 15)), stall_timeout=0.5
+    ),
     "endings": lambda short: own_endings(80 if short else 1000, 10),
     "interrupts": lambda short: interrupts(*((200, 30) if short else (2000, 300))),
     "interrupts of streams": lambda short: interrupts(

@@ -85,7 +85,13 @@ class EndsItsProcess(Endless):
 def made(loader: Endless, num_processes: int, **options: Any) -> DeterministicAugmenter:
     """An augmenter of that loader, with what the suite has in common."""
     executor = LocalProcesses(max_restarts=1000) if num_processes else None
-    given = {"seed": SEED, "num_streams": NUM_STREAMS, "stateless": loader.stateless, "executor": executor, **options}
+    given = {
+        "seed": SEED,
+        "num_streams": NUM_STREAMS,
+        "stateless": loader.stateless,
+        "executor": executor,
+        **options,
+    }
     return DeterministicAugmenter(loader, None, num_processes, **given)
 
 

@@ -11,6 +11,8 @@ RARELY = ("stops", "kills, forkserver", "kills, spawn")
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("row", [pytest.param(row, marks=pytest.mark.slow) if row in RARELY else row for row in ROWS])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=pytest.mark.slow) if row in RARELY else row for row in ROWS]
+)
 def test_nothing_that_is_done_to_the_processes_changes_a_batch_or_leaks(row: str) -> None:
     assert ROWS[row](True).batches > 0

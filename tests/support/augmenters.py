@@ -40,7 +40,12 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
 WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
 
 #: Modules whose scripts' interpreters are taken apart to the last module: they are about how a program ends.
-ABOUT_THE_END = {"test_shutdown", "test_loaders_own_processes", "test_printing_threads", "test_preemption"}
+ABOUT_THE_END = {
+    "test_shutdown",
+    "test_loaders_own_processes",
+    "test_printing_threads",
+    "test_preemption",
+}
 
 
 def workers(number: int, start_method: str) -> LocalProcesses | None:
@@ -57,7 +62,9 @@ class Maker:
 
     def __call__(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
         processes = arguments[2] if len(arguments) > 2 else options.get("num_processes")
-        return self.keep(DeterministicAugmenter(*arguments, **self._with_checks(processes, options)))
+        return self.keep(
+            DeterministicAugmenter(*arguments, **self._with_checks(processes, options))
+        )
 
     def from_dataset(self, *arguments: Any, **options: Any) -> DeterministicAugmenter:
         options = self._with_checks(options.get("num_processes"), options)

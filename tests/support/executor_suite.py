@@ -35,7 +35,11 @@ class Numbers(DataLoader):
         now = current()
         if now.step == self.fails_at:
             raise LookupError("no such case")
-        return {"at": (now.epoch, now.step), "data": np.random.default_rng(now.step).random((1, 1, 40, 40)), "pid": 0}
+        return {
+            "at": (now.epoch, now.step),
+            "data": np.random.default_rng(now.step).random((1, 1, 40, 40)),
+            "pid": 0,
+        }
 
 
 class Running:
@@ -207,7 +211,9 @@ def test_closing_ends_what_was_started_and_may_be_repeated(run: Callable[..., Ru
     assert fingerprint(batch) == before, "what the user holds stays"
 
 
-def test_a_ledger_has_every_batch_as_it_was_given(run: Callable[..., Running], tmp_path: Path) -> None:
+def test_a_ledger_has_every_batch_as_it_was_given(
+    run: Callable[..., Running], tmp_path: Path
+) -> None:
     running = run(ledger=tmp_path / "run.jsonl")
     aug = running.augmenter
     given = [next(aug) for _ in range(4)]
@@ -219,7 +225,14 @@ def test_a_ledger_has_every_batch_as_it_was_given(run: Callable[..., Running], t
     given.append(next(aug))
     aug.close()
     found = [line for line in lines(tmp_path / "run.jsonl") if line["kind"] == "batch"]
-    assert [(line["epoch"], line["step"]) for line in found] == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert [(line["epoch"], line["step"]) for line in found] == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (0, 3),
+        (1, 0),
+        (1, 1),
+    ]
     for line, batch in zip(found, given, strict=True):
         assert line["keys"] == {key: fingerprint(value) for key, value in batch.items()}
         assert (line["worker"] == os.getpid()) is not running.engine.prefetches

@@ -43,14 +43,18 @@ def make_error(kind: str) -> BaseException:
         "unpicklable": lambda: UnpicklableError("holds a lock"),
         "assertion": lambda: AssertionError(),
         "memory": lambda: MemoryError("no room for case_017"),
-        "file": lambda: FileNotFoundError(errno.ENOENT, "No such file or directory", "case_017.nii.gz"),
+        "file": lambda: FileNotFoundError(
+            errno.ENOENT, "No such file or directory", "case_017.nii.gz"
+        ),
     }[kind]()
 
 
 class RaisesAt(RandomLoader):
     """Raises at given steps of given epochs, whichever process makes them."""
 
-    def __init__(self, steps: tuple[int, ...], kind: str = "value", epochs: tuple[int, ...] = (0,)) -> None:
+    def __init__(
+        self, steps: tuple[int, ...], kind: str = "value", epochs: tuple[int, ...] = (0,)
+    ) -> None:
         super().__init__()
         self.steps, self.kind, self.epochs = steps, kind, epochs
 
@@ -125,4 +129,8 @@ class Chatty(RandomLoader):
     """Holds what no pickler takes under a key of the batch."""
 
     def generate_train_batch(self) -> dict[str, Any]:
-        return {"data": super().generate_train_batch()["numpy"], "handle": threading.Lock(), WITNESS: witness()}
+        return {
+            "data": super().generate_train_batch()["numpy"],
+            "handle": threading.Lock(),
+            WITNESS: witness(),
+        }

@@ -46,7 +46,10 @@ def _sleep_in_a_thread() -> None:
 
 #: name → (the factory, what is said). Every command ends with 2 where one of these is called.
 UNUSABLE: dict[str, tuple[Any, str]] = {
-    "raises": (lambda: _raising(RuntimeError("no data\nat /nowhere")), "raises RuntimeError: no data at /nowhere ("),
+    "raises": (
+        lambda: _raising(RuntimeError("no data\nat /nowhere")),
+        "raises RuntimeError: no data at /nowhere (",
+    ),
     "unprintable": (lambda: _raising(Unprintable()), "Unprintable"),
     "exits": (lambda: sys.exit(3), "ends the program: sys.exit(3)"),
     "wants_arguments": (lambda folder: folder, "raises TypeError: "),

@@ -47,7 +47,9 @@ class RandomLoader(SlimDataLoaderBase):
 class RandomSampler(DataLoader):
     """batchgenerators' DataLoader with infinite=True: a batch needs nothing but its random draws."""
 
-    def __init__(self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1) -> None:
+    def __init__(
+        self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1
+    ) -> None:
         super().__init__(np.arange(1000), batch_size, infinite=True)
         self.indices = list(range(1000))
         self._delay, self._meeting, self._parties = delay, meeting, parties
@@ -61,7 +63,9 @@ class RandomSampler(DataLoader):
 class Walker(SlimDataLoaderBase):
     """Endless and stateful: each batch holds a running sum of the draws of its stream so far."""
 
-    def __init__(self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1) -> None:
+    def __init__(
+        self, batch_size: int = 2, delay: float = 0.0, meeting: str | None = None, parties: int = 1
+    ) -> None:
         super().__init__(None, batch_size)
         self._position = np.zeros(3)
         self._turn = 0
@@ -84,9 +88,18 @@ class Walker(SlimDataLoaderBase):
 class IndexLoader(DataLoader):
     """batchgenerators' DataLoader over `range(n)`; a batch is its list of indices."""
 
-    def __init__(self, n: int, batch_size: int, threads: int = 1, seed_for_shuffle: int | None = 1, **options: Any):
+    def __init__(
+        self,
+        n: int,
+        batch_size: int,
+        threads: int = 1,
+        seed_for_shuffle: int | None = 1,
+        **options: Any,
+    ):
         super().__init__(list(range(n)), batch_size, threads, seed_for_shuffle, **options)
-        self.indices = self._data  # one list under two names, as batchgenerators' own test loader has it
+        self.indices = (
+            self._data
+        )  # one list under two names, as batchgenerators' own test loader has it
 
     def generate_train_batch(self) -> list[int]:
         return list(self.get_indices())
@@ -101,7 +114,9 @@ class Noise:
 
     def __call__(self, **batch: Any) -> dict[str, Any]:
         dawdle(self._delay)
-        batch["numpy"] = batch["numpy"] + self.scale * np.random.standard_normal(batch["numpy"].shape)
+        batch["numpy"] = batch["numpy"] + self.scale * np.random.standard_normal(
+            batch["numpy"].shape
+        )
         batch["torch"] = batch["torch"] + torch.randn(batch["torch"].shape)
         batch["in transform"] = (random.random(), detaug.current().generator.random())
         return batch

@@ -81,8 +81,17 @@ class Preloaded:
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         script = str(program) if isinstance(program, Path) else ""
         code = program.read_text() if isinstance(program, Path) else program
-        request = [script, code, list(arguments), str(folder), {**environment, **(mark or {})}, whole_end]
-        socket.send_fds(self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()])
+        request = [
+            script,
+            code,
+            list(arguments),
+            str(folder),
+            {**environment, **(mark or {})},
+            whole_end,
+        ]
+        socket.send_fds(
+            self._control, [json.dumps(request).encode()], [out_end, err_end, theirs.fileno()]
+        )
         theirs.close()
         os.close(out_end)
         os.close(err_end)
@@ -92,7 +101,11 @@ class Preloaded:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             started = subprocess.Popen(
-                [sys.executable, "-c", f"from {__name__} import serve; serve{(theirs.fileno(), *self._modules)}"],
+                [
+                    sys.executable,
+                    "-c",
+                    f"from {__name__} import serve; serve{(theirs.fileno(), *self._modules)}",
+                ],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**environment, "PYTHONUNBUFFERED": "1"},
@@ -180,7 +193,14 @@ def _serve(control: socket.socket) -> Callable[[], None] | None:
         control.send(str(pid).encode())
 
 
-def _be(file: str, code: str, arguments: list[str], folder: str, environment: dict[str, str], whole_end: bool) -> None:
+def _be(
+    file: str,
+    code: str,
+    arguments: list[str],
+    folder: str,
+    environment: dict[str, str],
+    whole_end: bool,
+) -> None:
     """Be the program."""
     os.setsid()
     os.chdir(folder)

@@ -26,7 +26,9 @@ _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
 def descendants() -> list[psutil.Process]:
     """All but the helper that Python's own multiprocessing starts once for a whole program, if some test has needed it."""
     tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
-    return [process for process in psutil.Process().children(recursive=True) if process.pid != tracker]
+    return [
+        process for process in psutil.Process().children(recursive=True) if process.pid != tracker
+    ]
 
 
 def open_descriptors() -> dict[str, str]:
@@ -73,7 +75,9 @@ class Script:
         found = []
         for process in psutil.process_iter():
             try:
-                ours = os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self.mark
+                ours = (
+                    os.getsid(process.pid) == self.pid or process.environ().get(_MARK) == self.mark
+                )
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process.pid)
             except (psutil.Error, ProcessLookupError):
@@ -129,8 +133,12 @@ def augmenter(loader=None, transform=None, num_processes=2, **options):
 
 
 def environment_of_a_script() -> dict[str, str]:
-    environment = {k: v for k, v in os.environ.items() if k not in ("DETAUG_SEED", "PYTHONHASHSEED")}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")]))
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("DETAUG_SEED", "PYTHONHASHSEED")
+    }
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [_PACKAGES, os.environ.get("PYTHONPATH")])
+    )
     environment["PYTHONUNBUFFERED"] = "1"
     return environment
 

@@ -19,7 +19,10 @@ def blocks(counters: np.ndarray, key: Sequence[int]) -> np.ndarray:
     x = [(counters[:, i] + words[i]).astype(np.uint32) for i in range(4)]
     for number in range(13):
         odd, even = (1, 3) if number % 2 == 0 else (3, 1)
-        for into, other, turn in ((0, odd, _ROTATIONS[number % 8][0]), (2, even, _ROTATIONS[number % 8][1])):
+        for into, other, turn in (
+            (0, odd, _ROTATIONS[number % 8][0]),
+            (2, even, _ROTATIONS[number % 8][1]),
+        ):
             x[into] = x[into] + x[other]
             x[other] = (x[other] << np.uint32(turn) | x[other] >> np.uint32(32 - turn)) ^ x[into]
         if number % 4 == 3:

@@ -37,7 +37,9 @@ def meet(folder: str | None, parties: int, patience: float = 100.0) -> None:
     deadline = time.monotonic() + patience
     while len(list(place.iterdir())) < parties:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(list(place.iterdir()))} of {parties} processes came to {folder}")
+            raise TimeoutError(
+                f"{len(list(place.iterdir()))} of {parties} processes came to {folder}"
+            )
         time.sleep(0.01)
 
 
@@ -45,7 +47,9 @@ def without_witness(batch: Any) -> Any:
     return {k: v for k, v in batch.items() if k != WITNESS} if isinstance(batch, Mapping) else batch
 
 
-def assert_made_by_workers(start_method: str, batches: Iterable[Mapping[str, Any]], at_least: int = 1) -> None:
+def assert_made_by_workers(
+    start_method: str, batches: Iterable[Mapping[str, Any]], at_least: int = 1
+) -> None:
     """The batches come from at least that many other processes, all started by `start_method`.
 
     Call it while MARK still has the value it had when the workers were started, which is not "as imported".

@@ -31,7 +31,9 @@ def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if request.node.get_closest_marker("slow"):  # torch.compile may start a compiler
         return
-    assert not _started, f"a unit test starts no process; this one called {_started[0]}: it belongs to tests/processes"
+    assert not _started, (
+        f"a unit test starts no process; this one called {_started[0]}: it belongs to tests/processes"
+    )
 
 
 @pytest.fixture(autouse=True)

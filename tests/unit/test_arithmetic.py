@@ -11,7 +11,9 @@ import pytest
 from detaug.kernels.scalars import cosine, exponential, natural_log, sine
 
 getcontext().prec = 60
-_PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798")
+_PI = Decimal(
+    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803482534211706798"
+)
 
 
 def _sine(x: Decimal) -> Decimal:
@@ -28,7 +30,9 @@ def _arguments(low: float, high: float, count: int = 300) -> list[float]:
     return [rng.uniform(low, high) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("reach", "most"), [(1.0, "2e-16"), (10.0, "2e-16"), (1000.0, "2e-16"), (999_999.0, "3e-16")])
+@pytest.mark.parametrize(
+    ("reach", "most"), [(1.0, "2e-16"), (10.0, "2e-16"), (1000.0, "2e-16"), (999_999.0, "3e-16")]
+)
 def test_sine_and_cosine_err_by_less_than_that(reach: float, most: str) -> None:
     for x in _arguments(-reach, reach):
         assert abs(Decimal(sine(x)) - _sine(Decimal(x))) < Decimal(most)
@@ -64,7 +68,9 @@ def test_exp_ends_in_zero_and_infinity() -> None:
     assert math.isnan(exponential(math.nan))
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.5, 0.99), (1.01, 2.0), (0.999, 1.001), (1e-300, 1e-290), (3.0, 1e6)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0.5, 0.99), (1.01, 2.0), (0.999, 1.001), (1e-300, 1e-290), (3.0, 1e6)]
+)
 def test_log_errs_relatively_by_less_than_4e_16(low: float, high: float) -> None:
     for x in _arguments(low, high):
         exact = Decimal(x).ln()

@@ -127,7 +127,10 @@ PAIRS = {
     "torch's dtypes": (torch.float32, torch.float64),
     "devices": (torch.device("cpu"), torch.device("meta")),
     "long lists": (list(range(100)), [*range(98), 99, 98]),
-    "long lists of texts": ([f"case_{i}" for i in range(100)], [f"case_{i}" for i in range(99)] + ["x"]),
+    "long lists of texts": (
+        [f"case_{i}" for i in range(100)],
+        [f"case_{i}" for i in range(99)] + ["x"],
+    ),
     "long dicts": ({i: [i] for i in range(100)}, {i: [i if i < 99 else 0] for i in range(100)}),
     "keys": ({(1, "a"): 1}, {(1, "b"): 1}),
     "deep lists": ([[[[[[[[[[1]]]]]]]]]], [[[[[[[[[[2]]]]]]]]]]),
@@ -137,7 +140,10 @@ PAIRS = {
     "object arrays": (np.array([Path("a"), None]), np.array([Path("b"), None])),
     "masked arrays": (np.ma.array([1, 2], mask=[0, 1]), np.ma.array([1, 2], mask=[1, 0])),
     "tensors": (torch.arange(5000), torch.arange(5000) + 1),
-    "bfloat16 tensors": (torch.zeros(5000, dtype=torch.bfloat16), torch.ones(5000, dtype=torch.bfloat16)),
+    "bfloat16 tensors": (
+        torch.zeros(5000, dtype=torch.bfloat16),
+        torch.ones(5000, dtype=torch.bfloat16),
+    ),
     "long texts": ("a" * 5000, "a" * 4999 + "b"),
     "what a method belongs to": (Method(1).apply, Method(2).apply),
     "arguments of getters": (operator.itemgetter(1), operator.itemgetter(2)),
@@ -206,7 +212,9 @@ def test_what_holds_itself_and_what_is_shared_a_million_times_ends():
 def test_a_description_stays_short_whatever_it_describes():
     huge = {
         "texts": [f"case_{i}" for i in range(100_000)],
-        "dicts": [{"image": Path(f"/data/{i}"), "label": Path(f"/data/{i}")} for i in range(20_000)],
+        "dicts": [
+            {"image": Path(f"/data/{i}"), "label": Path(f"/data/{i}")} for i in range(20_000)
+        ],
         "arrays": [np.zeros(100_000)] * 1000,
         "wide": [[[Holds(i) for i in range(40)] for _ in range(40)] for _ in range(40)],
     }

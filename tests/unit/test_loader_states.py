@@ -11,13 +11,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.pipeline.loader_states import LARGEST, LoaderState, LoaderStates, NotPlain, read_states, text_of
+from detaug.pipeline.loader_states import (
+    LARGEST,
+    LoaderState,
+    LoaderStates,
+    NotPlain,
+    read_states,
+    text_of,
+)
 from detaug.pipeline.plan import BatchKey
 from detaug.sources import resolve_source
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
@@ -75,7 +88,9 @@ def test_states_of_a_place_are_the_latest_that_lie_before_it(
     source = resolve_source(Loader(), None, limit)
     states = LoaderStates(source, streams)
     place = BatchKey(*due)
-    known = [LoaderState(stream % streams, epoch, turn, False, "{}") for stream, epoch, turn in taken]
+    known = [
+        LoaderState(stream % streams, epoch, turn, False, "{}") for stream, epoch, turn in taken
+    ]
     for state in known:
         states.add(state, place)
     found = read_states(states.as_text(place), streams)
@@ -89,7 +104,9 @@ def test_states_of_a_place_are_the_latest_that_lie_before_it(
             and state.last_step(streams) < place
             and (state.epoch == place.epoch or turns is None or state.turn <= turns)
         ]
-        latest = sorted(state for state in known if state.stream == stream and state.last_step(streams) < place)
+        latest = sorted(
+            state for state in known if state.stream == stream and state.last_step(streams) < place
+        )
         if latest and latest[-1] in possible:
             assert here == [latest[-1]]
         assert len(here) <= 1

@@ -65,7 +65,10 @@ ADVICE = ". A batch that is a dict is passed as keyword arguments"
 def test_a_transform_that_takes_no_such_keywords_is_told_how_it_can_be_used(
     loader: Any, transform: Any, said: str
 ) -> None:
-    with DeterministicAugmenter(loader, transform, 0, seed=1) as augmenter, pytest.raises(TypeError) as raised:
+    with (
+        DeterministicAugmenter(loader, transform, 0, seed=1) as augmenter,
+        pytest.raises(TypeError) as raised,
+    ):
         next(augmenter)
     assert said in str(raised.value)
     assert 'pass call="dict"' in str(raised.value)

@@ -27,12 +27,21 @@ def places(plan: Plan, first: int) -> list[int]:
 
 
 @given(streams, st.integers(1, 9), st.integers(0, 200), st.sampled_from(TAILS), st.integers(0, 60))
-def test_ranks_take_every_step_once_but_for_the_tail(num_streams, world_size, num_steps, tail, origin):
+def test_ranks_take_every_step_once_but_for_the_tail(
+    num_streams, world_size, num_steps, tail, origin
+):
     """Also where they go on from a step up to which another number of ranks took them."""
     origin = min(origin, num_steps)
     taken, made = [], []
     for rank in range(world_size):
-        plan = Plan(num_streams, rank, world_size, num_steps, tail, num_steps or None if tail == "pad" else None)
+        plan = Plan(
+            num_streams,
+            rank,
+            world_size,
+            num_steps,
+            tail,
+            num_steps or None if tail == "pad" else None,
+        )
         own = places(plan, origin + rank)
         assert len(own) == plan.share_of(num_steps - origin)
         taken += own
@@ -45,7 +54,9 @@ def test_ranks_take_every_step_once_but_for_the_tail(num_streams, world_size, nu
         assert sorted(taken) == sorted(made) == list(range(origin, num_steps))
     else:
         assert sorted(taken) == list(range(origin, num_steps + padding))
-        assert sorted(made) == sorted([*range(origin, num_steps), *(i % num_steps for i in range(padding))])
+        assert sorted(made) == sorted(
+            [*range(origin, num_steps), *(i % num_steps for i in range(padding))]
+        )
 
 
 @given(st.integers(1, 9), steps, st.integers(0, 8))

@@ -43,7 +43,18 @@ def test_the_encoding_is_the_published_one():
     def u32(number):
         return number.to_bytes(4, "little")
 
-    encoded = b"detaug-seed" + u32(2) + b"l" + u32(2) + u32(1) + b"\x05" + u32(0) + u32(1) + u32(2) + b"ab"
+    encoded = (
+        b"detaug-seed"
+        + u32(2)
+        + b"l"
+        + u32(2)
+        + u32(1)
+        + b"\x05"
+        + u32(0)
+        + u32(1)
+        + u32(2)
+        + b"ab"
+    )
     digest = hashlib.blake2b(encoded, digest_size=16).digest()
     assert SeedTree([5, 0]).child("ab").entropy == np.frombuffer(digest, "<u4").tolist()
 
@@ -58,14 +69,25 @@ def test_the_spawn_key_is_epoch_stream_turn_sample():
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [(5, [5]), (5, [5, 0]), (2**32 + 9, [9, 1]), ([1, 2], [1, 2, 0]), ([0], [0, 0]), (0, [0]), (258, [1, 2])],
+    [
+        (5, [5]),
+        (5, [5, 0]),
+        (2**32 + 9, [9, 1]),
+        ([1, 2], [1, 2, 0]),
+        ([0], [0, 0]),
+        (0, [0]),
+        (258, [1, 2]),
+    ],
 )
 def test_what_seedsequence_alone_takes_for_one_is_two(one, other):
     assert SeedTree(one).entropy != SeedTree(other).entropy
 
 
 seeds = st.one_of(st.integers(0, 2**70), st.lists(st.integers(0, 2**70), min_size=1, max_size=4))
-paths = st.lists(st.text(st.characters(exclude_characters="/", exclude_categories=("Cs",)), min_size=1), max_size=3)
+paths = st.lists(
+    st.text(st.characters(exclude_characters="/", exclude_categories=("Cs",)), min_size=1),
+    max_size=3,
+)
 
 
 @given(st.lists(st.tuples(seeds, paths), min_size=2, max_size=20))
@@ -88,7 +110,10 @@ KEYS = st.tuples(*[st.integers(0, 2**32 - 1)] * 2, st.none() | st.integers(0, 2*
 @given(KEYS, KEYS, st.integers(1, 9))
 def test_no_two_keys_give_the_same_numbers(one, other, num_streams):
     drawn = [
-        SeedTree(1).generator(epoch, step, num_streams=num_streams, sample=sample).bit_generator.random_raw(3).tolist()
+        SeedTree(1)
+        .generator(epoch, step, num_streams=num_streams, sample=sample)
+        .bit_generator.random_raw(3)
+        .tolist()
         for epoch, step, sample in (one, other)
     ]
     assert (drawn[0] == drawn[1]) is (one == other)
@@ -104,7 +129,10 @@ def test_children_share_nothing_with_their_parent_or_each_other():
 
 @pytest.mark.parametrize(
     ("seeds", "error"),
-    [([-1, [-1], [], [1, -2]], ValueError), ([1.0, "7", True, [1.5], [True], {"a": 1}, np.float32(3)], TypeError)],
+    [
+        ([-1, [-1], [], [1, -2]], ValueError),
+        ([1.0, "7", True, [1.5], [True], {"a": 1}, np.float32(3)], TypeError),
+    ],
 )
 def test_seeds_that_are_no_positive_integers_are_refused(seeds, error):
     for seed in seeds:

@@ -32,7 +32,9 @@ PIPELINES: dict[str, Callable[[], object]] = {
     "validation": lambda: validation_transforms(ARGUMENTS[2]),
     "DA5": lambda: da5_transforms(*ARGUMENTS),
     "no DA": lambda: no_da_transforms(*ARGUMENTS),
-    "ord0": lambda: default_pipeline(Arguments(*ARGUMENTS), 1, mode_image="nearest", mode_seg="nearest"),
+    "ord0": lambda: default_pipeline(
+        Arguments(*ARGUMENTS), 1, mode_image="nearest", mode_seg="nearest"
+    ),
     "seg ord0": lambda: seg_ord0_transforms(*ARGUMENTS),
     # the golden file has a class of its own for TimedCompose, which is another name of Compose
     **{name: (lambda make=make: make(3)) for name, make in EVERY.items() if name != "TimedCompose"},
@@ -63,4 +65,8 @@ def test_seed_trees_and_base_classes_have_public_homes() -> None:
     from detaug import SeedTree
 
     assert SeedTree.__module__ == "detaug.seeding"
-    assert transforms.Transform.__module__ == transforms.ImageTransform.__module__ == "detaug.transforms"
+    assert (
+        transforms.Transform.__module__
+        == transforms.ImageTransform.__module__
+        == "detaug.transforms"
+    )

@@ -44,7 +44,9 @@ class Checks:
         states: the loader's, which are checked as well.
     """
 
-    def __init__(self, check: Check, num_streams: int, stateless: bool, states: LoaderStates) -> None:
+    def __init__(
+        self, check: Check, num_streams: int, stateless: bool, states: LoaderStates
+    ) -> None:
         self.done = self.informative = self.different = 0
         self.knows_hash_order = not check.every  # or it is known, or cannot be
         self.ignore = tuple(check.ignore)
@@ -63,7 +65,9 @@ class Checks:
 
     def worked(self, seconds: float) -> None:
         """A batch took so long."""
-        self._batch_seconds += ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
+        self._batch_seconds += (
+            ((seconds - self._batch_seconds) / 8) if self._batch_seconds else seconds
+        )
         self._worked += seconds
         self._batches += 1
 
@@ -91,7 +95,9 @@ class Checks:
         if check is not None:
             one_is_enough = check.number == 1 and not self._thorough
             self._waiting = [
-                each for each in self._waiting if each.key != check.key and not (one_is_enough and each.number == 1)
+                each
+                for each in self._waiting
+                if each.key != check.key and not (one_is_enough and each.number == 1)
             ]
         return check
 
@@ -110,11 +116,19 @@ class Checks:
         if self.informative:
             affordable = [each for each in self._waiting if self._affords(each)]
             return max(affordable, key=lambda each: each.number, default=None)
-        later = [each for each in self._waiting if each.number > 1 and (self._is_urgent or self._affords(each))]
+        later = [
+            each
+            for each in self._waiting
+            if each.number > 1 and (self._is_urgent or self._affords(each))
+        ]
         if later:
             return min(later, key=lambda each: self._cost_of(each.key))
         is_late = self._end_is_near or self._batches >= _SECOND_BY
-        return self._waiting[0]._replace(after=self._waiting[-1].key) if self._is_urgent and is_late else None
+        return (
+            self._waiting[0]._replace(after=self._waiting[-1].key)
+            if self._is_urgent and is_late
+            else None
+        )
 
     def is_stepped(self, check: CheckedBatch) -> bool:
         """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
@@ -152,12 +166,16 @@ class Checks:
             return None
         return check if self._cost_of(check.key) <= self._most else None
 
-    def depends_on_hashes(self, check: CheckedBatch, one: BatchReport, other: BatchReport) -> Difference:
+    def depends_on_hashes(
+        self, check: CheckedBatch, one: BatchReport, other: BatchReport
+    ) -> Difference:
         """These makings of it, which differ, were made with different hash seeds."""
         self.different += 1
         return self._difference(check, one, other, self._latest)._replace(why="hashes")
 
-    def compare(self, check: CheckedBatch, again: Again, say: Callable[[str], None]) -> Difference | None:
+    def compare(
+        self, check: CheckedBatch, again: Again, say: Callable[[str], None]
+    ) -> Difference | None:
         """What a second making says of the first, and of the loader's states. What there is to `say` beside is no error."""
         states = self._states
         self.done += 1
@@ -165,8 +183,14 @@ class Checks:
         difference = None
         if again.report is not None:
             # Making it has failed, which it did not the first time.
-            report = BatchReport({}, {"": again.report}) if isinstance(again.report, str) else again.report
-            if self.differing(check.report, report):  # in the raw batch alone does not reach the user
+            report = (
+                BatchReport({}, {"": again.report})
+                if isinstance(again.report, str)
+                else again.report
+            )
+            if self.differing(
+                check.report, report
+            ):  # in the raw batch alone does not reach the user
                 difference = self._difference(check, check.report, report, check.number)
         if again.refused and states.trusted:
             # A worker that is refused steps forward, so that its batches are right.
@@ -177,7 +201,9 @@ class Checks:
             if not keys:
                 states.verified = True
             elif states.used:
-                difference = Difference(check, keys, True, check.number <= _FIRST_BATCHES, why="states")
+                difference = Difference(
+                    check, keys, True, check.number <= _FIRST_BATCHES, why="states"
+                )
             else:
                 states.distrust()
                 say(remarks_on_states(check, keys))
@@ -190,6 +216,8 @@ class Checks:
         """The keys in which two makings of a batch differ."""
         return differing_keys(one.final, other.final, self.ignore)
 
-    def _difference(self, check: CheckedBatch, one: BatchReport, other: BatchReport, number: int) -> Difference:
+    def _difference(
+        self, check: CheckedBatch, one: BatchReport, other: BatchReport, number: int
+    ) -> Difference:
         in_loader = bool(differing_keys(one.raw, other.raw, self.ignore))
         return Difference(check, self.differing(one, other), in_loader, number <= _FIRST_BATCHES)

@@ -26,7 +26,9 @@ class Difference(NamedTuple):
     in_loader: bool  # its part differs already
     early: bool  # among its worker's first batches
     why: str = ""
-    live: Explanation | None = None  # how the batch comes to be in the worker that made it; None: not yet told
+    live: Explanation | None = (
+        None  # how the batch comes to be in the worker that made it; None: not yet told
+    )
     fresh: Explanation | None = None  # and in a pristine copy
 
     def error(self) -> ReproducibilityError:
@@ -56,7 +58,9 @@ class Difference(NamedTuple):
                 "set, so other runs of this program may give other batches. Go through sorted(names), and take "
                 f"zlib.crc32(text.encode()) for a number; or start the program with PYTHONHASHSEED=0.\n{advice}"
             )
-        stage, changed = what_diverged(self.live, self.fresh) if self.live and self.fresh else ("", [])
+        stage, changed = (
+            what_diverged(self.live, self.fresh) if self.live and self.fresh else ("", [])
+        )
         text = f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it differs in {_some(self.keys)}. "
         text += f"What differs first is what the {part}{f' ({stage})' if stage else ''} gives.\n"
         if changed:
@@ -113,7 +117,10 @@ class Repeats:
         give equal raw batches, or a generator that every batch makes with the same seed. Each is said once."""
         if len(self._seen) > _MOST_SEEN:
             self._seen.clear()
-        raw, whole = "|".join(report.raw.values()), "|".join(report.raw[name] for name in report.raw_random)
+        raw, whole = (
+            "|".join(report.raw.values()),
+            "|".join(report.raw[name] for name in report.raw_random),
+        )
         if any(name in report.raw for name in report.random):
             other = self._earlier(key.epoch, "raw", raw, key)
             if other is not None and (other.step - key.step) % self._num_streams:

@@ -55,7 +55,9 @@ class HashOrder:
             self._checks.knows_hash_order = True  # the user has fixed it
             return
         pipeline = work.pipeline
-        if path := in_a_sets_order({"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}):
+        if path := in_a_sets_order(
+            {"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}
+        ):
             pipeline.say_once(
                 f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
                 "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "
@@ -107,7 +109,9 @@ class HashOrder:
             finally:
                 theirs.close()
                 os.close(payload)
-        except Exception as error:  # objects of the user's, full disks, limits: the run goes on without
+        except (
+            Exception
+        ) as error:  # objects of the user's, full disks, limits: the run goes on without
             self._give_up(str(error))
 
     def _take(self, again: Again) -> Difference | None:
@@ -119,13 +123,21 @@ class HashOrder:
         self._made.append(again.report)
         keys = self._checks.differing(self._made[0], again.report)
         is_another_here = self._checks.differing(self._check.report, self._made[0])
-        self._checks.knows_hash_order = bool(keys) or not is_another_here or len(self._made) == len(_SEEDS)
-        return self._checks.depends_on_hashes(self._check, again.report, self._made[0]) if keys else None
+        self._checks.knows_hash_order = (
+            bool(keys) or not is_another_here or len(self._made) == len(_SEEDS)
+        )
+        return (
+            self._checks.depends_on_hashes(self._check, again.report, self._made[0])
+            if keys
+            else None
+        )
 
     def _give_up(self, why: str) -> None:
         self.close()
         self._checks.knows_hash_order = True
-        logger.info("whether batches depend on the order of sets of strings is not checked: %s", why[:500])
+        logger.info(
+            "whether batches depend on the order of sets of strings is not checked: %s", why[:500]
+        )
 
 
 def main(channel: int, payload: int, epoch: int, step: int) -> None:

@@ -59,7 +59,9 @@ class Again(NamedTuple):
     report: (
         BatchReport | str | None
     )  # by a copy stepped forward from the start, or what it raised; None: that was left out
-    restored: dict[str, str] | None  # fingerprints of the loader's part, by a copy that was restored from a state
+    restored: (
+        dict[str, str] | None
+    )  # fingerprints of the loader's part, by a copy that was restored from a state
     refused: str = ""  # why it could not be restored
 
 

@@ -64,7 +64,11 @@ class Checking:
 
     def go_on(self) -> None:
         """Have made again what is due."""
-        if self._hash_order is not None and not self.checks.knows_hash_order and (found := self._hash_order.go_on()):
+        if (
+            self._hash_order is not None
+            and not self.checks.knows_hash_order
+            and (found := self._hash_order.go_on())
+        ):
             self._tell(found)
         if self._difference is None and self._check is None:
             self._check, self._asked = self.checks.next(), False
@@ -72,7 +76,9 @@ class Checking:
             return
         if self._difference is not None:
             check = self._difference.check
-            self._asked = self._engine.ask(Explain(check.key, fresh=True), check.worker, another=True)
+            self._asked = self._engine.ask(
+                Explain(check.key, fresh=True), check.worker, another=True
+            )
         elif (due := self._check) is not None:
             request = MakeAgain(due.key, self.checks.is_stepped(due), due.state, due.after)
             self._asked = self._engine.ask(request, due.worker, another=True)
@@ -100,7 +106,9 @@ class Checking:
             self._tell(difference)
             return
         self._difference, self._asked = difference, False
-        self._worker_answers = self._engine.ask(Explain(check.key, fresh=False), check.worker, another=False)
+        self._worker_answers = self._engine.ask(
+            Explain(check.key, fresh=False), check.worker, another=False
+        )
         self.go_on()
 
     def lost(self, worker: int) -> None:
@@ -123,7 +131,11 @@ class Checking:
         """Tell of the difference, once all is known."""
         difference = self._difference
         if difference is not None and (
-            anyway or (difference.fresh is not None and (difference.live is not None or not self._worker_answers))
+            anyway
+            or (
+                difference.fresh is not None
+                and (difference.live is not None or not self._worker_answers)
+            )
         ):
             self._difference = None
             self._tell(difference)

@@ -73,7 +73,9 @@ class LocalProcesses:
         return num_processes
 
     def start(self, work: Work) -> Coordinator:
-        return Coordinator(replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self)
+        return Coordinator(
+            replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self
+        )
 
 
 class Coordinator(PrefetchingEngine):
@@ -137,7 +139,11 @@ class Coordinator(PrefetchingEngine):
         tasks = list(worker.tasks)
         self._leave(worker)
         if not tasks:
-            logger.warning("%s ended with %s between batches; starting another", worker.name, signal_name(exitcode))
+            logger.warning(
+                "%s ended with %s between batches; starting another",
+                worker.name,
+                signal_name(exitcode),
+            )
             return
         if exitcode == -signal.SIGKILL and not worker.leaving:
             worker.leaving = self._memory_kills.what_happened()
@@ -159,13 +165,18 @@ class Coordinator(PrefetchingEngine):
         with self._lock:
             given = list(given_out(self._schedule, workers))
         for worker, task in given:
-            with contextlib.suppress(ChannelClosed):  # the helper will say that it ended; others then get the task
+            with contextlib.suppress(
+                ChannelClosed
+            ):  # the helper will say that it ended; others then get the task
                 worker.assign(task, self._state_for(worker.told, task))
 
     def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         seconds, slots, contents = time.monotonic() - worker.since, worker.slots, made.contents
-        batch, to_user = partial(slots.open, contents, descriptor), partial(slots.hand_over, contents)
+        batch, to_user = (
+            partial(slots.open, contents, descriptor),
+            partial(slots.hand_over, contents),
+        )
         self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`

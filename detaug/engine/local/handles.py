@@ -61,13 +61,19 @@ class Worker:
     slots: ParentSlots
     pid: int = 0
     ready: bool = False  # it has set itself up
-    tasks: deque[Task] = field(default_factory=deque)  # whose answers have not come, in the order of their making
-    since: float = field(default_factory=time.monotonic)  # when the batch it is making was begun, or itself was started
+    tasks: deque[Task] = field(
+        default_factory=deque
+    )  # whose answers have not come, in the order of their making
+    since: float = field(
+        default_factory=time.monotonic
+    )  # when the batch it is making was begun, or itself was started
     warned: float = 0.0  # elapsed seconds at the last warning
     left: float = 0.0  # when its channel was found closed, or it was killed
     killed: float = 0.0  # when the helper was told to kill it
     leaving: str = ""  # why it was killed
-    told: dict[int, int] = field(default_factory=dict)  # stream → the generation of states that it was told of
+    told: dict[int, int] = field(
+        default_factory=dict
+    )  # stream → the generation of states that it was told of
 
     @property
     def name(self) -> str:
@@ -81,7 +87,9 @@ class Worker:
         # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
         # two tasks are under way, so the socket has room: a worker that is stopped does not hold up this thread.
         self.tasks.append(task)
-        self.channel.send(messages.Make(*task.key, task.probe, *self.slots.take_returned(), state, self.index))
+        self.channel.send(
+            messages.Make(*task.key, task.probe, *self.slots.take_returned(), state, self.index)
+        )
 
     def answered(self) -> Task:
         """The answer to its first task has come."""
@@ -109,7 +117,9 @@ class StallWatch:
         now = time.monotonic()
         since_last = now - self._looked
         for worker in list(workers):
-            if since_last > 2 * TICK:  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
+            if (
+                since_last > 2 * TICK
+            ):  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
                 worker.since = min(now, worker.since + since_last)
                 worker.killed = worker.killed and min(now, worker.killed + since_last)
             seconds = now - worker.since
@@ -121,13 +131,19 @@ class StallWatch:
                 )
                 worker.left = worker.killed = now
                 self._pool.kill(worker)
-            elif (worker.tasks or not worker.ready) and seconds > max(SLOW_SECONDS, 2 * worker.warned):
+            elif (worker.tasks or not worker.ready) and seconds > max(
+                SLOW_SECONDS, 2 * worker.warned
+            ):
                 worker.warned = seconds
                 what, known = "starting", list[str]()
                 if worker.tasks:
                     what = f"making {describe_batch(worker.tasks[0].key, self._places)}"
-                    known = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
-                logger.warning("%s", "; ".join([f"{worker.name} has been {what} for {seconds:.0f} s", *known]))
+                    known = _state_of(worker.pid) or [
+                        f"py-spy dump --pid {worker.pid} shows where it is"
+                    ]
+                logger.warning(
+                    "%s", "; ".join([f"{worker.name} has been {what} for {seconds:.0f} s", *known])
+                )
         self._looked = time.monotonic()
 
     def _hurry(self, worker: Worker, now: float) -> None:

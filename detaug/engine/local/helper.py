@@ -60,7 +60,10 @@ class _Helper:
         adopt_orphans()
         try:
             while True:
-                blocking = None not in (self._parent_pidfd, *(pidfd for _, pidfd in self._workers.values()))
+                blocking = None not in (
+                    self._parent_pidfd,
+                    *(pidfd for _, pidfd in self._workers.values()),
+                )
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
@@ -75,7 +78,11 @@ class _Helper:
                         case messages.Quit():
                             return
                         case messages.Kill(number):
-                            for pid in [pid for pid, (of_number, _) in self._workers.items() if of_number == number]:
+                            for pid in [
+                                pid
+                                for pid, (of_number, _) in self._workers.items()
+                                if of_number == number
+                            ]:
                                 kill(pid)
                         case messages.Start(number):
                             self._start(number, descriptor)
@@ -95,7 +102,9 @@ class _Helper:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
             pid = self._launch(self._control, descriptor)
         except OSError as error:
-            self._control.send(messages.CannotStart(number, str(explained(error, "a worker could not be started"))))
+            self._control.send(
+                messages.CannotStart(number, str(explained(error, "a worker could not be started")))
+            )
             return
         finally:
             if descriptor is not None:
@@ -159,7 +168,9 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
 
 def executing_launcher(payload: int) -> Launcher:
     """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
-    surrounding = Surrounding.here()  # this process was started with it, and changes nothing about it
+    surrounding = (
+        Surrounding.here()
+    )  # this process was started with it, and changes nothing about it
 
     def launch(_: Channel, descriptor: int) -> int:
         code = code_of("detaug.engine.local.worker", descriptor, payload, os.getpid())

@@ -56,7 +56,9 @@ class Pool:
     """Starts processes, watches and replaces them; `wait` tells the coordinator what happens to workers, and `checking` what
     happens to checks. `workers`: those that fill a place, by number."""
 
-    def __init__(self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking) -> None:
+    def __init__(
+        self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking
+    ) -> None:
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
         self._work = work
@@ -64,7 +66,9 @@ class Pool:
         self._surrounding = Surrounding.here()
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
-        self._selector: selectors.BaseSelector = selectors.SelectSelector()  # which takes no descriptor, until `start`
+        self._selector: selectors.BaseSelector = (
+            selectors.SelectSelector()
+        )  # which takes no descriptor, until `start`
         self._wakes, self._wake = socket.socketpair()
         self._wakes.setblocking(False)
         self._wake.setblocking(False)
@@ -74,12 +78,16 @@ class Pool:
         self._stalls = StallWatch(settings.stall_timeout, self, work.places)
         self._numbers = 0
         self._start_failures = 0
-        self._pausing: list[tuple[float, int]] = []  # (when, index) of workers that are to be started again
+        self._pausing: list[
+            tuple[float, int]
+        ] = []  # (when, index) of workers that are to be started again
         self._helper_losses = 0
 
     def start(self) -> None:
         """Start the helper, and the workers from it."""
-        self._selector = selectors.DefaultSelector()  # each descriptor with the function that takes in what comes
+        self._selector = (
+            selectors.DefaultSelector()
+        )  # each descriptor with the function that takes in what comes
         self._selector.register(self._wakes, selectors.EVENT_READ, lambda: self._wakes.recv(4096))
         self._start_all()
 
@@ -136,7 +144,9 @@ class Pool:
         self._remove(worker)
         if not worker.ready:
             self._start_failures += 1
-            if self._start_failures >= (_START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES):
+            if self._start_failures >= (
+                _START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES
+            ):
                 worker.close()
                 how = f"workers end while they start, the last with {signal_name(exitcode)}"
                 self._coordinator.fail(RuntimeError(how))
@@ -151,7 +161,9 @@ class Pool:
         if not self.workers or self._start_failures >= _START_FAILURES:
             self._coordinator.fail(RuntimeError(why))
             return
-        logger.warning("%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE)
+        logger.warning(
+            "%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE
+        )
         self._coordinator.gone(worker, 0)
         self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
 
@@ -175,7 +187,9 @@ class Pool:
         for message, descriptor in arrived:
             self._take_from_worker(worker, message, descriptor)
 
-    def _take_from_worker(self, worker: Worker, message: messages.FromWorker, descriptor: int | None) -> None:
+    def _take_from_worker(
+        self, worker: Worker, message: messages.FromWorker, descriptor: int | None
+    ) -> None:
         match message:
             case messages.Ready(pid):
                 worker.ready, worker.pid = True, pid
@@ -191,7 +205,9 @@ class Pool:
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):
-                if worker is self._checker and self._start_method == "fork":  # it was forked for this answer alone
+                if (
+                    worker is self._checker and self._start_method == "fork"
+                ):  # it was forked for this answer alone
                     self._end_checker()
                 self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):

@@ -94,13 +94,18 @@ class _Worker:
             if self._descriptor is not None:
                 os.close(self._descriptor)
                 self._descriptor = None
-            if self._job.max_memory is not None and (memory := private_memory()) > self._job.max_memory:
+            if (
+                self._job.max_memory is not None
+                and (memory := private_memory()) > self._job.max_memory
+            ):
                 self._channel.send(messages.Retiring(memory))
                 return
 
     def _take_messages(self) -> None:
         """Take in what the parent has sent, waiting for it where there is nothing to do."""
-        for message, _ in self._channel.receive_ready() if self._tasks else [self._channel.receive()]:
+        for message, _ in (
+            self._channel.receive_ready() if self._tasks else [self._channel.receive()]
+        ):
             self._tasks.append(message)
             if isinstance(message, messages.Make):
                 self._maker.producer.worker = message.place, self._job.num_workers

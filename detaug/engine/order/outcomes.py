@@ -90,9 +90,7 @@ def left_out(error: BatchError, max_skips: int | None) -> Skipped:
     """The outcome of a batch that failed. The error is prepared for being raised as the one that is too many."""
     text = str(error)
     first_line, rest = text.partition("\n")[::2]
-    too_many = (
-        f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at most {max_skips} in a row."
-    )
+    too_many = f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at most {max_skips} in a row."
     error.args = (f"{first_line}\n{too_many}\n{rest}",)
     return Skipped(error, text, f"epoch {error.epoch}, step {error.step}")
 
@@ -111,4 +109,6 @@ class SkipLog:
         if times == 1:
             logger.warning("skipped: %s", skipped.text)
         else:
-            logger.warning("skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times)
+            logger.warning(
+                "skipped: %s as well, for %s (%d times by now)", skipped.batch, summary, times
+            )

@@ -24,7 +24,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Taken, Task
+from detaug.engine.order.outcomes import (
+    Delivered,
+    EpochEnd,
+    Failed,
+    Outcome,
+    Position,
+    Skipped,
+    Taken,
+    Task,
+)
 from detaug.pipeline.plan import BatchKey, Plan, StreamEnds
 
 
@@ -54,7 +63,9 @@ class Schedule:
         self.plan = plan
         self.window = window
         self.stateless = stateless
-        self.ended: Position | None = None  # where the last epoch was over that was taken to its end
+        self.ended: Position | None = (
+            None  # where the last epoch was over that was taken to its end
+        )
         self.taken: Position | None = None  # where the batch was that was taken last
         self._settled: Position | None = None
         self.limit = limit
@@ -72,7 +83,11 @@ class Schedule:
     @property
     def busy_workers(self) -> int:
         """How many workers can be kept busy."""
-        return self._num_workers if self.stateless else min(self._num_workers, self.plan.num_streams // self._stride)
+        return (
+            self._num_workers
+            if self.stateless
+            else min(self._num_workers, self.plan.num_streams // self._stride)
+        )
 
     def start_of(self, epoch: int) -> Position:
         """This rank's first position in an epoch."""
@@ -89,7 +104,10 @@ class Schedule:
         for key, task in self.wanted().items():
             if key in self.in_flight or key in self.outcomes:
                 continue
-            if self.stateless or self.plan.stream_of(key.step) // self._stride % self._num_workers == worker:
+            if (
+                self.stateless
+                or self.plan.stream_of(key.step) // self._stride % self._num_workers == worker
+            ):
                 return task
         return None
 
@@ -178,7 +196,11 @@ class Schedule:
             outcome = self.outcomes.get(key)
             if isinstance(outcome, Skipped):
                 skipped = position.skipped + 1
-                if self.max_skips is not None and skipped > self.max_skips and outcome.error is not None:
+                if (
+                    self.max_skips is not None
+                    and skipped > self.max_skips
+                    and outcome.error is not None
+                ):
                     return position, Failed(outcome.error)
                 position = self.after(position)._replace(skipped=skipped)
                 continue
@@ -186,7 +208,12 @@ class Schedule:
 
     def after(self, position: Position) -> Position:
         """The position behind a step that was handed out."""
-        return Position(position.epoch, position.step + self.plan.world_size, position.taken + 1, position.before)
+        return Position(
+            position.epoch,
+            position.step + self.plan.world_size,
+            position.taken + 1,
+            position.before,
+        )
 
     def is_over(self, position: Position) -> bool:
         """Whether this rank has no more in that epoch, by numbers that are known beforehand."""
@@ -194,14 +221,20 @@ class Schedule:
         if last is not None and position.step >= last:
             return True
         # Of those that were left when there came to be as many ranks as now.
-        return self.limit is not None and position.taken >= self.plan.share_of(max(0, self.limit - position.before))
+        return self.limit is not None and position.taken >= self.plan.share_of(
+            max(0, self.limit - position.before)
+        )
 
     def _end_at(self, position: Position) -> EpochEnd | None:
         over = self.is_over(position)
         if not over and self._ends.epochs:
             end = self._ends.epochs_end(position.epoch, self.plan.phase_of(position.step))
             over = end is not None and position.step >= end
-        return EpochEnd(self.start_of(position.epoch + 1)._replace(skipped=position.skipped)) if over else None
+        return (
+            EpochEnd(self.start_of(position.epoch + 1)._replace(skipped=position.skipped))
+            if over
+            else None
+        )
 
     def _round_of(self, position: Position) -> range:
         """The steps that all ranks take at the time of this rank's position."""

@@ -52,7 +52,10 @@ class CaseFolder:
     """
 
     def __init__(
-        self, folder: str | Path, identifiers: Sequence[str] | None = None, previous_stage: str | Path | None = None
+        self,
+        folder: str | Path,
+        identifiers: Sequence[str] | None = None,
+        previous_stage: str | Path | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.previous_stage = Path(previous_stage) if previous_stage is not None else None
@@ -101,7 +104,9 @@ class CaseFolder:
 
     def check_images(self) -> None:
         """That every case in the folder has its image: nnU-Net, which knows cases by these, would split without the others."""
-        halves = sorted({path.stem for path in self.folder.glob("*.pkl")} - set(listed_cases(self.folder)))
+        halves = sorted(
+            {path.stem for path in self.folder.glob("*.pkl")} - set(listed_cases(self.folder))
+        )
         if halves:
             raise ValueError(
                 f"{len(halves)} cases in {self.folder} have no image (.b2nd): {_some(halves)}. Preprocess them "
@@ -112,14 +117,22 @@ class CaseFolder:
         for file in map(Path, self.files(identifier)):
             if not file.is_file():
                 stage = "train that stage first, in all folds, with the same trainer"
-                advice = f" (predicted by the previous stage: {stage})" if file.parent == self.previous_stage else ""
+                advice = (
+                    f" (predicted by the previous stage: {stage})"
+                    if file.parent == self.previous_stage
+                    else ""
+                )
                 raise FileNotFoundError(f"missing {file}{advice}")
         case = self.open(identifier)
         for array in (case.image, case.segmentation, case.previous_stage):
             if array is None:
                 continue
-            if array.shape[-3:] != case.image.shape[-3:]:  # predicted for another preprocessing of the case
-                raise ValueError(f"the previous stage's segmentation is {array.shape}, the image {case.image.shape}")
+            if (
+                array.shape[-3:] != case.image.shape[-3:]
+            ):  # predicted for another preprocessing of the case
+                raise ValueError(
+                    f"the previous stage's segmentation is {array.shape}, the image {case.image.shape}"
+                )
             # the last voxel: a file that was cut short has none
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
 
@@ -155,7 +168,9 @@ def reading(file: str | Path) -> Iterator[None]:
         yield
     except (FileNotFoundError, UnreadableCase, MemoryError):
         raise
-    except Exception as error:  # damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind
+    except (
+        Exception
+    ) as error:  # damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind
         case = Path(file).name.partition(".")[0].removesuffix("_seg")
         raise UnreadableCase(
             f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes are damaged, preprocess the "
@@ -180,16 +195,28 @@ def places_of_classes(file: str) -> dict[Any, np.ndarray] | None:
     """Places of each class, voxel indices in as few bytes as hold them. To read them takes as long as augmenting a plane."""
     with open(file, "rb") as stream, reading(file):
         places = pickle.load(stream).get("class_locations")
-    return None if places is None else {label: _compact(np.asarray(each)) for label, each in places.items()}
+    return (
+        None
+        if places is None
+        else {label: _compact(np.asarray(each)) for label, each in places.items()}
+    )
 
 
 def _compact(places: np.ndarray) -> np.ndarray:
-    return places.astype(np.min_scalar_type(int(places.max()))) if places.size else np.empty((0, 4), np.uint16)
+    return (
+        places.astype(np.min_scalar_type(int(places.max())))
+        if places.size
+        else np.empty((0, 4), np.uint16)
+    )
 
 
 def listed_cases(folder: Path) -> list[str]:
     """The cases of a folder in ascending order, as nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` lists them."""
-    return sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".b2nd") and not name.endswith("_seg.b2nd"))
+    return sorted(
+        name[:-5]
+        for name in os.listdir(folder)
+        if name.endswith(".b2nd") and not name.endswith("_seg.b2nd")
+    )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -58,7 +58,10 @@ class CasePatch(LazyVolume):
             last = min(stops[0], first + thickness - (first + self._starts[0]) % thickness)
             lows, highs = between(first, last)
             if lows != highs:
-                box = (slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
+                box = (
+                    slice(low - a, high - a)
+                    for low, high, a in zip(lows, highs, starts, strict=True)
+                )
                 self._read_into(array[(slice(None), *box)], lows, highs)
             first = last
         return array
@@ -66,7 +69,9 @@ class CasePatch(LazyVolume):
     def _extents(self, starts: Sequence[int], stops: Sequence[int]) -> tuple[int, ...]:
         return (self.shape[0], *(b - a for a, b in zip(starts, stops, strict=True)))
 
-    def _read_into(self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
+    def _read_into(
+        self, array: np.ndarray, starts: Sequence[int], stops: Sequence[int]
+    ) -> np.ndarray:
         whole = array
         if self._flat:
             starts, stops, whole = [0, *starts], [1, *stops], array[:, None]
@@ -78,11 +83,15 @@ class CasePatch(LazyVolume):
         if (lows, highs) != (first, last):
             array.fill(self._padding)
         if all(low < high for low, high in zip(lows, highs, strict=True)):
-            within = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True))
+            within = tuple(
+                slice(low - a, high - a) for low, high, a in zip(lows, highs, first, strict=True)
+            )
             channel = 0
             for stored, count in zip(self._stored, self._channels, strict=True):
                 with reading(stored.schunk.urlpath):
-                    _copy_box(stored, lows, highs, whole[(slice(channel, channel + count), *within)])
+                    _copy_box(
+                        stored, lows, highs, whole[(slice(channel, channel + count), *within)]
+                    )
                 channel += count
         return array
 

@@ -70,7 +70,14 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     ) -> None:
         cases = _case_folder(data)
         super().__init__(
-            cases, positive_int("batch_size", batch_size), 1, None, True, False, True, sampling_probabilities
+            cases,
+            positive_int("batch_size", batch_size),
+            1,
+            None,
+            True,
+            False,
+            True,
+            sampling_probabilities,
         )
         self.cases = cases
         self.indices = cases.identifiers
@@ -82,10 +89,14 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         sides = (0,) * len(lift) + (self.pad_sides or (0,) * len(patch))
         if len(sides) != 3:
             raise ValueError(f"pad_sides must have {len(patch)} numbers, got {pad_sides!r}")
-        self.need_to_pad = [p - f + s for p, f, s in zip(self.patch_size, self.final_patch_size, sides, strict=True)]
+        self.need_to_pad = [
+            p - f + s for p, f, s in zip(self.patch_size, self.final_patch_size, sides, strict=True)
+        ]
         self.annotated_classes_key = (-1, *label_manager.all_labels)
         self.has_ignore = bool(label_manager.has_ignore_label)
-        self.oversample_foreground_percent = probability("oversample_foreground_percent", oversample_foreground_percent)
+        self.oversample_foreground_percent = probability(
+            "oversample_foreground_percent", oversample_foreground_percent
+        )
         self.probabilistic_oversampling = bool(probabilistic_oversampling)
         self.sampling_probabilities = sampling_probabilities
         _cumulative(sampling_probabilities, len(self.indices))
@@ -104,7 +115,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             sample = self.sample(batch.next_sample_generator(), number)
             levels = sample["segmentation"]
             parts = [
-                np.asarray(each) for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
+                np.asarray(each)
+                for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
             ]
             # where the batch will travel, in a worker: it is then not copied any more
             made = made or [empty((self.batch_size, *each.shape), each.dtype) for each in parts]
@@ -113,7 +125,11 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
                 _put(part, array, number)
             keys.append(sample["key"])
         data, *targets = map(torch.from_numpy, made)
-        return {"data": data, "target": targets if isinstance(levels, list) else targets[0], "keys": keys}
+        return {
+            "data": data,
+            "target": targets if isinstance(levels, list) else targets[0],
+            "keys": keys,
+        }
 
     def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
         """One sample of a batch.
@@ -135,7 +151,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
                 arrays = self.transforms(**arrays)
         return {**arrays, "key": identifier}
 
-    def draw(self, rng: np.random.Generator, number: int = 0) -> tuple[str, list[int], dict[str, CasePatch]]:
+    def draw(
+        self, rng: np.random.Generator, number: int = 0
+    ) -> tuple[str, list[int], dict[str, CasePatch]]:
         """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read yet. Arguments as `sample`."""
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
@@ -146,18 +164,27 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
         """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read yet. The previous stage's
         segmentation is the second channel of ``segmentation``."""
-        labels = [case.segmentation, *([case.previous_stage] if case.previous_stage is not None else [])]
+        labels = [
+            case.segmentation,
+            *([case.previous_stage] if case.previous_stage is not None else []),
+        ]
         box = (start, self.patch_size)
         return {
-            "image": CasePatch([case.image], *box, IMAGE_PADDING, np.float32, self.patch_size_was_2d),
-            "segmentation": CasePatch(labels, *box, LABEL_PADDING, np.int16, self.patch_size_was_2d),
+            "image": CasePatch(
+                [case.image], *box, IMAGE_PADDING, np.float32, self.patch_size_was_2d
+            ),
+            "segmentation": CasePatch(
+                labels, *box, LABEL_PADDING, np.int16, self.patch_size_was_2d
+            ),
         }
 
     def _draw_case(self, rng: np.random.Generator) -> int:
         shares = _cumulative(self.sampling_probabilities, len(self.indices))
         if shares is None:
             return draws.integer(rng, len(self.indices))
-        return int(np.searchsorted(shares, draws.uniform(rng), side="right").clip(0, len(shares) - 1))
+        return int(
+            np.searchsorted(shares, draws.uniform(rng), side="right").clip(0, len(shares) - 1)
+        )
 
     def _wants_foreground(self, rng: np.random.Generator, number: int) -> bool:
         if self.probabilistic_oversampling:
@@ -172,15 +199,27 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         """
         # for both sides together; a case that is smaller than the patch is padded to its size
         space, sizes = case.image.shape[1:], self.patch_size
-        pads = [max(wanted, size - n) for wanted, size, n in zip(self.need_to_pad, sizes, space, strict=True)]
+        pads = [
+            max(wanted, size - n)
+            for wanted, size, n in zip(self.need_to_pad, sizes, space, strict=True)
+        ]
         lowest = [-pad // 2 for pad in pads]
         places = self._places(rng, case, foreground) if foreground or self.has_ignore else None
         if places is None:
-            highest = [n + pad // 2 + pad % 2 - size for n, pad, size in zip(space, pads, sizes, strict=True)]
-            return [low + draws.integer(rng, high - low + 1) for low, high in zip(lowest, highest, strict=True)]
+            highest = [
+                n + pad // 2 + pad % 2 - size
+                for n, pad, size in zip(space, pads, sizes, strict=True)
+            ]
+            return [
+                low + draws.integer(rng, high - low + 1)
+                for low, high in zip(lowest, highest, strict=True)
+            ]
         voxel = places[draws.integer(rng, len(places))]
         # the first number is the channel
-        return [max(low, int(at) - size // 2) for low, at, size in zip(lowest, voxel[1:], sizes, strict=True)]
+        return [
+            max(low, int(at) - size // 2)
+            for low, at, size in zip(lowest, voxel[1:], sizes, strict=True)
+        ]
 
     def _places(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
         """The voxels of the class that the patch is to show; None where the case has none."""
@@ -192,7 +231,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         if not foreground:
             places = of_classes.get(annotated, ())
             if len(places) == 0:
-                warnings.warn("a case has no annotated voxels: its patch is cut anywhere", stacklevel=2)
+                warnings.warn(
+                    "a case has no annotated voxels: its patch is cut anywhere", stacklevel=2
+                )
             return places if len(places) else None
         present = [key for key, places in of_classes.items() if len(places) > 0]
         if annotated in present and len(present) > 1:
@@ -206,16 +247,22 @@ def _case_folder(data: Any) -> CaseFolder:
     if isinstance(data, (str, Path)):
         return CaseFolder(data)
     try:
-        return CaseFolder(data.source_folder, data.identifiers, data.folder_with_segs_from_previous_stage)
+        return CaseFolder(
+            data.source_folder, data.identifiers, data.folder_with_segs_from_previous_stage
+        )
     except AttributeError:
         raise TypeError(
             f"data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got {type(data).__name__}"
         ) from None
 
 
-def _sizes(patch_size: Sequence[int], final_patch_size: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sizes(
+    patch_size: Sequence[int], final_patch_size: Sequence[int]
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     patch = tuple(positive_int("patch_size", n) for n in np.asarray(patch_size).tolist())
-    final = tuple(positive_int("final_patch_size", n) for n in np.asarray(final_patch_size).tolist())
+    final = tuple(
+        positive_int("final_patch_size", n) for n in np.asarray(final_patch_size).tolist()
+    )
     if len(patch) not in (2, 3) or len(patch) != len(final):
         raise ValueError(
             f"patch_size and final_patch_size must have two or three numbers each, got {patch} and {final}"
@@ -228,7 +275,9 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
         return None
     shares = np.asarray(probabilities, dtype=np.float64)
     if shares.shape != (cases,) or not np.all(shares >= 0) or abs(float(shares.sum()) - 1) > 1e-6:
-        raise ValueError(f"sampling_probabilities must be {cases} numbers, one per case, that sum to 1")
+        raise ValueError(
+            f"sampling_probabilities must be {cases} numbers, one per case, that sum to 1"
+        )
     total = np.cumsum(shares)
     total /= total[-1]
     return total

@@ -44,7 +44,9 @@ class DetAugLoading(DeterministicTraining):
     """
 
     get_training_transforms = _Pipeline("get_training_transforms", TRAINING_TRANSFORMS)
-    get_validation_transforms = _Pipeline("get_validation_transforms", {"nnUNetTrainer": validation_transforms})
+    get_validation_transforms = _Pipeline(
+        "get_validation_transforms", {"nnUNetTrainer": validation_transforms}
+    )
 
     def _replaced(self, loader: Any, name: str) -> Any:
         why = why_loader_stays(loader)
@@ -108,7 +110,9 @@ def __getattr__(name: str) -> Any:
         if base is not None:
             described = f"`{base.__name__}` with `{mixin.__name__}`."
             # found here again when it is unpickled
-            made = globals()[name] = type(name, (mixin, base), {"__module__": __name__, "__doc__": described})
+            made = globals()[name] = type(
+                name, (mixin, base), {"__module__": __name__, "__doc__": described}
+            )
             return made
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -47,7 +47,11 @@ from detaug.nnunet.run_record import (
     plain,
     schedule_settings,
 )
-from detaug.nnunet.trainers.late_augmenter import AugmenterRequest, LateAugmenter, requests_instead_of_augmenters
+from detaug.nnunet.trainers.late_augmenter import (
+    AugmenterRequest,
+    LateAugmenter,
+    requests_instead_of_augmenters,
+)
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     checks_line,
@@ -118,7 +122,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
         late = next((base.__name__ for base in bases if is_nnunets_own(base)), None)
         if late is not None:
-            mixin = next(base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining))
+            mixin = next(
+                base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
+            )
             raise TypeError(
                 f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never runs and nothing is seeded: "
                 f"class {cls.__name__}({mixin}, ...)"
@@ -132,7 +138,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         if self._run_seed is None:
             self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
             seed = text_of_seed(self._run_seed)
-            text = f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"
+            text = (
+                f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"
+            )
             self.print_to_log_file(text, add_timestamp=False)
         return self._run_seed
 
@@ -181,7 +189,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         if isinstance(module, torch.nn.Module):
             report = swap_layers(module)
             if report.swapped or report.could_not:
-                self.print_to_log_file(f"detaug: {what}: {report}", add_timestamp=False, also_print_to_console=False)
+                self.print_to_log_file(
+                    f"detaug: {what}: {report}", add_timestamp=False, also_print_to_console=False
+                )
 
     def _set_switches(self) -> None:
         """torch's switches, for good: this process trains, and nnU-Net resets them whenever it makes a predictor."""
@@ -210,7 +220,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             request.data_loader,
             request.transform,
             request.num_processes,
-            request.num_cached * 3 // 2,  # nnU-Net keeps so many in each of two queues; costly batches come in bursts
+            request.num_cached
+            * 3
+            // 2,  # nnU-Net keeps so many in each of two queues; costly batches come in bursts
             pin_memory=request.pin_memory,
             seed=self.run_seed,
             name=name,
@@ -219,7 +231,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             world_size=self._number_of_ranks(),
             check=Check(guard=True),
             executor=_executor(name),
-            ledger=ledger_in(Path(self.output_folder), name) if switched_on(LEDGER_VARIABLE) else None,
+            ledger=ledger_in(Path(self.output_folder), name)
+            if switched_on(LEDGER_VARIABLE)
+            else None,
             replaced=lambda loader: self._replaced(loader, name),
             facts={"data": self._cases},
         )
@@ -231,7 +245,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         CaseFolder(self.preprocessed_dataset_folder).check_images()
         train, val = self.do_split()
         folder = CaseFolder(
-            self.preprocessed_dataset_folder, sorted({*train, *val}), self.folder_with_segs_from_previous_stage
+            self.preprocessed_dataset_folder,
+            sorted({*train, *val}),
+            self.folder_with_segs_from_previous_stage,
         )
         folder.check()
         self._cases = folder.contents()
@@ -274,7 +290,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         weights = _digest_of_weights(self.network)
         if self.current_epoch == 0 and weights != self._first_weights:
             self._pretrained = weights
-            self.current_epoch -= 1  # as nnU-Net's on_train_end: a checkpoint says which epoch is next
+            self.current_epoch -= (
+                1  # as nnU-Net's on_train_end: a checkpoint says which epoch is next
+            )
             try:
                 self.save_checkpoint(os.path.join(self.output_folder, "checkpoint_latest.pth"))
             finally:
@@ -285,13 +303,18 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         """See that this is the training of a checkpoint, which its first rank has written."""
         if self.local_rank != 0:
             return
-        allowed = [f"epoch {self.current_epoch}: {each}" for each in self._record().check_continues(earlier)]
+        allowed = [
+            f"epoch {self.current_epoch}: {each}"
+            for each in self._record().check_continues(earlier)
+        ]
         for difference in allowed:
             self.print_to_log_file(f"detaug: continued although changed, from {difference}")
         self._allowed = [*earlier.allowed, *allowed]
 
     def on_train_epoch_start(self) -> None:
-        if self._unsaved is None:  # and not in on_train_start, which a trainer extends by what it keeps
+        if (
+            self._unsaved is None
+        ):  # and not in on_train_start, which a trainer extends by what it keeps
             self._unsaved = UnsavedState(self)
         self._unsaved.training_goes_on(Path(self.output_folder))
         self._set_switches()
@@ -343,7 +366,9 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             self.print_to_log_file(f"detaug: {lacking}")
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
-            self.print_to_log_file(f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False)
+            self.print_to_log_file(
+                f"detaug {__version__}: seed {record.seed}, the checkpoint's", add_timestamp=False
+            )
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
@@ -352,8 +377,14 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
 
     def _record(self) -> RunRecord:
-        plans = {name: each for name, each in self.plans_manager.plans.items() if name != "continue_training"}
-        plans["configurations"] = {self.configuration_name: self.configuration_manager.configuration}
+        plans = {
+            name: each
+            for name, each in self.plans_manager.plans.items()
+            if name != "continue_training"
+        }
+        plans["configurations"] = {
+            self.configuration_name: self.configuration_manager.configuration
+        }
         pipeline = {}
         for name, loader in (("train", self.dataloader_train), ("val", self.dataloader_val)):
             is_ours = isinstance(loader, DeterministicAugmenter)
@@ -364,11 +395,16 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             data=self._cases,
             cases=dict(self._split),
             plans=plain(plans),
-            labels=plain({name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}),
+            labels=plain(
+                {name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}
+            ),
             pipeline=pipeline,
             sampling=plain({name: getattr(self, name, None) for name in SAMPLING}),
             **self._begun_with,
-            iterations={"training": self.num_iterations_per_epoch, "validation": self.num_val_iterations_per_epoch},
+            iterations={
+                "training": self.num_iterations_per_epoch,
+                "validation": self.num_val_iterations_per_epoch,
+            },
             world_size=self._number_of_ranks(),
             cpu_threads=self._threads(),
             pretrained=self._pretrained,
@@ -389,7 +425,10 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             logged = checkpoint[LOGGED]
             checkpoint = {
                 **checkpoint,
-                LOGGED: {**logged, **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged}},
+                LOGGED: {
+                    **logged,
+                    **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged},
+                },
                 KEY: asdict(self._record()),
             }
             if self._unsaved is not None:
@@ -402,7 +441,9 @@ def _digest_of_weights(network: Any) -> str:
     found = sha256()
     for tensor in network.state_dict().values():
         if isinstance(tensor, torch.Tensor):
-            found.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+            found.update(
+                tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            )
     return found.hexdigest()
 
 
@@ -410,11 +451,17 @@ def cpu_threads() -> int:
     """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process."""
     text = os.environ.get(CPU_THREADS_VARIABLE)
     if text is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
     try:
         return positive_int(CPU_THREADS_VARIABLE, int(text))
     except ValueError:
-        raise ValueError(f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer") from None
+        raise ValueError(
+            f"{CPU_THREADS_VARIABLE}={text!r} in the environment must be a positive integer"
+        ) from None
 
 
 def _executor(name: str) -> Executor | None:
@@ -425,4 +472,8 @@ def _executor(name: str) -> Executor | None:
     from detaug.ray.executor import RayExecutor
 
     executor = RayExecutor.from_url(url)
-    return executor if name == "train" else replace(executor, num_actors=(executor.num_actors + 1) // 2)
+    return (
+        executor
+        if name == "train"
+        else replace(executor, num_actors=(executor.num_actors + 1) // 2)
+    )

@@ -47,7 +47,9 @@ def canonical(value: Any) -> Any:
         return made
     if type(value) in (list, tuple):
         return type(value)(canonical(each) for each in value)
-    if isinstance(value, (np.generic, np.ndarray)) and not (value.dtype.hasobject or value.dtype.names):
+    if isinstance(value, (np.generic, np.ndarray)) and not (
+        value.dtype.hasobject or value.dtype.names
+    ):
         # a dtype that was unpickled is another object than NumPy's own of the same kind
         array = np.array(value, dtype=np.dtype(value.dtype.str), copy=True)
         return array[()] if isinstance(value, np.generic) else array
@@ -58,7 +60,11 @@ def canonical(value: Any) -> Any:
 
 def write_checkpoint(checkpoint: Any, file: Any) -> None:
     """`torch.save`, with bytes that follow from the values, and never half a file: an OSError leaves what was there before."""
-    with whole_file(Path(file)) if isinstance(file, (str, os.PathLike)) else nullcontext(file) as stream:
+    with (
+        whole_file(Path(file))
+        if isinstance(file, (str, os.PathLike))
+        else nullcontext(file) as stream
+    ):
         _save(canonical(checkpoint), stream)
 
 
@@ -83,11 +89,16 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
         stored = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
         why = "it holds something else"
     except Exception as error:  # whatever damaged bytes lead to
-        stored, why = None, f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty"
+        stored, why = (
+            None,
+            f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty",
+        )
     if is_checkpoint(stored):
         return stored
     others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
-    found = next((each.name for each in others if zipfile.is_zipfile(each)), None)  # a zip's directory is its end
+    found = next(
+        (each.name for each in others if zipfile.is_zipfile(each)), None
+    )  # a zip's directory is its end
     hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
     raise UnusableError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
 

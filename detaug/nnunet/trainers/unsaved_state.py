@@ -16,9 +16,24 @@ from detaug.nnunet.run_record import print_of
 from detaug.purity.references import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
-_SAVED = {"network", "optimizer", "grad_scaler", "lr_scheduler", "logger", "dataloader_train", "dataloader_val"}
+_SAVED = {
+    "network",
+    "optimizer",
+    "grad_scaler",
+    "lr_scheduler",
+    "logger",
+    "dataloader_train",
+    "dataloader_val",
+}
 _TENSORS = (torch.Tensor, np.ndarray)
-_NOT_LOOKED_INTO = (*_TENSORS, FunctionType, BuiltinFunctionType, MethodType, logging.Logger, logging.Handler)
+_NOT_LOOKED_INTO = (
+    *_TENSORS,
+    FunctionType,
+    BuiltinFunctionType,
+    MethodType,
+    logging.Logger,
+    logging.Handler,
+)
 #: So many objects are looked at.
 _MOST = 100_000
 
@@ -45,7 +60,9 @@ class UnsavedState:
         """Note what has changed until the first one."""
         if self._changed is None:
             now = {name: print_of(each) for name, each in tensors_of(trainer)}
-            self._changed = {name: each for name, each in now.items() if self._before.get(name) != each}
+            self._changed = {
+                name: each for name, each in now.items() if self._before.get(name) != each
+            }
             _tell_added_gradients(trainer.network)
 
     def training_goes_on(self, folder: Path) -> None:
@@ -89,14 +106,18 @@ def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[
         return id(value) not in known and not isinstance(value, _NOT_LOOKED_INTO)
 
     for path, value in walk(roots.items(), _MOST, into):
-        numbers = isinstance(value, _TENSORS) and not (isinstance(value, np.ndarray) and value.dtype.hasobject)
+        numbers = isinstance(value, _TENSORS) and not (
+            isinstance(value, np.ndarray) and value.dtype.hasobject
+        )
         if numbers and id(value) not in known:
             yield path, value
 
 
 def _tell_added_gradients(network: torch.nn.Module) -> None:
     """Look at a gradient that is there now once the next one is about to be added to it."""
-    parameter = next((each for each in network.parameters() if each.grad is not None and each.grad.any()), None)
+    parameter = next(
+        (each for each in network.parameters() if each.grad is not None and each.grad.any()), None
+    )
     if parameter is None:
         return
 

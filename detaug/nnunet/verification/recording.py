@@ -25,7 +25,16 @@ from detaug.nnunet.run_record import print_of
 from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.trainers.unsaved_state import tensors_of
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
-from detaug.nnunet.verification.traces import DATA, OUTCOME, START, TRAINING, VALIDATION, WEIGHTS, at_start, in_step
+from detaug.nnunet.verification.traces import (
+    DATA,
+    OUTCOME,
+    START,
+    TRAINING,
+    VALIDATION,
+    WEIGHTS,
+    at_start,
+    in_step,
+)
 from detaug.seeding.tree import SeedTree
 
 #: Files in a training's folder: its events; how it failed; where a batch of nnU-Net's loader and detaug's differ, "" if nowhere.
@@ -56,7 +65,9 @@ def main(text: str, parent: str) -> None:
     stored = json.loads(text)
     part = Part(**{**stored, "settings": Settings(**stored["settings"])})
     folder = Path(os.environ["nnUNet_results"]).parent
-    threading.Thread(target=_end_with, args=(int(parent),), name="detaug-parent-watch", daemon=True).start()
+    threading.Thread(
+        target=_end_with, args=(int(parent),), name="detaug-parent-watch", daemon=True
+    ).start()
     try:
         # as nnUNetv2_train
         torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
@@ -139,7 +150,9 @@ class Recording(Trainer):  # type: ignore[misc]
         place = at_start(self.current_epoch)
         self._note(place, START, self._weights())
         # another network (a teacher), averaged weights
-        self._note(place, START, ((f"the trainer's {name}", value) for name, value in tensors_of(self)))
+        self._note(
+            place, START, ((f"the trainer's {name}", value) for name, value in tensors_of(self))
+        )
 
     def on_validation_epoch_start(self) -> None:
         super().on_validation_epoch_start()
@@ -177,7 +190,9 @@ class Recording(Trainer):  # type: ignore[misc]
 
     def _weights(self) -> Iterator[tuple[str, Any]]:
         """Parameters and buffers, and what the optimiser keeps."""
-        network: Any = getattr(self.network, "_orig_mod", self.network)  # as it is before it is compiled
+        network: Any = getattr(
+            self.network, "_orig_mod", self.network
+        )  # as it is before it is compiled
         yield from network.state_dict().items()
         yield from flat(self.optimizer.state_dict(), "optimizer")
         if self.grad_scaler is not None:

@@ -56,14 +56,18 @@ def checked(settings: Settings) -> Settings:
         ) from None
     if settings.configuration not in configurations:
         there = ", ".join(configurations)
-        raise UnusableError(f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}")
+        raise UnusableError(
+            f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}"
+        )
     return replace(settings, dataset=dataset, device=_checked_device(settings.device))
 
 
 def load_plans(dataset: str, name: str = "nnUNetPlans") -> tuple[dict[str, Any], dict[str, Any]]:
     """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a trainer, which changes them."""
     folder = Path(os.environ["nnUNet_preprocessed"], dataset)
-    plans, described = (json.loads((folder / f"{each}.json").read_text()) for each in (name, "dataset"))
+    plans, described = (
+        json.loads((folder / f"{each}.json").read_text()) for each in (name, "dataset")
+    )
     return {**plans, "continue_training": False}, described
 
 
@@ -75,7 +79,9 @@ def _checked_device(device: str) -> str:
     if torch.cuda.is_available():
         return "cuda"
     if device:
-        raise UnusableError("PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu")
+        raise UnusableError(
+            "PyTorch sees no GPU here (torch.cuda.is_available() is False): use --device cpu"
+        )
     return "cpu"
 
 

@@ -20,7 +20,12 @@ from detaug.training.comparing import Event
 
 START, TRAINING, VALIDATION = "start", "training", "validation"
 DATA, OUTCOME, WEIGHTS = "data", "outcome", "weights"
-INITIAL_WEIGHTS, RESUME, BETWEEN_EPOCHS, BOOKKEEPING = "initial weights", "resume", "between epochs", "bookkeeping"
+INITIAL_WEIGHTS, RESUME, BETWEEN_EPOCHS, BOOKKEEPING = (
+    "initial weights",
+    "resume",
+    "between epochs",
+    "bookkeeping",
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,9 @@ def in_step(phase: str, step: int, epoch: int) -> str:
     return f"of {phase} batch {step} of epoch {epoch}"
 
 
-def first_origin(one: Sequence[Event], other: Sequence[Event], resumed: bool = False) -> Origin | None:
+def first_origin(
+    one: Sequence[Event], other: Sequence[Event], resumed: bool = False
+) -> Origin | None:
     """Where the first difference between two traces began; None: they are equal. `resumed`: the other training was, in its second
     epoch."""
     found = first_differing(one, other)
@@ -71,4 +78,6 @@ def bookkeeping_origin(one: Path, other: Path) -> Origin:
     stored = (torch.load(path, map_location="cpu", weights_only=False) for path in (one, other))
     for name, *values in differences(*stored):
         return Origin(BOOKKEEPING, f"{name} of {one.name} ({' and '.join(map(short, values))})")
-    return Origin(BOOKKEEPING, f"how {one.name} is pickled (all entries that can be compared are equal)")
+    return Origin(
+        BOOKKEEPING, f"how {one.name} is pickled (all entries that can be compared are equal)"
+    )

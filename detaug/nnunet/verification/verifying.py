@@ -27,7 +27,12 @@ from detaug.ledger.receipt import sha256_of
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.verification import traces
 from detaug.nnunet.verification.recording import FAILURE, READING, TRACE, Part
-from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings, link_predictions
+from detaug.nnunet.verification.settings import (
+    EPOCHS,
+    VALIDATION_ITERATIONS,
+    Settings,
+    link_predictions,
+)
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
@@ -73,7 +78,9 @@ class Row(reports.Row):
             yield Padding.indent(Text.assemble((f"{self.verdict}: ", "bold red"), self.failure), 2)
         if self.origin is not None:
             begin = "began with " if not self.ok else "no difference in the checkpoint, but in "
-            yield Padding.indent(Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2)
+            yield Padding.indent(
+                Text.assemble(begin, (self.origin.kind, "bold red"), f": {self.origin.where}"), 2
+            )
             yield Padding.indent(Text(_ADVICE[self.origin.kind], "dim"), 4)
 
 
@@ -107,7 +114,8 @@ class Trainings(reports.Report[Row]):
         )
         reasons = [part for row in self.rows for part in row.reasons()]
         rare = Text(
-            "A branch of the pipeline that few samples take may not have been seen (verify --iterations).", "dim"
+            "A branch of the pipeline that few samples take may not have been seen (verify --iterations).",
+            "dim",
         )
         return [table, Text(), Text(conditions, "dim"), *reasons, Text(), self._verdict(), rare]
 
@@ -116,7 +124,10 @@ class Trainings(reports.Report[Row]):
         if wrong:
             return Text(f"different: {', '.join(wrong)}", "bold red")
         trainings = sum(row.what != READS_ALIKE for row in self.rows)
-        return Text(f"equal: all {trainings} trainings wrote the same checkpoint, byte for byte", "bold green")
+        return Text(
+            f"equal: all {trainings} trainings wrote the same checkpoint, byte for byte",
+            "bold green",
+        )
 
 
 @dataclass(frozen=True)
@@ -152,12 +163,16 @@ def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> T
         UnusableError: the first training failed, as of an unknown trainer. One of the others that fails is a row with the
             verdict "failed".
     """
-    temporary = tempfile.TemporaryDirectory(prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True)
+    temporary = tempfile.TemporaryDirectory(
+        prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True
+    )
     with temporary if keep is None else nullcontext(keep) as folder:
         return compare_trainings(settings, trainings(settings), Path(folder).resolve(), shown)
 
 
-def compare_trainings(settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress) -> Trainings:
+def compare_trainings(
+    settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress
+) -> Trainings:
     """Train these within `folder`, and compare the checkpoints with the first one's; otherwise as `verify_training`."""
     reference: tuple[Path, list[Event]] | None = None
 
@@ -186,8 +201,16 @@ def compare_trainings(settings: Settings, planned: Sequence[Training], folder: P
     reading = folder / planned[0].folder / READING
     if reading.exists():
         difference = reading.read_text()
-        done += (Row(READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference),)
-    processor = torch.cuda.get_device_name() if settings.device == "cuda" else environment()["cpu"]["model"] or "CPU"
+        done += (
+            Row(
+                READS_ALIKE, reports.DIFFERENT if difference else reports.EQUAL, failure=difference
+            ),
+        )
+    processor = (
+        torch.cuda.get_device_name()
+        if settings.device == "cuda"
+        else environment()["cpu"]["model"] or "CPU"
+    )
     versions = f"torch {torch.__version__}, nnU-Net {importlib.metadata.version('nnunetv2')}"
     return Trainings(settings, done, f"{settings.device} ({processor}), {versions}")
 
@@ -212,7 +235,9 @@ def train(training: Training, folder: Path) -> tuple[Path, list[Event]]:
         _run(part, own, variables)
     found = sorted(results.glob("*/*/fold_*/checkpoint_final.pth"))
     if not found:
-        raise UnusableError("the training ended without a checkpoint_final.pth: does the trainer save one?")
+        raise UnusableError(
+            "the training ended without a checkpoint_final.pth: does the trainer save one?"
+        )
     return found[0], [Event(*json.loads(line)) for line in (own / TRACE).read_text().splitlines()]
 
 
@@ -240,4 +265,6 @@ def _run(part: Part, folder: Path, variables: dict[str, str]) -> None:
         raise UnusableError(f"the training failed: {(folder / FAILURE).read_text()}")
     last = (folder / "log.txt").read_text(errors="replace").strip().splitlines()[-1:]
     how = f"signal {-code}" if code < 0 else f"exit status {code}"
-    raise UnusableError(f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}")
+    raise UnusableError(
+        f"the training ended with {how}; its last line was: {last[0] if last else '(none)'}"
+    )

@@ -42,17 +42,27 @@ def cross_entropy(
         IndexError: a class number is outside ``0 … C - 1`` and is not `ignore_index` (on CUDA: a device assertion).
         RuntimeError, ValueError: what PyTorch raises for shapes, dtypes and reductions that it does not take.
     """
-    if reduction not in ("mean", "sum") or not size_average is reduce is None or input.shape == target.shape:
+    if (
+        reduction not in ("mean", "sum")
+        or not size_average is reduce is None
+        or input.shape == target.shape
+    ):
         arguments = (size_average, ignore_index, reduce, reduction, label_smoothing)
         return functional.cross_entropy(input, target, weight, *arguments)
     if target.dtype == torch.uint8:
         target = target.long()  # as uint8, ignore_index -100 would be class 156
-    each = functional.cross_entropy(input, target, weight, None, ignore_index, None, "none", label_smoothing)
+    each = functional.cross_entropy(
+        input, target, weight, None, ignore_index, None, "none", label_smoothing
+    )
     # In float32 at least: a half-precision sum of many overflows.
     total = each.sum(dtype=torch.float32) if each.dtype in HALF else each.sum()
     if reduction == "mean":
         taken = target != ignore_index
-        weights = taken if weight is None else weight.detach().to(total.dtype)[target.where(taken, 0)].where(taken, 0)
+        weights = (
+            taken
+            if weight is None
+            else weight.detach().to(total.dtype)[target.where(taken, 0)].where(taken, 0)
+        )
         total = total / weights.sum()
     return total.to(each.dtype)
 
@@ -71,16 +81,26 @@ def avg_pool3d(
     PyTorch's adds atomically on CUDA and raises under `torch.use_deterministic_algorithms`; that of AvgPool1d and AvgPool2d
     is reproducible.
     """
-    given, inputs = (kernel_size, kernel_size if stride in (None, (), []) else stride, padding), tuple(input.shape[-3:])
+    given, inputs = (
+        (kernel_size, kernel_size if stride in (None, (), []) else stride, padding),
+        tuple(input.shape[-3:]),
+    )
     kernel, steps, padded = ((utils._single(each) * 3)[:3] for each in given)
 
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:  # noqa: ARG001
-        place, size, step, margin = torch.arange(inputs, device=device), kernel[axis], steps[axis], padded[axis]
+        place, size, step, margin = (
+            torch.arange(inputs, device=device),
+            kernel[axis],
+            steps[axis],
+            padded[axis],
+        )
 
         def weigh(output: torch.Tensor) -> torch.Tensor:
             start = output * step - margin
             end = (start + size).clamp(max=inputs + margin)
-            counted = (end - start) if count_include_pad else end.clamp(max=inputs) - start.clamp(min=0)
+            counted = (
+                (end - start) if count_include_pad else end.clamp(max=inputs) - start.clamp(min=0)
+            )
             counted = counted.clamp(min=1)  # of outputs that do not exist
             if divisor_override:
                 counted = torch.tensor(divisor_override if axis == 0 else 1, device=device)
@@ -111,7 +131,12 @@ def interpolate(
         input: ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``; the other arguments are PyTorch's.
     """
     axes, one_given = input.ndim - 2, (size is None) != (scale_factor is None)
-    if axes != LINEAR_MODES.get(mode) or not one_given or antialias or not input.is_floating_point():
+    if (
+        axes != LINEAR_MODES.get(mode)
+        or not one_given
+        or antialias
+        or not input.is_floating_point()
+    ):
         arguments = (size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
         return functional.interpolate(input, *arguments)  # its errors too
     inputs, corners = tuple(input.shape[2:]), bool(align_corners)
@@ -119,7 +144,10 @@ def interpolate(
     sizes = None if size is None else list(each_axis(size))
     scales = None if scale_factor is None else [float(each) for each in each_axis(scale_factor)]
     if scales and recompute_scale_factor:
-        sizes, scales = [math.floor(each * scale) for each, scale in zip(inputs, scales, strict=True)], None
+        sizes, scales = (
+            [math.floor(each * scale) for each, scale in zip(inputs, scales, strict=True)],
+            None,
+        )
 
     # Not functional.interpolate: in deterministic mode, on CUDA, it calls a slow composition, and rounds differently.
     kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{axes}d").vec
@@ -130,7 +158,9 @@ def interpolate(
     return apply(lambda tensor: kernel(tensor, sizes, corners, scales), inputs, band, input)
 
 
-def _linear_band(inputs: int, outputs: int, corners: bool, scale: float | None, device: torch.device) -> Band:
+def _linear_band(
+    inputs: int, outputs: int, corners: bool, scale: float | None, device: torch.device
+) -> Band:
     """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches one input to
     either side. The weights are 0 where they end: an output that rounding moves in or out adds nothing."""
     if inputs == outputs:

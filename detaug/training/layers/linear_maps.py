@@ -32,12 +32,18 @@ class _Map(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:  # noqa: ARG004
         tensor, *ctx.pair = inputs
-        ctx.memory_format = suggest_memory_format(tensor)  # channels last where the argument had them there
+        ctx.memory_format = suggest_memory_format(
+            tensor
+        )  # channels last where the argument had them there
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         forward, transposed = ctx.pair
-        return _Map.apply(gradient, transposed, forward).contiguous(memory_format=ctx.memory_format), None, None
+        return (
+            _Map.apply(gradient, transposed, forward).contiguous(memory_format=ctx.memory_format),
+            None,
+            None,
+        )
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,10 @@ class Band:
 
 
 def apply(
-    forward: Linear, inputs: Sequence[int], band: Callable[[int, int, int, torch.device], Band], tensor: torch.Tensor
+    forward: Linear,
+    inputs: Sequence[int],
+    band: Callable[[int, int, int, torch.device], Band],
+    tensor: torch.Tensor,
 ) -> torch.Tensor:
     """``forward(tensor)``, of a map that is separable along the last ``len(inputs)`` axes; it has derivatives of any order.
 
@@ -73,7 +82,9 @@ def apply(
         numbers = range(len(inputs))
         for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
             axis = first + number
-            result = _along_axis(result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device))
+            result = _along_axis(
+                result, axis, band(number, inputs[number], gradient.shape[axis], gradient.device)
+            )
         return result.to(gradient.dtype)
 
     result: torch.Tensor = _Map.apply(tensor, forward, transposed)
@@ -83,7 +94,9 @@ def apply(
 def _along_axis(gradient: torch.Tensor, axis: int, band: Band) -> torch.Tensor:
     outputs = gradient.shape[axis]
     output = band.first + torch.arange(band.count, device=band.first.device)[:, None]
-    weight = torch.where((output >= 0) & (output < outputs), band.weigh(output), 0).to(gradient.dtype)
+    weight = torch.where((output >= 0) & (output < outputs), band.weigh(output), 0).to(
+        gradient.dtype
+    )
     weight = weight.view(band.count, -1, *[1] * (gradient.ndim - axis - 1))
     result = gradient.index_select(axis, output[0].clamp(0, outputs - 1)) * weight[0]
     for turn in range(1, band.count):

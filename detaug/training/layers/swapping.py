@@ -36,7 +36,9 @@ _MODULES = (nn.CrossEntropyLoss, nn.AvgPool3d, nn.Upsample)
 _ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
 #: Modules whose gradients PyTorch adds atomically on a GPU, as it does those above.
 _WITHOUT_FORM = (nn.NLLLoss, *_ADAPTIVE, nn.ReflectionPad1d, nn.ReflectionPad2d, nn.ReflectionPad3d)
-_NO_FORM = "it has no deterministic form here, and on a GPU PyTorch's deterministic mode raises or warns"
+_NO_FORM = (
+    "it has no deterministic form here, and on a GPU PyTorch's deterministic mode raises or warns"
+)
 _REDIRECT = "run it within detaug.training.deterministic_functions()"
 
 
@@ -57,7 +59,11 @@ def deterministic_functions() -> Iterator[None]:
 
 class _Redirection(TorchFunctionMode):
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         # PyTorch takes the mode off while this runs, so the replacements reach PyTorch's functions.
         return _FUNCTIONS.get(func, func)(*args, **(kwargs or {}))
@@ -147,28 +153,40 @@ def swap_layers(model: nn.Module) -> SwapReport:
             try:
                 module.__class__ = _deterministic(kind)
             except TypeError as error:  # a metaclass or a layout of its own
-                report.could_not[name] = f"{kind.__name__}: Python cannot give it another class ({error}); {_REDIRECT}"
+                report.could_not[name] = (
+                    f"{kind.__name__}: Python cannot give it another class ({error}); {_REDIRECT}"
+                )
             else:
                 report.swapped[name] = kind.__name__
     return report
 
 
 def _varies(module: nn.Module) -> bool:
-    return isinstance(module, _MODULES) and not (isinstance(module, nn.Upsample) and module.mode not in LINEAR_MODES)
+    return isinstance(module, _MODULES) and not (
+        isinstance(module, nn.Upsample) and module.mode not in LINEAR_MODES
+    )
 
 
 def _obstacle(module: nn.Module) -> str | None:
     """Why another class would not make deterministic what this module computes, or None."""
     if isinstance(module, _WITHOUT_FORM):
-        pools_to_one = isinstance(module, _ADAPTIVE) and set(utils._triple(module.output_size)) == {1}
+        pools_to_one = isinstance(module, _ADAPTIVE) and set(utils._triple(module.output_size)) == {
+            1
+        }
         return None if pools_to_one else _NO_FORM  # that is a mean
     if isinstance(module, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and module.padding_mode == "reflect":
         return f"padding_mode 'reflect': {_NO_FORM}"
     if isinstance(module, nn.Upsample) and module.mode in ("bicubic", "area"):
         return f"mode {module.mode!r}: {_NO_FORM}"
     if isinstance(module, torch.jit.ScriptModule):
-        scripted = getattr(module, "original_name", None) in {each.__name__ for each in (*_MODULES, *_WITHOUT_FORM)}
-        return "it is TorchScript already; call make_deterministic before torch.jit" if scripted else None
+        scripted = getattr(module, "original_name", None) in {
+            each.__name__ for each in (*_MODULES, *_WITHOUT_FORM)
+        }
+        return (
+            "it is TorchScript already; call make_deterministic before torch.jit"
+            if scripted
+            else None
+        )
     if "forward" in vars(module) and _varies(module):
         return f"its forward was replaced on the instance; {_REDIRECT}"
     return None
@@ -197,7 +215,10 @@ def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield from ((name + label, part) for label, part in parts_of(value))
             return
         own = {key: part for key, part in vars(value).items() if not key.startswith("_")}
-        yield from ((f"{name}.{key}" if name else key, part) for key, part in {**value._modules, **own}.items())
+        yield from (
+            (f"{name}.{key}" if name else key, part)
+            for key, part in {**value._modules, **own}.items()
+        )
 
     followed = nn.Module, list, tuple, dict
     found = walk([("", model)], into=lambda value: isinstance(value, followed), parts=parts)

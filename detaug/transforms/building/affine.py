@@ -21,7 +21,9 @@ def rotation(angles: Sequence[float]) -> Matrix:
     if len(angles) < 3:
         c, s = cosine(angles[-1]), sine(angles[-1])
         return [[c, -s], [s, c]]
-    (cx, cy, cz), (sx, sy, sz) = ([function(angle) for angle in angles] for function in (cosine, sine))
+    (cx, cy, cz), (sx, sy, sz) = (
+        [function(angle) for angle in angles] for function in (cosine, sine)
+    )
     about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
     about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
     about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
@@ -56,7 +58,12 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
 
 
 def resample_channel(
-    source: np.ndarray, out: np.ndarray, matrix: Matrix, offset: Sequence[float], border: int, outside: float
+    source: np.ndarray,
+    out: np.ndarray,
+    matrix: Matrix,
+    offset: Sequence[float],
+    border: int,
+    outside: float,
 ) -> None:
     """Voxel i of ``out`` shows what is at ``matrix @ i + offset`` in the source, linearly; arrays (X, Y[, Z]) float32. Borders
     are constants of `detaug.kernels.coordinates`."""

@@ -92,7 +92,9 @@ class Transform:
         """
         if self.needs is not None and shapes.get(self.needs) is None:
             return {}
-        if any(draws.asks_for(wanted, "image") for wanted in vars(self).values() if callable(wanted)):
+        if any(
+            draws.asks_for(wanted, "image") for wanted in vars(self).values() if callable(wanted)
+        ):
             return {DEFERRED: draws.key(rng)}
         return self._drawn(rng, shapes, {})
 
@@ -101,7 +103,9 @@ class Transform:
             return self.draw(rng, shapes, context)
         except draws.NoNumber as error:
             function, value = error.args
-            name = next((name for name, wanted in vars(self).items() if wanted is function), "a callable")
+            name = next(
+                (name for name, wanted in vars(self).items() if wanted is function), "a callable"
+            )
             raise ValueError(
                 f"{type(self).__name__}: {name} must be finite numbers, but {function!r} gave {value!r}"
             ) from None
@@ -124,15 +128,21 @@ class Transform:
         if self.needs is not None and self.needs not in workspace:
             return
         if not isinstance(params, dict):
-            raise TypeError(f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}")
+            raise TypeError(
+                f"params of {type(self).__name__} must be a dict, as sample gives it, got {params!r}"
+            )
         if DEFERRED in params:
             # a user's callable wants the image: only now is there one
             key = checked(self, params, workspace.shapes(), {DEFERRED: KEY})[DEFERRED]
-            params = self._drawn(draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")})
+            params = self._drawn(
+                draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")}
+            )
         before = workspace.shapes()
         self.change(workspace, params)
         after = workspace.shapes()
-        if (after is not before and after != before) or type(self).output_shapes is not Transform.output_shapes:
+        if (after is not before and after != before) or type(
+            self
+        ).output_shapes is not Transform.output_shapes:
             _compare_shapes(self, after, self.output_shapes(before, params))
 
     def stages(self, params: Params) -> list[Stage]:

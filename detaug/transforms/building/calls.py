@@ -54,22 +54,32 @@ def checked_keys(keys: Keys) -> dict[str, str | None]:
 
 def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
     """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample; a ValueError for a mixture."""
-    if not any(keys.get(name) == "data" for name in arrays) and not ("data" in arrays and keys.get("data", "data")):
+    if not any(keys.get(name) == "data" for name in arrays) and not (
+        "data" in arrays and keys.get("data", "data")
+    ):
         return False
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
-        raise ValueError("pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture of both")
+        raise ValueError(
+            "pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture of both"
+        )
     if all(arrays.get(name) is not None and name not in keys for name in ("seg", "target")):
         raise ValueError("a batch may have seg or target as its segmentation, not both")
     return True
 
 
-def roles_of(transform: Transform, arrays: Mapping[str, Any], of_batch: bool = False) -> dict[str, str]:
+def roles_of(
+    transform: Transform, arrays: Mapping[str, Any], of_batch: bool = False
+) -> dict[str, str]:
     """The role of each key that has one; a ValueError where a key without a role holds an array that should have one, or
     points that should move with the voxels."""
     keys = transform.keys
     known = BATCH_ROLES if of_batch else {role: role for role in VOXEL_KEYS}
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
-    roles |= {name: BATCH_ROLES.get(role, role) for name, role in keys.items() if role is not None and name in arrays}
+    roles |= {
+        name: BATCH_ROLES.get(role, role)
+        for name, role in keys.items()
+        if role is not None and name in arrays
+    }
     for name in arrays:
         if name not in roles and name not in keys:
             if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
@@ -77,12 +87,22 @@ def roles_of(transform: Transform, arrays: Mapping[str, Any], of_batch: bool = F
                     f"{name} would stay where they are while {type(transform).__name__} moves the voxels: detaug transforms no "
                     f'points and no boxes. Leave them out, or pass them on as they are by keys={{"{name}": None}}'
                 )
-            _check_unknown(name, arrays, roles, [*keys, *(each for each in known if each not in keys)], of_batch)
+            _check_unknown(
+                name,
+                arrays,
+                roles,
+                [*keys, *(each for each in known if each not in keys)],
+                of_batch,
+            )
     return roles
 
 
 def _check_unknown(
-    name: str, arrays: Mapping[str, Any], roles: Mapping[str, str], known: Sequence[str], of_batch: bool
+    name: str,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    known: Sequence[str],
+    of_batch: bool,
 ) -> None:
     present = {role: arrays[each] for each, role in roles.items() if arrays[each] is not None}
     reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
@@ -100,7 +120,9 @@ def _check_unknown(
             )
 
 
-def _check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None) -> None:
+def _check_dimensions(
+    arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None
+) -> None:
     """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the pipeline is made for those."""
     expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
     for name in roles:
@@ -112,14 +134,18 @@ def _check_dimensions(arrays: Mapping[str, Any], roles: Mapping[str, str], dims:
         if number != expected[0]:
             advice = f"if its channel axis is missing, pass {name}[None]"
             if number > expected[0]:
-                advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
+                advice = (
+                    f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
+                )
             raise ValueError(
                 f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C, {', '.join('XYZ'[: expected[0]])}), "
                 f"for {expected[1]}; {advice}"
             )
 
 
-def call(transform: Transform, arrays: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+def call(
+    transform: Transform, arrays: Mapping[str, Any], rng: np.random.Generator | None
+) -> dict[str, Any]:
     """`Transform.__call__`."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         seed = rng if isinstance(rng, int) else "seed"
@@ -133,7 +159,10 @@ def call(transform: Transform, arrays: Mapping[str, Any], rng: np.random.Generat
 
 
 def call_with_roles(
-    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], rng: np.random.Generator | None
+    transform: Transform,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    rng: np.random.Generator | None,
 ) -> dict[str, Any]:
     """`Transform.__call__` for one sample, of whose arrays the roles are known."""
     try:
@@ -145,11 +174,16 @@ def call_with_roles(
             f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
             "fall-back to a global random state."
         ) from None
-    return apply_with_roles(transform, arrays, roles, lambda shapes: transform.sample(drawing, shapes))
+    return apply_with_roles(
+        transform, arrays, roles, lambda shapes: transform.sample(drawing, shapes)
+    )
 
 
 def apply_with_roles(
-    transform: Transform, arrays: Mapping[str, Any], roles: Mapping[str, str], params_for: Callable[[Any], Any]
+    transform: Transform,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    params_for: Callable[[Any], Any],
 ) -> dict[str, Any]:
     """Apply params, which may follow from the arrays' shapes, to one sample."""
     _check_dimensions(arrays, roles, transform.spatial_dims)
@@ -158,10 +192,14 @@ def apply_with_roles(
     return workspace.result()
 
 
-def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None) -> dict[str, Any]:
+def _apply_to_batch(
+    transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None
+) -> dict[str, Any]:
     """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``, one keyed
     by a draw from it. Raises as `Transform.__call__`."""
-    image = next(name for name in batch if transform.keys.get(name, name) == "data" or name == "data")
+    image = next(
+        name for name in batch if transform.keys.get(name, name) == "data" or name == "data"
+    )
     count = len(batch[image])
     if count == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
@@ -176,14 +214,23 @@ def _apply_to_batch(transform: Transform, batch: Mapping[str, Any], rng: np.rand
         generator = None if rng is None else draws.generator_of(draws.key(rng))
         results.append(call_with_roles(transform, sample, roles, generator))
     made: dict[str, Any] = {name: [result[name] for result in results] for name in results[0]}
-    made |= {name: _as_batch(samples, batch[name]) for name, samples in made.items() if name in roles}
-    return {name: made.get(name, batch.get(name)) for name in (*batch, *made) if name in made or name not in roles}
+    made |= {
+        name: _as_batch(samples, batch[name]) for name, samples in made.items() if name in roles
+    }
+    return {
+        name: made.get(name, batch.get(name))
+        for name in (*batch, *made)
+        if name in made or name not in roles
+    }
 
 
 def _as_batch(samples: list[Any], given: Any) -> Any:
     """Samples as one batch: stacked if the batch was an array, level by level for deep supervision, else a list."""
     if isinstance(samples[0], list):
-        return [_as_batch([sample[level] for sample in samples], given) for level in range(len(samples[0]))]
+        return [
+            _as_batch([sample[level] for sample in samples], given)
+            for level in range(len(samples[0]))
+        ]
     if isinstance(given, (list, tuple)):
         return type(given)(samples)
     if isinstance(samples[0], torch.Tensor):

@@ -56,7 +56,12 @@ def one_of(name: str, value: str, allowed: Iterable[str]) -> str:
 
 
 def random_scalar(
-    name: str, wanted: Any, *, minimum: float = -gate.LARGEST, above: float | None = None, maximum: float = gate.LARGEST
+    name: str,
+    wanted: Any,
+    *,
+    minimum: float = -gate.LARGEST,
+    above: float | None = None,
+    maximum: float = gate.LARGEST,
 ) -> RandomScalar:
     """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater than ``above``."""
     if callable(wanted):
@@ -77,7 +82,9 @@ def integer_range(name: str, wanted: Any, minimum: int) -> tuple[int, int]:
 
 def _not_below(name: str, low: Any, high: Any) -> Any:
     if low > high:
-        raise ValueError(f"{name} as a range must be (low, high) with low <= high, got {(low, high)}")
+        raise ValueError(
+            f"{name} as a range must be (low, high) with low <= high, got {(low, high)}"
+        )
     return high
 
 
@@ -103,7 +110,9 @@ def spatial_size(name: str, size: Any) -> tuple[int, ...]:
 def axes(name: str, wanted: Any, dims: int = 3) -> tuple[int, ...]:
     """Spatial axes, 0 to dims - 1, each once, in the order given (sorted if a set)."""
     given = sorted(wanted) if isinstance(wanted, (set, frozenset)) else list(wanted)
-    return tuple(argument(name, given, gate.distinct(gate.many(gate.integer(0, dims - 1, "a spatial axis")))))
+    return tuple(
+        argument(name, given, gate.distinct(gate.many(gate.integer(0, dims - 1, "a spatial axis"))))
+    )
 
 
 def as_list(wanted: Any) -> list[Any]:
@@ -115,7 +124,9 @@ def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
     """Channels as non-negative numbers; -1 is the last one, as in NumPy. One that there is not is an IndexError."""
     for channel in wanted:
         if not -count <= channel < count:
-            raise IndexError(f"{name} names channel {channel}, but the array has {count} channel(s): 0 to {count - 1}")
+            raise IndexError(
+                f"{name} names channel {channel}, but the array has {count} channel(s): 0 to {count - 1}"
+            )
     return [int(channel) % count for channel in wanted]
 
 
@@ -131,7 +142,9 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     """
     if isinstance(value, torch.Tensor):
         if value.device.type != "cpu":
-            raise TypeError(f"{key} is on {value.device}: transforms work on the CPU, pass {key}.cpu()")
+            raise TypeError(
+                f"{key} is on {value.device}: transforms work on the CPU, pass {key}.cpu()"
+            )
         if value.requires_grad:
             warnings.warn(
                 f"{key} requires a gradient, and what transforms give has none: pass {key}.detach() to say so",
@@ -140,14 +153,20 @@ def checked_array(key: str, value: Any) -> np.ndarray:
         try:
             array = value.detach().numpy()
         except TypeError:
-            raise TypeError(f"{key} has dtype {value.dtype}, which NumPy does not have: pass {key}.float()") from None
+            raise TypeError(
+                f"{key} has dtype {value.dtype}, which NumPy does not have: pass {key}.float()"
+            ) from None
     elif isinstance(value, np.ndarray):
         array = value
     else:
-        raise TypeError(f"{key} must be a NumPy array or a torch tensor, got {type(value).__name__}")
+        raise TypeError(
+            f"{key} must be a NumPy array or a torch tensor, got {type(value).__name__}"
+        )
     if array.ndim not in (3, 4):
         batch = "; a whole batch is passed as data (B, C, X, Y[, Z])" if array.ndim == 5 else ""
-        raise ValueError(f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{batch}")
+        raise ValueError(
+            f"{key} must have shape (C, X, Y) or (C, X, Y, Z), got {array.shape}{batch}"
+        )
     if 0 in array.shape:
         raise ValueError(f"{key} must not have an empty axis, got shape {array.shape}")
     if key in ("image", "regression_target") and array.dtype.kind != "f":

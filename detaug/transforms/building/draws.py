@@ -70,7 +70,9 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
     return order
 
 
-def channels_drawn(rng: np.random.Generator, channels: Sequence[int], probability: float) -> list[int]:
+def channels_drawn(
+    rng: np.random.Generator, channels: Sequence[int], probability: float
+) -> list[int]:
     """The channels whose own draw succeeds, in order."""
     return [channel for channel in channels if happens(rng, probability)]
 
@@ -130,7 +132,11 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
 
 
 def for_axes(
-    rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any], axes: Sequence[int], together: bool
+    rng: np.random.Generator,
+    wanted: RandomScalar,
+    context: Mapping[str, Any],
+    axes: Sequence[int],
+    together: bool,
 ) -> list[float]:
     """A `scalar` for each axis, or one for all; a callable may ask for ``dim``, which is the axis, or None for all."""
     if together:
@@ -150,7 +156,11 @@ def asks_for(wanted: Any, name: str) -> bool:
 
 def _names(function: Callable[..., Any]) -> set[str]:
     """Of the arguments that can be passed by name."""
-    return {each.name for each in _parameters(function) if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    return {
+        each.name
+        for each in _parameters(function)
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+    }
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

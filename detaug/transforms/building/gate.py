@@ -82,13 +82,17 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     return decorate
 
 
-def checked(transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check]) -> Any:
+def checked(
+    transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check]
+) -> Any:
     """Params as the transform's `change` gets them; ``shapes`` are the arrays', by role. Raises as `takes`."""
     try:
         _check_fields(checks, Given(transform, params, shapes), params)
         return params  # as `sample` draws them; to copy those of every part of a composition takes 5 % of a 2-D batch
     except Refused:
-        params = as_plain(params)  # NumPy's numbers of few bits would overflow in what is computed of them
+        params = as_plain(
+            params
+        )  # NumPy's numbers of few bits would overflow in what is computed of them
     try:
         _check_fields(checks, Given(transform, params, shapes), params)
     except Refused as refused:
@@ -118,7 +122,9 @@ def _check_fields(checks: Mapping[str, Check], given: Given, value: Any) -> None
                 refused.path = f"[{name!r}]{refused.path}"
                 raise
         elif not hasattr(check, "needed") or check.needed(given):
-            raise Refused(KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}")
+            raise Refused(
+                KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}"
+            )
     if not value.keys() <= checks.keys():
         surplus = ", ".join(repr(name) for name in value if name not in checks)
         known = ", ".join(map(repr, checks)) or "nothing"
@@ -140,7 +146,10 @@ def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | Non
     """A number from least (or above another) to most, both included; always finite."""
     allowed = f"be a number from {least:g} to {most:g}"
     if above is not None:
-        least, allowed = math.nextafter(above, math.inf), f"be greater than {above:g} and at most {most:g}"
+        least, allowed = (
+            math.nextafter(above, math.inf),
+            f"be greater than {above:g} and at most {most:g}",
+        )
     elif (least, most) == (-LARGEST, LARGEST):
         allowed = "be a finite number"
 
@@ -154,7 +163,10 @@ def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | Non
 
 
 def integer(
-    least: Length = 0, most: Length = LARGEST_INTEGER, kind: str = "an integer", error: type[Exception] = ValueError
+    least: Length = 0,
+    most: Length = LARGEST_INTEGER,
+    kind: str = "an integer",
+    error: type[Exception] = ValueError,
 ) -> Check:
     """An integer from least to most, both included."""
 
@@ -172,7 +184,9 @@ def integer(
 def whole_number(least: int, most: int) -> Check:
     """An integer, or a number that is equal to one."""
     check = integer(least, most, "a whole number")
-    return lambda given, value: check(given, int(value) if type(value) is float and value.is_integer() else value)
+    return lambda given, value: check(
+        given, int(value) if type(value) is float and value.is_integer() else value
+    )
 
 
 def flag(_: Given, value: Any) -> None:
@@ -209,9 +223,14 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
             raise _wrong(TypeError, "be a list", value)
         wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
-            raise Refused(ValueError, f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}")
+            raise Refused(
+                ValueError,
+                f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}",
+            )
         if len(value) < least:
-            raise Refused(ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}")
+            raise Refused(
+                ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}"
+            )
         try:
             for place, each in enumerate(value):  # noqa: B007
                 check(given, each)
@@ -278,7 +297,9 @@ def distinct(check: Check) -> Check:
 def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
     shown = reprlib.repr(value)
     return Refused(
-        kind, f"must {allowed}, got {shown}" + (f" of type {type(value).__name__}" if kind is TypeError else "")
+        kind,
+        f"must {allowed}, got {shown}"
+        + (f" of type {type(value).__name__}" if kind is TypeError else ""),
     )
 
 

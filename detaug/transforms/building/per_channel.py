@@ -82,4 +82,10 @@ def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
     """``(values - center) · factor + offset`` in place; what the center loses in float32, the offset makes up for."""
     rounded = np.float32(center)
-    scale_around(values, values, rounded, np.float32(factor), np.float32(offset + (float(rounded) - center) * factor))
+    scale_around(
+        values,
+        values,
+        rounded,
+        np.float32(factor),
+        np.float32(offset + (float(rounded) - center) * factor),
+    )

@@ -28,8 +28,16 @@ class Stage(NamedTuple):
 
     def __str__(self) -> str:
         place = ".".join(str(number + 1) for number in self.place)
-        shown = "drawn from the image when it is there" if DEFERRED in self.params else shown_params(self.params)
-        return f"{place:>4}  " * bool(place) + type(self.transform).__name__ + f": {shown}" * bool(shown)
+        shown = (
+            "drawn from the image when it is there"
+            if DEFERRED in self.params
+            else shown_params(self.params)
+        )
+        return (
+            f"{place:>4}  " * bool(place)
+            + type(self.transform).__name__
+            + f": {shown}" * bool(shown)
+        )
 
 
 #: Called in place of ``transform.apply_in(workspace, params)``, which it has to do.

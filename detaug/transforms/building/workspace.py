@@ -42,8 +42,14 @@ class Workspace:
     def __init__(self, arrays: Mapping[str, Any], roles: Mapping[str, str]) -> None:
         self._given = arrays
         kept = [name for name in VOXEL_KEYS if name not in roles]
-        self._left = {name: value for name, value in arrays.items() if value is None or name in kept}
-        self._arrays = {name: value for name, value in arrays.items() if name not in roles and name not in self._left}
+        self._left = {
+            name: value for name, value in arrays.items() if value is None or name in kept
+        }
+        self._arrays = {
+            name: value
+            for name, value in arrays.items()
+            if name not in roles and name not in self._left
+        }
         self._owned: set[str] = set()
         self._shapes: Mapping[str, Any] | None = None  # until something is put or removed
         self._checked: dict[str, np.ndarray] = {}
@@ -104,7 +110,11 @@ class Workspace:
 
     def put_reshaped(self, key: str, value: np.ndarray) -> None:
         """Set a key to what was made of its array without changing it: a view of that, or a copy."""
-        self.put(key, value, owned=key in self._owned or not np.may_share_memory(value, self._arrays[key]))
+        self.put(
+            key,
+            value,
+            owned=key in self._owned or not np.may_share_memory(value, self._arrays[key]),
+        )
 
     def remove(self, key: str) -> None:
         del self._arrays[key]
@@ -188,7 +198,9 @@ class Workspace:
         for key in self.present():
             value = self[key]
             if key in VOXEL_KEYS and key not in self._names and self._given.get(key) is not None:
-                raise ValueError(f"the pipeline makes {key}, and another array has that name: rename it")
+                raise ValueError(
+                    f"the pipeline makes {key}, and another array has that name: rename it"
+                )
             if key in self._unchanged and value is self._unchanged[key]:
                 made |= {name: self._given[name] for name in self._names[key]}
             else:
@@ -212,7 +224,9 @@ class Workspace:
                     "them: which of them belong to which name is unknown. Pass them as one array"
                 )
             parts = np.split(value, np.cumsum(counts)[:-1])
-        return {name: self._as_given(key, name, part) for name, part in zip(names, parts, strict=True)}
+        return {
+            name: self._as_given(key, name, part) for name, part in zip(names, parts, strict=True)
+        }
 
     def _as_given(self, key: str, name: str, array: np.ndarray) -> Any:
         if key in IMAGE_KEYS and name in self._checked:
@@ -220,7 +234,9 @@ class Workspace:
         model = name if self._given.get(name) is not None else self._names.get("image", [name])[0]
         if not isinstance(self._given.get(model), torch.Tensor):
             return array
-        return torch.from_numpy(np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array)
+        return torch.from_numpy(
+            np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array
+        )
 
 
 def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -229,7 +245,9 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     kinds = {array.dtype if role == "segmentation" else None for array in arrays.values()}
     if len({array.shape[1:] for array in arrays.values()}) > 1 or len(kinds) > 1:
         shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
-        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}")
+        raise ValueError(
+            f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}"
+        )
     return np.concatenate(list(arrays.values()))
 
 
@@ -293,7 +311,9 @@ def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[i
     if len(set(spaces.values())) > 1:
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
-        raise ValueError(f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known")
+        raise ValueError(
+            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known"
+        )
     space = next(iter(spaces.values()))
     for name, size in wanted.items():
         if len(size) != len(space):
@@ -303,4 +323,7 @@ def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[i
 
 def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
     """The same shapes, those of arrays of voxels in another space."""
-    return {**shapes, **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None}}
+    return {
+        **shapes,
+        **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None},
+    }

@@ -63,7 +63,9 @@ def displacement(
 def _filter_narrowly(noise: np.ndarray, sigma: float) -> float:
     """Filter in place by a convolution; the mean of the result."""
     for axis in (2, 1, 0):  # one at a time: the filter may reach as far as the field is long
-        weights = [_periodic_gaussian(n, sigma) if a == axis else _ONE for a, n in enumerate(noise.shape)]
+        weights = [
+            _periodic_gaussian(n, sigma) if a == axis else _ONE for a, n in enumerate(noise.shape)
+        ]
         convolve(noise, weights, "wrap", noise)
     return float(moments(noise.reshape(-1))[2])
 
@@ -74,7 +76,9 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
     bases = [_basis(n, count) for n, count in zip(noise.shape, counts, strict=True)]
     raw = np.empty(counts, np.float32)
     project(noise, *bases, raw)
-    weights = [_gaussian_weights(n, count, sigma) for n, count in zip(noise.shape, counts, strict=True)]
+    weights = [
+        _gaussian_weights(n, count, sigma) for n, count in zip(noise.shape, counts, strict=True)
+    ]
     padded = -(-counts[2] // 4) * 4  # of which the kernel takes four at a time
     coefficients = np.zeros((*counts[:2], padded), np.float32)
     coefficients[:, :, : counts[2]] = (
@@ -95,7 +99,9 @@ def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
     total = np.zeros(half + 1)
     for f in range(half + 1):
         weight = exponential(-2.0 * (math.pi * sigma * f / length) ** 2)
-        total += (weight if f == 0 or 2 * f == length else 2.0 * weight) * circle[f * distances % length]
+        total += (weight if f == 0 or 2 * f == length else 2.0 * weight) * circle[
+            f * distances % length
+        ]
     weights = [value / length for value in total.tolist()]
     if 2 * half == length:
         weights[half] /= 2.0
@@ -116,14 +122,20 @@ def _frequencies(length: int, sigma: float) -> int:
 
 def _gaussian_weights(length: int, count: int, sigma: float) -> np.ndarray:
     frequencies = [(number + 1) // 2 for number in range(count)]
-    return np.array([exponential(-2.0 * (math.pi * sigma * f / length) ** 2) for f in frequencies], dtype=np.float64)
+    return np.array(
+        [exponential(-2.0 * (math.pi * sigma * f / length) ** 2) for f in frequencies],
+        dtype=np.float64,
+    )
 
 
 @lru_cache(maxsize=64)
 def _basis(length: int, count: int) -> np.ndarray:
     """(length, count) float32: the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of norm 1 over these."""
     # cos and sin depend on f x modulo the length only: one table of the circle serves all of them
-    circle = [(cosine(2.0 * math.pi * n / length), sine(2.0 * math.pi * n / length)) for n in range(length)]
+    circle = [
+        (cosine(2.0 * math.pi * n / length), sine(2.0 * math.pi * n / length))
+        for n in range(length)
+    ]
     table = np.empty((length, count), np.float64)
     for number in range(count):
         f = (number + 1) // 2

@@ -17,7 +17,11 @@ from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
 from detaug.transforms.geometry.elastic import displacement
 
-IMAGE_KERNELS = {"nearest": resample_nearest, "bilinear": resample_images, "bicubic": resample_cubic}
+IMAGE_KERNELS = {
+    "nearest": resample_nearest,
+    "bilinear": resample_images,
+    "bicubic": resample_cubic,
+}
 LABEL_MODES = {"bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
 BORDER_MODES = {
     "zeros": coordinates.CONSTANT,
@@ -78,7 +82,10 @@ class PatchMap:
             offset = [value * s for value, s in zip(offset, shrink, strict=True)]
         self._matrix = [list(map(float, row)) for row in matrix]
         self._offset = [value + (n - 1) / 2 for value, n in zip(offset, self._space, strict=True)]
-        bent = [sum(abs(v) * most for v, most in zip(row, displaced, strict=True)) for row in self._matrix]
+        bent = [
+            sum(abs(v) * most for v, most in zip(row, displaced, strict=True))
+            for row in self._matrix
+        ]
         self._reach = [each + _REACH for each in bent]
 
     def region(self, border: str) -> tuple[list[int], list[int]]:
@@ -102,7 +109,9 @@ class PatchMap:
         low = first - self._reach[0] if first > self._reach[0] else -math.inf
         high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
         one, way, length = self._lines
-        ends = one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
+        ends = (
+            one + np.clip([(low - one[:, :1]) / length, (high - one[:, :1]) / length], 0, 1) * way
+        )
         near = ends[:, (ends[1, :, 0] >= low) & (ends[0, :, 0] <= high)]
         if near.size == 0:
             return [first], [first]
@@ -115,8 +124,13 @@ class PatchMap:
 
         What planes draw on is a convex body, whose own corners are on such lines.
         """
-        corners = np.array([*product(*((0, n - 1) for n in self._patch))]) @ np.transpose(self._matrix) + self._offset
-        one, other = (corners[each] for each in np.triu_indices(len(corners)))  # also of each corner with itself
+        corners = (
+            np.array([*product(*((0, n - 1) for n in self._patch))]) @ np.transpose(self._matrix)
+            + self._offset
+        )
+        one, other = (
+            corners[each] for each in np.triu_indices(len(corners))
+        )  # also of each corner with itself
         return one, other - one, np.where(one[:, :1] == other[:, :1], 1, other[:, :1] - one[:, :1])
 
     def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
@@ -139,12 +153,23 @@ class PatchMap:
         made = np.empty((len(source), *self._volume), np.float32)
         where = self._where(window)
         IMAGE_KERNELS[mode](
-            source.reshape(len(source), -1), made, *where, BORDER_MODES[border], float(value), *self._layout
+            source.reshape(len(source), -1),
+            made,
+            *where,
+            BORDER_MODES[border],
+            float(value),
+            *self._layout,
         )
         return made.reshape(len(made), *self._patch)
 
     def labels(
-        self, source: np.ndarray, mode: str, border: str, value: float, tiebreak: str, window: Window | None = None
+        self,
+        source: np.ndarray,
+        mode: str,
+        border: str,
+        value: float,
+        tiebreak: str,
+        window: Window | None = None,
     ) -> np.ndarray:
         """(C, *patch) of (C, *space) of any dtype, whole numbers that int16 holds; the rest as in `image`."""
         codes, pad = _as_int16(source, value if BORDER_MODES[border] == coordinates.CONSTANT else 0)
@@ -160,7 +185,9 @@ class PatchMap:
     def _where(self, window: Window | None) -> tuple[Any, ...]:
         lift = 3 - len(self._space)
         starts, extents = window if window is not None else ([0] * len(self._space), self._space)
-        shape = coordinates.layout((*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents))
+        shape = coordinates.layout(
+            (*(1,) * lift, *self._space), (*(0,) * lift, *starts), (*(1,) * lift, *extents)
+        )
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         return shape, matrix, np.array([0.0] * lift + self._offset), self._field

@@ -61,11 +61,17 @@ class Anisotropy(ChannelTransform):
         axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
         def drawn(channel: int | None) -> tuple[int, float]:
-            return draws.choice(rng, axes), draws.scalar(rng, self.downsampling, {**context, "channel": channel})
+            return draws.choice(rng, axes), draws.scalar(
+                rng, self.downsampling, {**context, "channel": channel}
+            )
 
         made = self.draw_channels(rng, shapes, "slices", drawn)
         slices = made.pop("slices")
-        return {**made, "axes": [axis for axis, _ in slices], "downsampling": [distance for _, distance in slices]}
+        return {
+            **made,
+            "axes": [axis for axis, _ in slices],
+            "downsampling": [distance for _, distance in slices],
+        }
 
     @takes(**channels_with(axes=axis, downsampling=number(1)))
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -76,7 +82,9 @@ class Anisotropy(ChannelTransform):
             axis, distance = wanted[c]
             rows = (-1, shape[axis], math.prod(shape[axis + 1 :]))
             lower, weight, *slices = _slice_tables(shape[axis], distance, self.profile == "box")
-            interpolate(_sliced(before.reshape(rows), *slices), after.reshape(rows), lower, weight, True)
+            interpolate(
+                _sliced(before.reshape(rows), *slices), after.reshape(rows), lower, weight, True
+            )
 
     kernels = (interpolate,)
 

@@ -12,7 +12,12 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer, one_of, random_scalar
 from detaug.transforms.building.gate import Given, channels_with, many, number, takes
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes, per_axis
+from detaug.transforms.building.per_channel import (
+    ChannelTransform,
+    by_channel,
+    flat_planes,
+    per_axis,
+)
 from detaug.transforms.building.workspace import Workspace
 
 _CENTRE = np.zeros(1)
@@ -62,14 +67,21 @@ class BiasField(ChannelTransform):
         degrees = _degrees(self.order, len(shapes["image"]) - 1)
 
         def drawn(channel: int | None) -> list[float]:
-            return [draws.scalar(rng, self.coefficients, {**context, "channel": channel}) for _ in degrees]
+            return [
+                draws.scalar(rng, self.coefficients, {**context, "channel": channel})
+                for _ in degrees
+            ]
 
         return self.draw_channels(rng, shapes, "coefficients", drawn)
 
     @takes(**channels_with(coefficients=many(number(-1e3, 1e3), _terms)))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
-        fields = {c: coefficients for c, coefficients in by_channel(params, "coefficients") if any(coefficients)}
+        fields = {
+            c: coefficients
+            for c, coefficients in by_channel(params, "coefficients")
+            if any(coefficients)
+        }
         places = per_axis([_places(n) for n in shape], shape, _CENTRE)
         for c, before, after in workspace.chosen_channels(fields, flat_planes):
             multiply_by_field(before, after, self._powers(fields[c], shape), *places)
@@ -77,7 +89,11 @@ class BiasField(ChannelTransform):
     def _powers(self, coefficients: Sequence[float], shape: Sequence[int]) -> np.ndarray:
         """The coefficients of powers of the volume's places."""
         degrees = _degrees(self.order, len(shape))
-        terms = _legendre(self.order) if self.basis == "legendre" else [[(n, 1.0)] for n in range(self.order + 1)]
+        terms = (
+            _legendre(self.order)
+            if self.basis == "legendre"
+            else [[(n, 1.0)] for n in range(self.order + 1)]
+        )
         powers = np.zeros((self.order + 1,) * len(shape))
         for own, coefficient in zip(degrees, coefficients, strict=True):
             for combined in product(*(terms[degree] for degree in own)):
@@ -88,7 +104,9 @@ class BiasField(ChannelTransform):
         # an axis of one voxel is at 0, where all powers but the 0th vanish
         long = powers[tuple(slice(None) if n > 1 else 0 for n in shape)]
         along = {3: (0, 1, 2), 2: (0, 2), 1: (2,), 0: ()}[long.ndim]
-        return np.ascontiguousarray(long).reshape([self.order + 1 if axis in along else 1 for axis in range(3)])
+        return np.ascontiguousarray(long).reshape(
+            [self.order + 1 if axis in along else 1 for axis in range(3)]
+        )
 
     kernels = (multiply_by_field,)
 
@@ -107,5 +125,7 @@ def _legendre(order: int) -> list[list[tuple[int, float]]]:
     found = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
         raised, before = [0.0, *found[n]], [*found[n - 1], 0.0, 0.0]
-        found.append([((2 * n + 1) * a - n * b) / (n + 1) for a, b in zip(raised, before, strict=True)])
+        found.append(
+            [((2 * n + 1) * a - n * b) / (n + 1) for a, b in zip(raised, before, strict=True)]
+        )
     return [[(power, c) for power, c in enumerate(each) if c] for each in found[: order + 1]]

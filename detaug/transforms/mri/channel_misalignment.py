@@ -11,7 +11,14 @@ import numpy as np
 from detaug.kernels.coordinates import CONSTANT
 from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import draws, gate
-from detaug.transforms.building.affine import Matrix, applied, identity, resample_channel, rotation, scaled
+from detaug.transforms.building.affine import (
+    Matrix,
+    applied,
+    identity,
+    resample_channel,
+    rotation,
+    scaled,
+)
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import argument, as_list, channels, probability
 from detaug.transforms.building.gate import MATRIX, PLACE, each_axis, one_of, optional, takes
@@ -61,12 +68,18 @@ class ChannelMisalignment(ImageTransform):
         self.im_channels_2_misalign = as_list(im_channels_2_misalign)
         self.squeezing_zyx = _deviations("squeezing_zyx", squeezing_zyx)
         if any(deviation >= 1 for deviation in self.squeezing_zyx):
-            raise ValueError(f"squeezing_zyx must be below 1, or an axis could vanish, got {squeezing_zyx!r}")
+            raise ValueError(
+                f"squeezing_zyx must be below 1, or an axis could vanish, got {squeezing_zyx!r}"
+            )
         self.p_squeeze = probability("p_squeeze", p_squeeze)
-        self.rotation_ax_cor_sag = _radians(_deviations("rotation_ax_cor_sag", rotation_ax_cor_sag), rad_or_deg)
+        self.rotation_ax_cor_sag = _radians(
+            _deviations("rotation_ax_cor_sag", rotation_ax_cor_sag), rad_or_deg
+        )
         self.p_rotation = probability("p_rotation", p_rotation)
         whole = gate.whole_number(0, gate.LARGEST_INTEGER)
-        self.shift_zyx = [int(shift) for shift in argument("shift_zyx", list(shift_zyx), gate.many(whole))]
+        self.shift_zyx = [
+            int(shift) for shift in argument("shift_zyx", list(shift_zyx), gate.many(whole))
+        ]
         self.p_shift = probability("p_shift", p_shift)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
@@ -75,13 +88,22 @@ class ChannelMisalignment(ImageTransform):
         dims = len(space)
         for name in ("squeezing_zyx", "rotation_ax_cor_sag", "shift_zyx"):
             if len(getattr(self, name)) < dims:
-                raise ValueError(f"{name} has {len(getattr(self, name))} number(s), the image has {dims} spatial axes")
-        squeezes, turns, shifts = (draws.happens(rng, p) for p in (self.p_squeeze, self.p_rotation, self.p_shift))
+                raise ValueError(
+                    f"{name} has {len(getattr(self, name))} number(s), the image has {dims} spatial axes"
+                )
+        squeezes, turns, shifts = (
+            draws.happens(rng, p) for p in (self.p_squeeze, self.p_rotation, self.p_shift)
+        )
         scales, angles = [1.0] * dims, [0.0] * dims
         if squeezes:
-            scales = [draws.uniform(rng, 1 - largest, 1 + largest) for largest in self.squeezing_zyx[:dims]]
+            scales = [
+                draws.uniform(rng, 1 - largest, 1 + largest)
+                for largest in self.squeezing_zyx[:dims]
+            ]
         if turns:
-            angles = [draws.uniform(rng, -largest, largest) for largest in self.rotation_ax_cor_sag[:dims]]
+            angles = [
+                draws.uniform(rng, -largest, largest) for largest in self.rotation_ax_cor_sag[:dims]
+            ]
         center = [n / 2 for n in space]
         if shifts:
             center = [
@@ -94,16 +116,25 @@ class ChannelMisalignment(ImageTransform):
             "center_location_in_pixels": center,
         }
 
-    @takes(affine=optional(MATRIX), elastic_offsets=one_of(None), center_location_in_pixels=each_axis(PLACE))
+    @takes(
+        affine=optional(MATRIX),
+        elastic_offsets=one_of(None),
+        center_location_in_pixels=each_axis(PLACE),
+    )
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         affine = params["affine"] and [list(map(float, row)) for row in params["affine"]]
         if affine == identity(len(space)):
             affine = None
-        shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], space, strict=True)]
+        shift = [
+            math.floor(c) - n // 2
+            for c, n in zip(params["center_location_in_pixels"], space, strict=True)
+        ]
         if affine is None and not any(shift):
             return
-        for _, source, destination in workspace.chosen_channels(self._channels(len(workspace["image"]))):
+        for _, source, destination in workspace.chosen_channels(
+            self._channels(len(workspace["image"]))
+        ):
             _misalign(source, destination, affine, shift)
 
     kernels = (resample_images,)
@@ -111,22 +142,30 @@ class ChannelMisalignment(ImageTransform):
     def _channels(self, count: int) -> list[int]:
         wanted = channels("im_channels_2_misalign", self.im_channels_2_misalign, count)
         if len(set(wanted)) != len(wanted):
-            raise ValueError(f"im_channels_2_misalign names a channel twice: {self.im_channels_2_misalign}")
+            raise ValueError(
+                f"im_channels_2_misalign names a channel twice: {self.im_channels_2_misalign}"
+            )
         return wanted
 
 
-def _misalign(source: np.ndarray, destination: np.ndarray, affine: Matrix | None, shift: Sequence[int]) -> None:
+def _misalign(
+    source: np.ndarray, destination: np.ndarray, affine: Matrix | None, shift: Sequence[int]
+) -> None:
     """One channel; voxel i shows what the squeezed and turned channel has at i + shift. Both may be one array."""
     space = source.shape
     lows = [min(max(0, -s), n) for n, s in zip(space, shift, strict=True)]
     highs = [max(low, min(n, n - s)) for low, n, s in zip(lows, space, shift, strict=True)]
     if affine is None:
-        seen = source[tuple(slice(low + s, high + s) for low, high, s in zip(lows, highs, shift, strict=True))].copy()
+        seen = source[
+            tuple(slice(low + s, high + s) for low, high, s in zip(lows, highs, shift, strict=True))
+        ].copy()
     else:
         seen = np.empty([high - low for low, high in zip(lows, highs, strict=True)], np.float32)
         middle = [(n - 1) / 2 for n in space]
         back = applied(affine, [low + s - m for low, s, m in zip(lows, shift, middle, strict=True)])
-        resample_channel(source, seen, affine, [b + m for b, m in zip(back, middle, strict=True)], CONSTANT, 0.0)
+        resample_channel(
+            source, seen, affine, [b + m for b, m in zip(back, middle, strict=True)], CONSTANT, 0.0
+        )
     destination[...] = 0
     destination[tuple(slice(low, high) for low, high in zip(lows, highs, strict=True))] = seen
 
@@ -141,7 +180,11 @@ def _radians(angles: list[float], unit: str | None) -> list[float]:
     if unit != "rad":
         raise ValueError(f'rad_or_deg must be "rad" or "deg", got {unit!r}')
     if any(angle > math.pi for angle in angles):
-        raise ValueError(f"rotation_ax_cor_sag must be at most pi radians, got {angles}: are these degrees?")
+        raise ValueError(
+            f"rotation_ax_cor_sag must be at most pi radians, got {angles}: are these degrees?"
+        )
     if any(angle > math.pi / 12 for angle in angles):
-        warnings.warn(f"rotation_ax_cor_sag is {angles} radians, more than 15°, which is much", stacklevel=3)
+        warnings.warn(
+            f"rotation_ax_cor_sag is {angles} radians, more than 15°, which is much", stacklevel=3
+        )
     return angles

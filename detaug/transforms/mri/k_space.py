@@ -48,7 +48,12 @@ def filter_axis(volumes: np.ndarray, destination: np.ndarray, axis: int, gains: 
     )  # fmt: skip
 
 
-_GHOSTS = fields(num_ghosts=gate.integer(), axis=gate.axis, intensity=number(0), restore=gate.optional(number(0, 1)))
+_GHOSTS = fields(
+    num_ghosts=gate.integer(),
+    axis=gate.axis,
+    intensity=number(0),
+    restore=gate.optional(number(0, 1)),
+)
 _SPIKES = fields(positions=gate.many(gate.each_axis(number(0, 1))), intensity=number())
 
 
@@ -84,7 +89,11 @@ class Ghosting(ChannelTransform):
         self.num_ghosts = checks.integer_range("num_ghosts", num_ghosts, minimum=0)
         self.axes = None if axes is None else checks.axes("axes", axes)
         self.intensity = checks.random_scalar("intensity", intensity, minimum=0)
-        self.restore = None if restore is None else checks.random_scalar("restore", restore, minimum=0, maximum=1)
+        self.restore = (
+            None
+            if restore is None
+            else checks.random_scalar("restore", restore, minimum=0, maximum=1)
+        )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
@@ -95,7 +104,9 @@ class Ghosting(ChannelTransform):
                 "num_ghosts": draws.integer_between(rng, *self.num_ghosts),
                 "axis": draws.choice(rng, axes),
                 "intensity": draws.scalar(rng, self.intensity, context),
-                "restore": None if self.restore is None else draws.scalar(rng, self.restore, context),
+                "restore": None
+                if self.restore is None
+                else draws.scalar(rng, self.restore, context),
             }
 
         return self.draw_channels(rng, shapes, "ghosts", ghosts)
@@ -104,7 +115,9 @@ class Ghosting(ChannelTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         made = by_channel(params, "ghosts")
-        gains = {c: (ghosts["axis"], _ghost_gains(space[ghosts["axis"]], ghosts)) for c, ghosts in made}
+        gains = {
+            c: (ghosts["axis"], _ghost_gains(space[ghosts["axis"]], ghosts)) for c, ghosts in made
+        }
         changed = {c for c, (_, gain) in gains.items() if (gain != 1).any()}
         for c, source, destination in workspace.chosen_channels(changed):
             filter_axis(source[None], destination, gains[c][0], gains[c][1][None])
@@ -179,7 +192,9 @@ class Spikes(ChannelTransform):
             positions = spikes[c]["positions"]
             waves = [_waves(n, [at[d] for at in positions]) for d, n in enumerate(source.shape)]
             x, y, z = per_axis(waves, source.shape, np.repeat(_NO_WAVE[None], len(positions), 0))
-            _add_waves(as_volume(source), as_volume(destination), x * amplitude, y, z.astype(np.float32))
+            _add_waves(
+                as_volume(source), as_volume(destination), x * amplitude, y, z.astype(np.float32)
+            )
 
     kernels = KSpace.kernels[:2]
 
@@ -192,7 +207,9 @@ def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def _add_waves(source: np.ndarray, destination: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
+def _add_waves(
+    source: np.ndarray, destination: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray
+) -> None:
     """A volume plus the sum over s of the real part of ``x[s, i] y[s, j] z[s, k]``; both may be one array."""
     outer = np.multiply.outer
     for part in _parts(source.shape):
@@ -235,7 +252,9 @@ class GibbsNoise(ChannelTransform):
         self.alpha = checks.random_scalar("alpha", alpha, minimum=0, maximum=1)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return self.draw_channels(rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context))
+        return self.draw_channels(
+            rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context)
+        )
 
     @takes(**channels_with(alphas=number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -264,7 +283,9 @@ def _largest_in_k_space(channel: np.ndarray) -> float:
     k_space = KSpace(volume, len(volume) // 2 + 1)
     k_space.along_y()
     k_space.along_z(np.ones((len(k_space.lines), volume.shape[1]), bool))
-    return math.sqrt(max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines))
+    return math.sqrt(
+        max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines)
+    )
 
 
 @np.errstate(over="ignore", invalid="ignore")

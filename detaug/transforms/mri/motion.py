@@ -20,7 +20,9 @@ from detaug.transforms.building.per_channel import ChannelTransform, by_channel,
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.mri.k_space import filter_axis
 
-_PERTURBATION = 0.3  # TorchIO's: by how much of the time between two movements each may come early or late
+_PERTURBATION = (
+    0.3  # TorchIO's: by how much of the time between two movements each may come early or late
+)
 _TEN_DEGREES = math.radians(10)
 
 
@@ -28,7 +30,9 @@ def _check_motion(given: Given, value: Any) -> None:
     _MOTION(given, value)
     counts = {name: len(value[name]) for name in ("times", "rotations", "translations")}
     if len(set(counts.values())) > 1:
-        raise Refused(ValueError, f"must have as many times as rotations and translations, got {counts}")
+        raise Refused(
+            ValueError, f"must have as many times as rotations and translations, got {counts}"
+        )
     if sorted(value["times"]) != list(value["times"]):
         raise Refused(ValueError, f"must have times that rise, got {value['times']}")
 
@@ -92,7 +96,10 @@ class Motion(ChannelTransform):
         def motion(_: int | None) -> Params:
             return {
                 "axis": draws.choice(rng, axes),
-                "times": [step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION)) for m in movements],
+                "times": [
+                    step * (m + 1 + draws.uniform(rng, -_PERTURBATION, _PERTURBATION))
+                    for m in movements
+                ],
                 "rotations": drawn(self.rotation, 3 if dims == 3 else 1),
                 "translations": drawn(self.translation, dims),
             }
@@ -109,7 +116,11 @@ class Motion(ChannelTransform):
 
 
 def _moves(motion: Params) -> bool:
-    return any(number != 0 for movement in (*motion["rotations"], *motion["translations"]) for number in movement)
+    return any(
+        number != 0
+        for movement in (*motion["rotations"], *motion["translations"])
+        for number in movement
+    )
 
 
 def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
@@ -122,7 +133,13 @@ def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
         if position == 0:
             volume[...] = source
         else:
-            _resample(source, volume, motion["rotations"][position - 1], motion["translations"][position - 1], outside)
+            _resample(
+                source,
+                volume,
+                motion["rotations"][position - 1],
+                motion["translations"][position - 1],
+                outside,
+            )
     filter_axis(volumes, destination, motion["axis"], np.stack([stretch for _, stretch in seen]))
 
 
@@ -142,14 +159,20 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
 
 
 def _resample(
-    source: np.ndarray, destination: np.ndarray, angles: Sequence[float], translation: Sequence[float], outside: float
+    source: np.ndarray,
+    destination: np.ndarray,
+    angles: Sequence[float],
+    translation: Sequence[float],
+    outside: float,
 ) -> None:
     turned = rotation(angles)
     middle = [(n - 1) / 2 for n in source.shape]
     back = applied(turned, middle)
     offset = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
     for along, n in enumerate(source.shape):
-        if n == 1:  # pairs of voxels are read: its only one is there twice, -0.5 to 0.5 becoming -0.5 to 1.5
+        if (
+            n == 1
+        ):  # pairs of voxels are read: its only one is there twice, -0.5 to 0.5 becoming -0.5 to 1.5
             source = np.repeat(source, 2, along)
             turned[along] = [2 * value for value in turned[along]]
             offset[along] = 2 * offset[along] + 0.5

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from batchgenerators.utilities.file_and_folder_operations import write_pickle
 from batchgeneratorsv2.transforms.base.basic_transform import BasicTransform
-from batchgeneratorsv2.transforms.nnunet.random_binary_operator import ApplyRandomBinaryOperatorTransform
+from batchgeneratorsv2.transforms.nnunet.random_binary_operator import (
+    ApplyRandomBinaryOperatorTransform,
+)
 from batchgeneratorsv2.transforms.nnunet.remove_connected_components import (
     RemoveRandomConnectedComponentFromOneHotEncodingTransform,
 )
@@ -72,7 +74,10 @@ def always(transform: ComposeTransforms, kinds: tuple[type, ...]) -> ComposeTran
     return transform
 
 
-CASCADE = (ApplyRandomBinaryOperatorTransform, RemoveRandomConnectedComponentFromOneHotEncodingTransform)
+CASCADE = (
+    ApplyRandomBinaryOperatorTransform,
+    RemoveRandomConnectedComponentFromOneHotEncodingTransform,
+)
 
 
 class WitnessingLoader(nnUNetDataLoader):
@@ -85,11 +90,22 @@ class WitnessingLoader(nnUNetDataLoader):
         return {**super().generate_train_batch(), WITNESS: witness()}
 
 
-def loader(folder: Path, transform: BasicTransform | None, cascade: bool = False, **options: Any) -> WitnessingLoader:
+def loader(
+    folder: Path, transform: BasicTransform | None, cascade: bool = False, **options: Any
+) -> WitnessingLoader:
     previous = str(folder / "previous") if cascade else None
     dataset = nnUNetDatasetNumpy(str(folder), folder_with_segs_from_previous_stage=previous)
     return WitnessingLoader(
-        dataset, 2, LARGER_PATCH, PATCH, label_manager(), 0.33, None, None, transforms=transform, **options
+        dataset,
+        2,
+        LARGER_PATCH,
+        PATCH,
+        label_manager(),
+        0.33,
+        None,
+        None,
+        transforms=transform,
+        **options,
     )
 
 

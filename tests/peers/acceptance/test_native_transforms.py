@@ -21,14 +21,22 @@ class Volumes(SlimDataLoaderBase):
     """Patches of one fixed volume with its labels, in batchgenerators' format."""
 
     def __init__(self, labels_key: str = "seg", torch_arrays: bool = False) -> None:
-        super().__init__(np.random.default_rng(0).normal(size=(1, 24, 24, 24)).astype(np.float32), 3)
+        super().__init__(
+            np.random.default_rng(0).normal(size=(1, 24, 24, 24)).astype(np.float32), 3
+        )
         self._key, self._torch = labels_key, torch_arrays
 
     def generate_train_batch(self) -> dict[str, Any]:
         corners = np.random.randint(0, 8, (self.batch_size, 3))
         data = np.stack([self._data[:, x : x + 16, y : y + 16, z : z + 16] for x, y, z in corners])
-        batch = {"data": data, self._key: (data > 0).astype(np.int16), "names": [str(c) for c in corners]}
-        return {k: torch.from_numpy(v) if self._torch and k != "names" else v for k, v in batch.items()}
+        batch = {
+            "data": data,
+            self._key: (data > 0).astype(np.int16),
+            "names": [str(c) for c in corners],
+        }
+        return {
+            k: torch.from_numpy(v) if self._torch and k != "names" else v for k, v in batch.items()
+        }
 
 
 def pipeline() -> Compose:
@@ -43,7 +51,9 @@ def pipeline() -> Compose:
 
 @pytest.mark.parametrize("torch_arrays", [False, True])
 @pytest.mark.parametrize("key", ["seg", "target"])
-def test_each_sample_of_a_batch_is_augmented_from_its_own_generator(make: Maker, key: str, torch_arrays: bool) -> None:
+def test_each_sample_of_a_batch_is_augmented_from_its_own_generator(
+    make: Maker, key: str, torch_arrays: bool
+) -> None:
     raw = take(make(Volumes(key, torch_arrays), None, 0, seed=3, num_streams=4), 6)
     batches = take(make(Volumes(key, torch_arrays), pipeline(), 2, seed=3, num_streams=4), 6)
     for step, (given, made) in enumerate(zip(raw, batches, strict=True)):

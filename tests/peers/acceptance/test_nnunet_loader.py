@@ -33,14 +33,18 @@ def build(folder: Path, kind: str) -> Any:
         transforms: Any = validation_transforms(scales)
     elif kind.startswith("detaug's"):
         regions = {"is_cascaded": True, "foreground_labels": pipeline.LABELS} if cascade else {}
-        transforms = training_transforms(np.array(pipeline.PATCH), (-0.5, 0.5), scales, (0, 1, 2), False, **regions)
+        transforms = training_transforms(
+            np.array(pipeline.PATCH), (-0.5, 0.5), scales, (0, 1, 2), False, **regions
+        )
     else:
         transforms = pipeline.transforms(cascade)
     if kind == "cascade":
         transforms = pipeline.always(transforms, pipeline.CASCADE)
     if kind == "timed blur":
         transforms = pipeline.LyingClock(pipeline.always(transforms, (GaussianBlurTransform,)))
-    return pipeline.loader(folder, transforms, cascade, probabilistic_oversampling=kind == "oversampling")
+    return pipeline.loader(
+        folder, transforms, cascade, probabilistic_oversampling=kind == "oversampling"
+    )
 
 
 KINDS = [
@@ -62,13 +66,22 @@ def test_batches_are_the_same_in_all_ways(folder: Path, kind: str) -> None:
     size = pipeline.LARGER_PATCH if "validation" in kind else pipeline.PATCH
     assert made[0]["data"].shape == (2, 4 if "cascade" in kind else 1, *size)
     scales = 2 if kind.startswith("detaug's") else 3
-    assert [t.shape[2] for t in made[0]["target"]] == [size[0] // 2**scale for scale in range(scales)]
+    assert [t.shape[2] for t in made[0]["target"]] == [
+        size[0] // 2**scale for scale in range(scales)
+    ]
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_batches_are_the_same_under_every_start_method(make: Maker, mark: str, folder: Path, method: str) -> None:
+def test_batches_are_the_same_under_every_start_method(
+    make: Maker, mark: str, folder: Path, method: str
+) -> None:
     expected = prints(take(make(build(folder, "cascade"), None, 0, seed=4), 12))
-    batches = take(make(build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)), 12)
+    batches = take(
+        make(
+            build(folder, "cascade"), None, 2, seed=4, executor=LocalProcesses(start_method=method)
+        ),
+        12,
+    )
     assert_made_by_workers(method, batches)
     assert prints(batches) == expected
 

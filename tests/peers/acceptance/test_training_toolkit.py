@@ -45,7 +45,9 @@ class UNet(nn.Module):
     @staticmethod
     def _block(inputs: int, outputs: int) -> nn.Sequential:
         norm, dropout = nn.InstanceNorm3d(outputs, affine=True), nn.Dropout3d(0.2)
-        return nn.Sequential(nn.Conv3d(inputs, outputs, 3, padding=1), norm, nn.LeakyReLU(), dropout)
+        return nn.Sequential(
+            nn.Conv3d(inputs, outputs, 3, padding=1), norm, nn.LeakyReLU(), dropout
+        )
 
     def forward(self, image: torch.Tensor) -> torch.Tensor:
         fine = self.encoder(image)
@@ -58,7 +60,10 @@ class Training:
         # Before the seeds: importing what reads the images draws from Python's global generator, the first time.
         loader = MRIPatchLoader([load_template()], batch_size=2, patch_size=(16, 16, 16))
         seed_everything(seed, workers=False)
-        self.model, self.loss = make_deterministic(UNet()), make_deterministic(nn.CrossEntropyLoss())
+        self.model, self.loss = (
+            make_deterministic(UNet()),
+            make_deterministic(nn.CrossEntropyLoss()),
+        )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         transform = Compose([Mirror((0, 1, 2)), RandomApply(GaussianNoise((0, 0.1)), 0.5)])
         options = {"seed": seed, "batches_per_epoch": BATCHES_PER_EPOCH}
@@ -79,7 +84,11 @@ class Training:
                         break
 
     def save(self, file: Path) -> None:
-        parts = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict(), "done": self.done}
+        parts = {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "done": self.done,
+        }
         torch.save({**parts, "rng": rng_state(), "data": self.augmenter.state_dict()}, file)
 
     def load(self, file: Path) -> None:
@@ -98,18 +107,28 @@ def weights(num_processes: int, seed: int = 11) -> str:
         return fingerprint(training.model.state_dict())
 
 
-def test_the_same_seed_gives_the_same_weights_with_any_number_of_workers_and_another_seed_others() -> None:
+def test_the_same_seed_gives_the_same_weights_with_any_number_of_workers_and_another_seed_others() -> (
+    None
+):
     expected = weights(0)
     assert [weights(1), weights(3)] == [expected] * 2
     assert weights(0, seed=12) != expected
 
 
 @pytest.mark.parametrize(
-    "step", [each if each in (1, 5) else pytest.param(each, marks=pytest.mark.slow) for each in range(1, STEPS)]
+    "step",
+    [
+        each if each in (1, 5) else pytest.param(each, marks=pytest.mark.slow)
+        for each in range(1, STEPS)
+    ],
 )
-def test_a_run_paused_at_any_step_goes_on_as_if_it_had_not_been_with_other_numbers_of_workers(step: int) -> None:
+def test_a_run_paused_at_any_step_goes_on_as_if_it_had_not_been_with_other_numbers_of_workers(
+    step: int,
+) -> None:
     """Of the four trainings that are compared, the third is paused, and the fourth goes on."""
     processes = cycle((0, 2, step % 3, (step + 1) % 3))
     with deterministic_mode(threads=1):
-        report = compare_trainings(lambda: Training(next(processes)), steps=STEPS, interrupt_after=step)
+        report = compare_trainings(
+            lambda: Training(next(processes)), steps=STEPS, interrupt_after=step
+        )
     assert report, str(report)

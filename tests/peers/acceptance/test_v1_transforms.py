@@ -20,7 +20,11 @@ from batchgenerators.transforms.noise_transforms import (
     GaussianNoiseTransform,
     RicianNoiseTransform,
 )
-from batchgenerators.transforms.spatial_transforms import MirrorTransform, SpatialTransform, TransposeAxesTransform
+from batchgenerators.transforms.spatial_transforms import (
+    MirrorTransform,
+    SpatialTransform,
+    TransposeAxesTransform,
+)
 from batchgenerators.transforms.utility_transforms import NumpyToTensor
 
 from tests.processes.purity.ways import making, run_all_ways
@@ -39,7 +43,9 @@ class Volumes(SlimDataLoaderBase):
     def generate_train_batch(self) -> dict[str, Any]:
         dawdle(self._delay)
         corners = np.random.randint(0, 8, (self.batch_size, 3))
-        patches = np.stack([self._data[:, x : x + 16, y : y + 16, z : z + 16] for x, y, z in corners])
+        patches = np.stack(
+            [self._data[:, x : x + 16, y : y + 16, z : z + 16] for x, y, z in corners]
+        )
         return {"data": patches[:, :1].copy(), "seg": patches[:, 1:].copy()}
 
 
@@ -67,7 +73,9 @@ def pipeline() -> Compose:
 
 @pytest.mark.parametrize("stateless", [True, None])
 def test_the_pipeline_gives_the_same_batches_in_all_ways(stateless: bool | None) -> None:
-    found = run_all_ways(making(Volumes(delay=0.02), pipeline(), num_streams=4, stateless=stateless))
+    found = run_all_ways(
+        making(Volumes(delay=0.02), pipeline(), num_streams=4, stateless=stateless)
+    )
     found.assert_right()
     batches = [*found.batches["0 workers"].values()]
     assert all(isinstance(batch["data"], torch.Tensor) for batch in batches)

@@ -44,7 +44,9 @@ def console_lines() -> list[Any]:
             for offset, command in enumerate(code.splitlines()):
                 if command.strip() and not any(part in command for part in ELSEWHERE):
                     marks = [pytest.mark.slow] if any(part in command for part in SLOW) else []
-                    found.append(pytest.param(command, id=f"{page.name}:{line + offset}", marks=marks))
+                    found.append(
+                        pytest.param(command, id=f"{page.name}:{line + offset}", marks=marks)
+                    )
     return found
 
 
@@ -119,5 +121,7 @@ def test_commands_that_pages_name_exist_with_their_options(command: str) -> None
         found = found.commands[name]
     if found.context_settings.get("ignore_unknown_options"):
         return  # the rest are another program's
-    known = {name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    known = {
+        name for parameter in found.params for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     assert {word for word in words if word.startswith("-") and word != "-"} <= known | {"--help"}

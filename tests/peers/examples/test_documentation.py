@@ -27,7 +27,14 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 
 #: Pages whose blocks take half a minute. Each has a quick test of the same: of nnunet.md those of trainers in
 #: tests/peers/nnunet, of migrate.md test_migration_page.py, of the training toolkit's those in tests/unit/training.
-SLOW = {"verify.md", "loader.md", "nnunet.md", "migrate.md", "training-resume.md", "training-find.md"}
+SLOW = {
+    "verify.md",
+    "loader.md",
+    "nnunet.md",
+    "migrate.md",
+    "training-resume.md",
+    "training-find.md",
+}
 
 #: Pages whose blocks need a package that not everybody has.
 NEEDS = {
@@ -50,22 +57,34 @@ def program(page: Path) -> str:
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, id=str(page.relative_to(REPOSITORY)), marks=[pytest.mark.slow] if page.name in SLOW else [])
+        pytest.param(
+            page,
+            id=str(page.relative_to(REPOSITORY)),
+            marks=[pytest.mark.slow] if page.name in SLOW else [],
+        )
         for page in PAGES
         if blocks(page, "python")
     ],
 )
-def test_python_blocks_of_a_page_run_as_pasted(page: Path, tmp_path: Path, interpreter: Preloaded) -> None:
+def test_python_blocks_of_a_page_run_as_pasted(
+    page: Path, tmp_path: Path, interpreter: Preloaded
+) -> None:
     pytest.importorskip(NEEDS.get(page.name, "nilearn"))
     script = tmp_path / "pasted.py"
     script.write_text(program(page), encoding="utf-8")
-    done = run_code(script, folder=tmp_path, environment=os.environ, timeout=280, interpreter=interpreter)
+    done = run_code(
+        script, folder=tmp_path, environment=os.environ, timeout=280, interpreter=interpreter
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page.name in SLOW], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name in SLOW], ids=lambda page: page.name
+)
 def test_slow_pages_compile_and_what_they_import_of_detaug_is_there(page: Path) -> None:
     for node in ast.walk(ast.parse(program(page))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("detaug"):
             for name in node.names:
-                assert hasattr(import_module(str(node.module)), name.name), f"{page.name}:{node.lineno}: {name.name}"
+                assert hasattr(import_module(str(node.module)), name.name), (
+                    f"{page.name}:{node.lineno}: {name.name}"
+                )

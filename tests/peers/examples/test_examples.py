@@ -33,16 +33,24 @@ SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py", "verify_lightning.py"}
 
 
 @pytest.mark.parametrize(
-    "script", [pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each for each in sorted(LAST_LINES)]
+    "script",
+    [
+        pytest.param(each, marks=pytest.mark.slow) if each in SLOW else each
+        for each in sorted(LAST_LINES)
+    ],
 )
 def test_example_says_what_it_shows(script: str, interpreter: Preloaded) -> None:
     if script == "nnunet_loader.py":
         pytest.importorskip("nnunetv2")
     if script == "cluster_with_fsspec.py":
         pytest.importorskip("ray")
-    if script == "verify_lightning.py" and not any(map(find_spec, ("lightning", "pytorch_lightning"))):
+    if script == "verify_lightning.py" and not any(
+        map(find_spec, ("lightning", "pytorch_lightning"))
+    ):
         pytest.skip("needs Lightning, of the extra peers")
-    done = run_code(EXAMPLES / script, folder=Path.cwd(), environment=os.environ, interpreter=interpreter)
+    done = run_code(
+        EXAMPLES / script, folder=Path.cwd(), environment=os.environ, interpreter=interpreter
+    )
     assert done.returncode == 0, done.stderr
     if script == "cluster_with_fsspec.py":
         assert "as expected: while fetching item 12" in done.stdout
@@ -57,30 +65,41 @@ def given(notebook: Any) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_and_its_outputs_are_those_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial_runs_and_its_outputs_are_those_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("nilearn")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     kept = nbformat.read(EXAMPLES / "tutorial.ipynb", 4)
     fresh = copy.deepcopy(kept)
-    options = {"timeout": 280, "coalesce_streams": True, "resources": {"metadata": {"path": str(tmp_path)}}}
+    options = {
+        "timeout": 280,
+        "coalesce_streams": True,
+        "resources": {"metadata": {"path": str(tmp_path)}},
+    }
     client.NotebookClient(fresh, **options).execute()
     assert len(given(fresh)) == 4
     assert sorted(given(fresh)) == sorted(given(kept))
     pictures = [
-        [cell.outputs for cell in each.cells if "image/png" in str(cell.get("outputs"))] for each in (kept, fresh)
+        [cell.outputs for cell in each.cells if "image/png" in str(cell.get("outputs"))]
+        for each in (kept, fresh)
     ]
     assert len(pictures[0]) == len(pictures[1]) == 1
 
 
 def test_every_example_is_run_listed_and_says_what_it_shows() -> None:
     listed = re.findall(
-        r"^\| \[([\w.]+)\]\(\1\) \| \w.*\|$", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^\| \[([\w.]+)\]\(\1\) \| \w.*\|$",
+        (EXAMPLES / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
     )
     programs = sorted(file.name for file in EXAMPLES.iterdir() if file.suffix in (".py", ".ipynb"))
     assert sorted(listed) == programs
-    elsewhere = {name for name in programs if name.startswith("loop_")}  # tests/peers/loops runs them
+    elsewhere = {
+        name for name in programs if name.startswith("loop_")
+    }  # tests/peers/loops runs them
     assert {*programs} - elsewhere == {*LAST_LINES, "mri_slices.py", "tutorial.ipynb"}
     for name in programs:
         if name.endswith(".py"):

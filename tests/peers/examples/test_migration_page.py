@@ -62,20 +62,32 @@ class Augment(grain.transforms.RandomMap):
         return element + rng.normal(0, 0.1)
 """,
 }
-NEEDS = {"set_determinism": "monai", "StatefulDataLoader": "torchdata", "tio.": "torchio", "grain": "grain"}
+NEEDS = {
+    "set_determinism": "monai",
+    "StatefulDataLoader": "torchdata",
+    "tio.": "torchio",
+    "grain": "grain",
+}
 
 
 @pytest.mark.parametrize("sign", ["-", "+"], ids=["before", "after"])
-@pytest.mark.parametrize("diff", [diff for _, diff in DIFFS], ids=[f"line {line}" for line, _ in DIFFS])
+@pytest.mark.parametrize(
+    "diff", [diff for _, diff in DIFFS], ids=[f"line {line}" for line, _ in DIFFS]
+)
 def test_both_sides_of_a_diff_give_batches(diff: str, sign: str) -> None:
-    assert re.fullmatch(r"(?:[-+].*\n)+", diff), "a diff has lines that are taken away, and lines that are put there"
+    assert re.fullmatch(r"(?:[-+].*\n)+", diff), (
+        "a diff has lines that are taken away, and lines that are put there"
+    )
     words = [word for word in FURTHER if word in diff]
     for word in words:
         pytest.importorskip(NEEDS[word])
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(READERS + "\n".join(textwrap.dedent(FURTHER[word]) for word in words), names)
     side = "\n".join(line[1:] for line in diff.splitlines() if line.startswith(sign))
-    exec(side.replace("num_workers=4", "num_workers=0").replace("worker_count=4", "worker_count=0"), names)
+    exec(
+        side.replace("num_workers=4", "num_workers=0").replace("worker_count=4", "worker_count=0"),
+        names,
+    )
     try:
         batches = list(islice(names.get("aug", names["loader"]), 2))
     finally:

@@ -29,7 +29,9 @@ class Numbers(Dataset[torch.Tensor]):
 
 def augmenter(workers: int = 0, batch_size: int = 2, **options: Any) -> DeterministicAugmenter:
     """Six batches an epoch."""
-    return DeterministicAugmenter.from_dataset(Numbers(), batch_size, num_processes=workers, **{"seed": 3, **options})
+    return DeterministicAugmenter.from_dataset(
+        Numbers(), batch_size, num_processes=workers, **{"seed": 3, **options}
+    )
 
 
 def loader(workers: int = 0, **options: Any) -> AugmenterLoader:

@@ -65,15 +65,28 @@ class Run(NamedTuple):
 
     def batches(self) -> list[Batch]:
         """Rank after rank, made by programs of their own; empty where one did not come to its end."""
-        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(self.ranks)]
-        command = [sys.executable, *(torchrun if self.ranks > 1 else []), *PROGRAM, json.dumps(self)]
+        torchrun = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc_per_node",
+            str(self.ranks),
+        ]
+        command = [
+            sys.executable,
+            *(torchrun if self.ranks > 1 else []),
+            *PROGRAM,
+            json.dumps(self),
+        ]
         with tempfile.TemporaryDirectory() as told:
             kill = Path(told, "kill")
             if self.kill:
                 kill.touch()
             try:
                 environment = os.environ | {"TABLE_TOLD": told}
-                subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=True)
+                subprocess.run(
+                    command, env=environment, capture_output=True, timeout=TIMEOUT, check=True
+                )
             except subprocess.SubprocessError:
                 return []
             made = [json.loads(file.read_text()) for file in sorted(Path(told).glob("rank*.json"))]
@@ -112,9 +125,17 @@ def grain(run: Run) -> Any:
     indices = IndexSampler(SAMPLES, shard, shuffle=True, num_epochs=1, seed=SEED)
     operations = [Draws(), Together(BATCH)]
     loader = iter(
-        GrainLoader(data_source=range(SAMPLES), sampler=indices, operations=operations, worker_count=run.workers)
+        GrainLoader(
+            data_source=range(SAMPLES),
+            sampler=indices,
+            operations=operations,
+            worker_count=run.workers,
+        )
     )
-    loader.state_dict, loader.load_state_dict = loader.get_state, loader.set_state  # by torch's names
+    loader.state_dict, loader.load_state_dict = (
+        loader.get_state,
+        loader.set_state,
+    )  # by torch's names
     return loader
 
 
@@ -134,7 +155,9 @@ def streaming(run: Run) -> Any:
     if RANKS > 1:
         torch.distributed.init_process_group("gloo")
         torch.distributed.barrier()
-    dataset = Stream(local=str(folder), shuffle=True, shuffle_seed=SEED, batch_size=BATCH, num_canonical_nodes=1)
+    dataset = Stream(
+        local=str(folder), shuffle=True, shuffle_seed=SEED, batch_size=BATCH, num_canonical_nodes=1
+    )
     return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=run.workers)
 
 
@@ -210,7 +233,11 @@ def main() -> None:
     columns = {library: measure(library) for library in sys.argv[1:] or LIBRARIES}
     print("| |", " | ".join(columns), "|\n|---|" + "---|" * len(columns))
     for row in next(iter(columns.values())):
-        print(f"| {row} |", " | ".join("yes" if found[row] else "no" for found in columns.values()), "|")
+        print(
+            f"| {row} |",
+            " | ".join("yes" if found[row] else "no" for found in columns.values()),
+            "|",
+        )
 
 
 if __name__ == "__main__":

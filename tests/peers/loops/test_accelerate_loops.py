@@ -91,7 +91,12 @@ def test_the_trainer_resumes_in_mid_epoch_and_at_its_end(tmp_path: Path, prepare
     def train(**options: Any) -> Module:
         module = Module()
         arguments = transformers.TrainingArguments(
-            str(tmp_path), num_train_epochs=3, save_steps=2, use_cpu=True, report_to="none", disable_tqdm=True
+            str(tmp_path),
+            num_train_epochs=3,
+            save_steps=2,
+            use_cpu=True,
+            report_to="none",
+            disable_tqdm=True,
         )
         Trainer(model=module, args=arguments).train(**options)
         return module

@@ -28,7 +28,10 @@ class Loop:
 
     def saved_at(self, step: int) -> None:
         def save() -> None:
-            self.state = {"engine": dict(self.engine.state_dict()), "loader": self.loader.state_dict()}
+            self.state = {
+                "engine": dict(self.engine.state_dict()),
+                "loader": self.loader.state_dict(),
+            }
 
         self.engine.add_event_handler(Events.ITERATION_COMPLETED(once=step), save)
 
@@ -59,7 +62,9 @@ def test_an_epoch_length_beyond_the_loaders_goes_on_with_the_next_epoch() -> Non
 
 
 def told(loop: Loop) -> Loop:
-    loop.engine.add_event_handler(Events.EPOCH_STARTED, lambda: loop.loader.set_epoch(loop.engine.state.epoch - 1))
+    loop.engine.add_event_handler(
+        Events.EPOCH_STARTED, lambda: loop.loader.set_epoch(loop.engine.state.epoch - 1)
+    )
     return loop
 
 
@@ -68,7 +73,8 @@ def test_a_deterministic_engine_skips_by_itself(step: int) -> None:
     whole = told(Loop(DeterministicEngine))
     state: dict[str, Any] = {}
     whole.engine.add_event_handler(
-        Events.ITERATION_COMPLETED(once=step), lambda: state.update(engine=dict(whole.engine.state_dict()))
+        Events.ITERATION_COMPLETED(once=step),
+        lambda: state.update(engine=dict(whole.engine.state_dict())),
     )
     whole.engine.run(whole.loader, max_epochs=3)
     assert whole.seen == in_a_row(reference())[:18]
@@ -104,17 +110,28 @@ def test_a_supervised_trainer_resumes_through_its_checkpoint_handlers(tmp_path: 
     def train(folder: Path, start: Path | None = None) -> tuple[torch.nn.Module, list[Seen]]:
         torch.manual_seed(0)
         network, found = torch.nn.Linear(1, 1), []
-        optimizer, batches = torch.optim.SGD(network.parameters(), 1e-3), augmenter(collate_fn=image_and_label).loader()
+        optimizer, batches = (
+            torch.optim.SGD(network.parameters(), 1e-3),
+            augmenter(collate_fn=image_and_label).loader(),
+        )
         trainer = SupervisedTrainer(
             device="cpu", max_epochs=3, train_data_loader=batches, network=network, optimizer=optimizer,
             loss_function=lambda scores, _: scores.mean(), decollate=False,
         )  # fmt: skip
-        everything = {"network": network, "optimizer": optimizer, "trainer": trainer, "loader": batches}
-        CheckpointSaver(str(folder), everything, save_interval=2, epoch_level=False, n_saved=None).attach(trainer)
+        everything = {
+            "network": network,
+            "optimizer": optimizer,
+            "trainer": trainer,
+            "loader": batches,
+        }
+        CheckpointSaver(
+            str(folder), everything, save_interval=2, epoch_level=False, n_saved=None
+        ).attach(trainer)
         if start:
             CheckpointLoader(str(start), everything).attach(trainer)
         trainer.add_event_handler(
-            Events.ITERATION_COMPLETED, lambda engine: found.append(samples(engine.state.batch["image"]))
+            Events.ITERATION_COMPLETED,
+            lambda engine: found.append(samples(engine.state.batch["image"])),
         )
         trainer.run()
         return network, found
@@ -139,7 +156,9 @@ def test_transforms_of_a_decollated_batch_are_inverted() -> None:
         [EnsureChannelFirstd("image", channel_dim="no_channel"), RandFlipd("image", prob=0.5, spatial_axis=2),
          RandRotate90d("image", prob=0.5, max_k=3, spatial_axes=(0, 1))]
     )  # fmt: skip
-    batches = DeterministicAugmenter.from_dataset(Dataset(images, transform), 2, num_processes=2, seed=3).loader()
+    batches = DeterministicAugmenter.from_dataset(
+        Dataset(images, transform), 2, num_processes=2, seed=3
+    ).loader()
     found = []
     for batch in batches:
         for item in decollate_batch(batch):

@@ -50,11 +50,14 @@ def trainer(**options: Any) -> Any:
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     return pl.Trainer(
-        accelerator="cpu", **{"max_epochs": 3, "enable_checkpointing": "callbacks" in options, **quiet, **options}
+        accelerator="cpu",
+        **{"max_epochs": 3, "enable_checkpointing": "callbacks" in options, **quiet, **options},
     )
 
 
-def fit(checkpoint: Path | None = None, workers: int = 0, val: bool = True, **options: Any) -> Module:
+def fit(
+    checkpoint: Path | None = None, workers: int = 0, val: bool = True, **options: Any
+) -> Module:
     module = Module()
     validation = loader(name="val") if val else None
     trainer(**options).fit(module, loader(workers), validation, ckpt_path=checkpoint)
@@ -96,9 +99,13 @@ def test_a_loader_made_anew_for_each_epoch_goes_on_with_the_next() -> None:
     assert module.trained == reference()[:3]
 
 
-@pytest.mark.parametrize("steps", [*(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 6, 13)), 8, 12])
+@pytest.mark.parametrize(
+    "steps", [*(pytest.param(steps, marks=pytest.mark.slow) for steps in (1, 6, 13)), 8, 12]
+)
 def test_a_checkpoint_in_mid_epoch_or_at_its_end_goes_on(tmp_path: Path, steps: int) -> None:
-    saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
+    saving = pl.callbacks.ModelCheckpoint(
+        tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1
+    )
     whole = fit(callbacks=[saving])
     rest = fit(tmp_path / f"step={steps}.ckpt", workers=1)
     assert in_a_row(rest.trained) == in_a_row(reference()[:3])[steps:]
@@ -112,7 +119,9 @@ def test_a_checkpoint_made_at_an_epochs_end_goes_on_with_the_next(tmp_path: Path
 
 @pytest.mark.parametrize("steps", [pytest.param(3, marks=pytest.mark.slow), 4, 6])
 def test_a_checkpoint_of_limited_epochs_goes_on(tmp_path: Path, steps: int) -> None:
-    saving = pl.callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1)
+    saving = pl.callbacks.ModelCheckpoint(
+        tmp_path, "{step}", every_n_train_steps=steps, save_top_k=-1
+    )
     fit(callbacks=[saving], limit_train_batches=4)
     rest = fit(tmp_path / f"step={steps}.ckpt", limit_train_batches=4)
     assert in_a_row(rest.trained) == in_a_row([epoch[:4] for epoch in reference()[:3]])[steps:]

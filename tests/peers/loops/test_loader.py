@@ -23,13 +23,18 @@ def test_every_pass_is_one_epoch() -> None:
 
 
 def test_batches_are_those_of_the_augmenter_to_the_byte() -> None:
-    assert [fingerprint(batch) for batch in loader(2)] == [fingerprint(batch) for batch in augmenter()]
+    assert [fingerprint(batch) for batch in loader(2)] == [
+        fingerprint(batch) for batch in augmenter()
+    ]
 
 
 @pytest.mark.parametrize("taken", [1, 3, 6])
 def test_a_pass_that_is_left_early_is_over(taken: int) -> None:
     batches = loader()
-    assert seen(batch for batch, _ in zip(batches, range(taken), strict=False)) == reference()[0][:taken]
+    assert (
+        seen(batch for batch, _ in zip(batches, range(taken), strict=False))
+        == reference()[0][:taken]
+    )
     assert seen(batches) == reference()[1]
 
 
@@ -46,7 +51,9 @@ def test_len_is_of_this_rank() -> None:
     assert len(loader()) == 6
     assert [len(loader(rank=rank, world_size=2)) for rank in range(2)] == [3, 3]
     assert [len(loader(batch_size=5, rank=rank, world_size=2)) for rank in range(2)] == [1, 1]
-    assert [len(loader(batch_size=5, rank=rank, world_size=2, tail="pad")) for rank in range(2)] == [2, 2]
+    assert [
+        len(loader(batch_size=5, rank=rank, world_size=2, tail="pad")) for rank in range(2)
+    ] == [2, 2]
 
 
 @pytest.mark.parametrize("tail", ["drop", "pad"])
@@ -106,7 +113,9 @@ def test_a_state_after_a_break_gives_the_rest_or_the_epoch_that_is_named() -> No
 
 
 @pytest.mark.parametrize("named", [2, 4])
-def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_epoch(named: int) -> None:
+def test_a_state_between_the_naming_of_an_epoch_and_its_first_batch_gives_that_epoch(
+    named: int,
+) -> None:
     batches = loader()
     for _ in range(2):
         next(passing := iter(batches))
@@ -159,13 +168,19 @@ def test_a_state_of_two_ranks_goes_on_with_one() -> None:
     assert seen(resumed(ranks[0].state_dict())) == reference()[0][2:]
 
 
-@pytest.mark.parametrize("state", [None, {}, "state", augmenter().state_dict(), {"augmenter": {}, "next_epoch": 1}])
+@pytest.mark.parametrize(
+    "state", [None, {}, "state", augmenter().state_dict(), {"augmenter": {}, "next_epoch": 1}]
+)
 def test_what_is_no_state_is_refused(state: Any) -> None:
-    with pytest.raises(ValueError, match=r"this is no state of aug\.loader\(\).* goes into aug\.load_state_dict"):
+    with pytest.raises(
+        ValueError, match=r"this is no state of aug\.loader\(\).* goes into aug\.load_state_dict"
+    ):
         loader().load_state_dict(state)
 
 
-@pytest.mark.parametrize("wrong", [{"next_epoch": -1}, {"next_epoch": "1"}, {"augmenter": {}}, {"in_epoch": 3}])
+@pytest.mark.parametrize(
+    "wrong", [{"next_epoch": -1}, {"next_epoch": "1"}, {"augmenter": {}}, {"in_epoch": 3}]
+)
 def test_garbage_in_a_state_is_refused_and_changes_nothing(wrong: dict[str, Any]) -> None:
     batches = loader()
     with pytest.raises((ValueError, TypeError)):
@@ -209,7 +224,11 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
     assert isinstance(batches.sampler, DistributedSampler)
     assert len(batches.dataset) == len(batches.batch_sampler) == 6
     assert (batches.num_workers, batches.drop_last, batches.pin_memory) == (0, False, False)
-    assert (batches.batch_size, batches.generator, batches.persistent_workers) == (None, None, False)
+    assert (batches.batch_size, batches.generator, batches.persistent_workers) == (
+        None,
+        None,
+        False,
+    )
     assert (batches.timeout, batches.worker_init_fn, batches.prefetch_factor) == (0, None, None)
     assert callable(batches.collate_fn)
     batches.sampler.set_epoch(2)
@@ -219,7 +238,9 @@ def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
 def test_its_batches_are_had_by_their_keys_in_any_order() -> None:
     batches = loader(2).dataset
     keys = [(0, 0), (0, 1), (3, 2), (1, 5), (0, 2), (0, 3)]
-    assert [samples(batches[key]) for key in keys] == [reference()[epoch][step] for epoch, step in keys]
+    assert [samples(batches[key]) for key in keys] == [
+        reference()[epoch][step] for epoch, step in keys
+    ]
     assert samples(batches[4]) == reference()[0][4]
     with pytest.raises(IndexError, match=r"steps 0 \.\.\. 5, not 6"):
         batches[6]
@@ -234,9 +255,14 @@ def test_a_loader_with_workers_made_of_it_is_told_what_to_do() -> None:
     batches = loader(1)
     next(iter(batches))
     many = DataLoader(
-        batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn, num_workers=2
+        batches.dataset,
+        batch_sampler=batches.batch_sampler,
+        collate_fn=batches.collate_fn,
+        num_workers=2,
     )
-    with pytest.raises(RuntimeError, match="with num_workers=0, and the augmenter with num_processes=2"):
+    with pytest.raises(
+        RuntimeError, match="with num_workers=0, and the augmenter with num_processes=2"
+    ):
         seen(many)
 
 
@@ -251,7 +277,9 @@ def test_a_stateful_dataloader_of_its_parts_resumes(taken: int) -> None:
 
     def made() -> Any:
         batches = loader()
-        return stateful(batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn)
+        return stateful(
+            batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn
+        )
 
     first = made()
     assert seen(first) == reference()[0]
@@ -267,7 +295,9 @@ def test_a_stateful_dataloader_of_its_parts_resumes(taken: int) -> None:
 
 def test_the_state_of_one_of_two_loaders_says_which() -> None:
     batches = loader()
-    other = DataLoader(batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn)
+    other = DataLoader(
+        batches.dataset, batch_sampler=batches.batch_sampler, collate_fn=batches.collate_fn
+    )
     next(iter(other))
     with pytest.raises(RuntimeError, match="another DataLoader reads these batches"):
         batches.state_dict()
@@ -285,7 +315,9 @@ class Fails(Numbers):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_that_fail_are_left_out_of_each_pass(workers: int) -> None:
-    made = DeterministicAugmenter.from_dataset(Fails(), 2, num_processes=workers, seed=3, on_error=Skip(most=10))
+    made = DeterministicAugmenter.from_dataset(
+        Fails(), 2, num_processes=workers, seed=3, on_error=Skip(most=10)
+    )
     batches = made.loader()
     expected = [[batch for batch in epoch if 5 not in batch] for epoch in reference()[:2]]
     assert [seen(batches) for _ in range(2)] == expected
@@ -317,7 +349,9 @@ def test_a_loader_of_unknown_length_is_refused() -> None:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_finite_stream_passes_and_resumes(workers: int) -> None:
     def made() -> Any:
-        return DeterministicAugmenter(Counting(), None, workers, seed=1, num_streams=1, batches_per_epoch=5).loader()
+        return DeterministicAugmenter(
+            Counting(), None, workers, seed=1, num_streams=1, batches_per_epoch=5
+        ).loader()
 
     batches, whole = made(), [[number] for number in range(5)]
     assert len(batches) == 5

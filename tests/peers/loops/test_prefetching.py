@@ -14,7 +14,10 @@ from tests.peers.loops.numbers import epochs, loader, samples
 
 Pair = namedtuple("Pair", "image label")
 
-DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU"))]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
 BATCHES = [
     {
         "image": torch.full((2, 3), float(i)),
@@ -33,7 +36,10 @@ def test_batches_keep_their_order_and_their_containers(device: str) -> None:
         assert batch["image"].device.type == batch["more"][1][0].device.type == device
         assert batch["more"][1][1] == "name"
         assert type(batch["pair"]) is Pair
-        on_cpu = {"image": batch["image"].cpu(), "more": [batch["more"][0].cpu(), (batch["more"][1][0].cpu(), "name")]}
+        on_cpu = {
+            "image": batch["image"].cpu(),
+            "more": [batch["more"][0].cpu(), (batch["more"][1][0].cpu(), "name")],
+        }
         assert fingerprint(on_cpu) == fingerprint({name: given[name] for name in ("image", "more")})
 
 

@@ -31,7 +31,15 @@ STEPS = 18  # three epochs of six batches
 #: Checkpoints are made every four steps: this is two steps into the second epoch, and one checkpoint is behind its first.
 KILLED_AT = 10
 SAVED_AT = 8
-LAUNCHED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "DETAUG_SEED")
+LAUNCHED = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "DETAUG_SEED",
+)
 
 
 @pytest.fixture(scope="module", params=sorted(LIBRARIES))
@@ -49,12 +57,23 @@ class Training:
         self.name, self.interpreter = name, interpreter
         self._whole: dict[int, list[list[str]]] = {}
 
-    def run(self, folder: Path, workers: int, ranks: int = 1, killed_at: int = 0) -> list[list[str]]:
+    def run(
+        self, folder: Path, workers: int, ranks: int = 1, killed_at: int = 0
+    ) -> list[list[str]]:
         """The lines of each rank, when all have ended."""
-        arguments = [str(killed_at), str(FOLDER / self.name), str(folder), "--workers", str(workers)]
+        arguments = [
+            str(killed_at),
+            str(FOLDER / self.name),
+            str(folder),
+            "--workers",
+            str(workers),
+        ]
         launched = ranks > 1 or self.name == "loop_ddp.py"
         port = str(_free_port())
-        programs = [self._started(arguments, _place(rank, ranks, port) if launched else {}) for rank in range(ranks)]
+        programs = [
+            self._started(arguments, _place(rank, ranks, port) if launched else {})
+            for rank in range(ranks)
+        ]
         found = []
         for program in programs:
             with program:
@@ -81,7 +100,12 @@ def _environment() -> dict[str, str]:
 
 def _place(rank: int, ranks: int, port: str) -> dict[str, str]:
     """What torchrun says to a rank."""
-    here = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
+    here = {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+    }
     return {**here, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
 
 
@@ -117,8 +141,12 @@ def test_a_killed_training_goes_on_to_the_same_weights(training: Training, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("training", ["loop_accelerate.py", "loop_ddp.py", "loop_lightning.py"], indirect=True)
-def test_two_ranks_that_are_killed_go_on_to_the_same_weights(training: Training, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "training", ["loop_accelerate.py", "loop_ddp.py", "loop_lightning.py"], indirect=True
+)
+def test_two_ranks_that_are_killed_go_on_to_the_same_weights(
+    training: Training, tmp_path: Path
+) -> None:
     whole = training.whole(tmp_path, ranks=2)
     (alone,) = training.whole(tmp_path)
     assert [slices(rank) for rank in whole] == [slices(alone)[0::2], slices(alone)[1::2]]
@@ -130,7 +158,9 @@ def test_two_ranks_that_are_killed_go_on_to_the_same_weights(training: Training,
 
 
 @pytest.mark.parametrize("training", ["loop_ddp.py"], indirect=True)
-def test_one_rank_goes_on_with_the_batches_and_to_the_weights_of_two(training: Training, tmp_path: Path) -> None:
+def test_one_rank_goes_on_with_the_batches_and_to_the_weights_of_two(
+    training: Training, tmp_path: Path
+) -> None:
     whole = training.whole(tmp_path)[0]
     killed = training.run(tmp_path / "killed", 1, ranks=2, killed_at=5)
     assert [steps(rank) for rank in killed] == [steps(whole)[0:10:2], steps(whole)[1:10:2]]
@@ -143,7 +173,10 @@ def test_one_rank_goes_on_with_the_batches_and_to_the_weights_of_two(training: T
 def test_a_missing_library_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nilearn")
     library, _, _ = LIBRARIES[name].partition(".")
-    for module in [library, *(module for module in sys.modules if module.startswith(f"{library}."))]:
+    for module in [
+        library,
+        *(module for module in sys.modules if module.startswith(f"{library}.")),
+    ]:
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.syspath_prepend(str(FOLDER))
     with pytest.raises(SystemExit, match="pip install .*" + library.split("_")[-1]):

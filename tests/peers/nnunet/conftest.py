@@ -25,7 +25,11 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
     kept = os.environ.get("DETAUG_TEST_NNUNET")
     base = tmp_path_factory.getbasetemp()
     # processes that share the tests (pytest-xdist) share the data sets as well
-    root = Path(kept) if kept else (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nnunet"
+    root = (
+        Path(kept)
+        if kept
+        else (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "nnunet"
+    )
     root.mkdir(parents=True, exist_ok=True)
 
     def prepared(kind: str) -> Path:
@@ -33,7 +37,9 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         with FileLock(root / f"{kind}.lock"):
             if not ready.exists():
                 # a fork has imported nnU-Net, and what this does to settings and random state ends with it
-                process = multiprocessing.get_context("fork").Process(target=_prepare, args=(root, kind))
+                process = multiprocessing.get_context("fork").Process(
+                    target=_prepare, args=(root, kind)
+                )
                 process.start()
                 process.join()
                 assert process.exitcode == 0, (root / f"{kind}.log").read_text()[-3000:]
@@ -58,7 +64,9 @@ def nnunet_root(nnunet_kind: Callable[[str], Path]) -> Path:
 
 
 @pytest.fixture
-def nnunet_environment(nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def nnunet_environment(
+    nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Path]:
     """nnU-Net's folders, results of this test's own, seed 1, no worker processes; torch is left as it was found."""
     monkeypatch.setenv("nnUNet_raw", str(nnunet_root / "raw"))
     monkeypatch.setenv("nnUNet_preprocessed", str(nnunet_root / "preprocessed"))

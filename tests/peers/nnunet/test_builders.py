@@ -15,7 +15,13 @@ import pytest
 import torch
 
 from detaug import SeedTree
-from detaug.nnunet import TRAINING_TRANSFORMS, extended_transforms, training_transforms, validation_transforms, variants
+from detaug.nnunet import (
+    TRAINING_TRANSFORMS,
+    extended_transforms,
+    training_transforms,
+    validation_transforms,
+    variants,
+)
 from detaug.nnunet.compatibility import find_trainer, trainer_class
 from detaug.transforms import bgv2 as ours
 
@@ -32,11 +38,20 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "no deep supervision": (((64, 64, 64), ANGLE, None, (0, 1, 2), False), {}),
     "no mirroring": (((64, 64, 64), ANGLE, SCALES, None, False), {}),
     "mirroring along no axis": (((64, 64, 64), ANGLE, SCALES, (), False), {}),
-    "masks": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"use_mask_for_norm": [True, False, True]}),
+    "masks": (
+        ((64, 64, 64), ANGLE, SCALES, (0,), False),
+        {"use_mask_for_norm": [True, False, True]},
+    ),
     "no masks": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"use_mask_for_norm": [False, False]}),
-    "cascade": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"is_cascaded": True, "foreground_labels": [1, 2, 3]}),
+    "cascade": (
+        ((64, 64, 64), ANGLE, SCALES, (0,), False),
+        {"is_cascaded": True, "foreground_labels": [1, 2, 3]},
+    ),
     "regions": (((64, 64, 64), ANGLE, SCALES, (0,), False), {"regions": [[1, 2, 3], (2, 3), 3]}),
-    "ignore label": (((64, 64), ANGLE, None, (1,), False), {"regions": [[1, 2], 2], "ignore_label": 3}),
+    "ignore label": (
+        ((64, 64), ANGLE, None, (1,), False),
+        {"regions": [[1, 2], 2], "ignore_label": 3},
+    ),
     "ignore label without regions": (((64, 64), ANGLE, None, (1,), False), {"ignore_label": 3}),
     "everything": (
         ((8, 64, 48), 0.5, SCALES, (1, 2), True),
@@ -49,7 +64,9 @@ ARGUMENTS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
         },
     ),
 }
-CASES = [pytest.param(positional, named, id=name) for name, (positional, named) in ARGUMENTS.items()]
+CASES = [
+    pytest.param(positional, named, id=name) for name, (positional, named) in ARGUMENTS.items()
+]
 
 
 # attributes under another name there
@@ -67,7 +84,9 @@ def differences(theirs: Any, own: Any, where: str = "") -> Iterator[str]:
     for name in inspect.signature(type(theirs).__init__).parameters:
         if name == "self":
             continue
-        there = STORED_AS.get((type(own).__name__, name), lambda transform, name=name: getattr(transform, name))(theirs)
+        there = STORED_AS.get(
+            (type(own).__name__, name), lambda transform, name=name: getattr(transform, name)
+        )(theirs)
         here = getattr(own, name)
         if name in ("transforms", "list_of_transforms"):
             if len(there) != len(here):
@@ -100,7 +119,9 @@ def plain(value: Any) -> Any:
 
 @pytest.mark.parametrize(("positional", "named"), CASES)
 @pytest.mark.parametrize("name", [name for name in TRAINING_TRANSFORMS if "irror" not in name])
-def test_pipeline_is_that_of_the_trainer(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+def test_pipeline_is_that_of_the_trainer(
+    name: str, positional: tuple[Any, ...], named: dict[str, Any]
+) -> None:
     theirs = find_trainer(name).get_training_transforms(*positional, **named)
     assert list(differences(theirs, TRAINING_TRANSFORMS[name](*positional, **named))) == []
 
@@ -129,7 +150,9 @@ def test_arguments_have_nnunets_order() -> None:
 
 
 @pytest.mark.parametrize("patch", [(16, 64, 64), (64, 64)], ids=str)
-def test_every_trainer_of_nnunet_has_its_pipeline_by_name_and_in_the_loader(patch: tuple[int, ...]) -> None:
+def test_every_trainer_of_nnunet_has_its_pipeline_by_name_and_in_the_loader(
+    patch: tuple[int, ...],
+) -> None:
     from detaug.nnunet import DetAugLoading
     from tests.peers.nnunet.trainers.in_process import every_trainer
 
@@ -137,12 +160,17 @@ def test_every_trainer_of_nnunet_has_its_pipeline_by_name_and_in_the_loader(patc
     assert len(found) > 40
     for name, each in found.items():
         asked = each.__new__(each)
-        asked.configuration_manager, asked.print_to_log_file = SimpleNamespace(patch_size=patch), lambda *_: None
+        asked.configuration_manager, asked.print_to_log_file = (
+            SimpleNamespace(patch_size=patch),
+            lambda *_: None,
+        )
         _, dummy, _, axes = asked.configure_rotation_dummyDA_mirroring_and_inital_patch_size()
         positional = (patch, ANGLE, SCALES, axes, dummy)
         theirs = each.get_training_transforms(*positional)
         # what the trainer decides on is as it has it, whatever is given
-        given_all = TRAINING_TRANSFORMS[name](patch, ANGLE, SCALES, tuple(range(len(patch))), len(patch) == 3)
+        given_all = TRAINING_TRANSFORMS[name](
+            patch, ANGLE, SCALES, tuple(range(len(patch))), len(patch) == 3
+        )
         assert list(differences(theirs, given_all)) == [], name
 
         class Loaded(DetAugLoading, each):
@@ -163,7 +191,11 @@ def test_trainers_that_are_looked_up_are_in_the_table() -> None:
 
 def test_short_names_and_nnunets_make_one_pipeline_and_are_not_mixed() -> None:
     short = training_transforms(
-        patch_size=(16, 16, 16), rotation=ANGLE, ds_scales=SCALES, mirror_axes=(0,), do_dummy_2d=False
+        patch_size=(16, 16, 16),
+        rotation=ANGLE,
+        ds_scales=SCALES,
+        mirror_axes=(0,),
+        do_dummy_2d=False,
     )
     long = training_transforms(
         patch_size=(16, 16, 16),
@@ -174,7 +206,14 @@ def test_short_names_and_nnunets_make_one_pipeline_and_are_not_mixed() -> None:
     )
     assert repr(short) == repr(long)
     with pytest.raises(TypeError, match="rotation and rotation_for_DA are one argument"):
-        training_transforms((16, 16), rotation=0.1, rotation_for_DA=0.1, ds_scales=None, mirror_axes=(), do_dummy_2d=0)
+        training_transforms(
+            (16, 16),
+            rotation=0.1,
+            rotation_for_DA=0.1,
+            ds_scales=None,
+            mirror_axes=(),
+            do_dummy_2d=0,
+        )
 
 
 def test_cascade_without_labels_is_refused() -> None:
@@ -185,13 +224,17 @@ def test_cascade_without_labels_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", [*TRAINING_TRANSFORMS, "extended"])
-@pytest.mark.parametrize(("patch", "dummy"), [((8, 16, 16), False), ((8, 16, 16), True), ((16, 16), False)])
+@pytest.mark.parametrize(
+    ("patch", "dummy"), [((8, 16, 16), False), ((8, 16, 16), True), ((16, 16), False)]
+)
 def test_pipelines_can_be_pickled_and_give_the_patch_and_the_levels(
     name: str, patch: tuple[int, ...], dummy: bool
 ) -> None:
     builder = extended_transforms if name == "extended" else TRAINING_TRANSFORMS[name]
     scales = [scale[: len(patch)] for scale in SCALES]
-    pipeline = pickle.loads(pickle.dumps(builder(patch, ANGLE, scales, tuple(range(len(patch))), dummy)))
+    pipeline = pickle.loads(
+        pickle.dumps(builder(patch, ANGLE, scales, tuple(range(len(patch))), dummy))
+    )
     larger = (8 if dummy else 14, 25, 25)[-len(patch) :]
     size = patch if name == "nnUNetTrainerNoDA" else larger
     image = np.random.default_rng(0).normal(size=(1, *size)).astype(np.float32)
@@ -207,16 +250,32 @@ def test_pipelines_can_be_pickled_and_give_the_patch_and_the_levels(
 def test_what_is_added_for_mri_opens_as_often_as_is_documented() -> None:
     pipeline = extended_transforms((20, 18, 16), ANGLE, SCALES, (0, 1, 2), False)
     shapes = {"image": (1, 27, 25, 23), "segmentation": (1, 27, 25, 23)}
-    draws = [pipeline.sample(np.random.default_rng(seed), shapes)["transforms"] for seed in range(1500)]
+    draws = [
+        pipeline.sample(np.random.default_rng(seed), shapes)["transforms"] for seed in range(1500)
+    ]
     rates, chosen = {}, set()
     for number, transform in enumerate(pipeline.transforms):
         if isinstance(transform, ours.RandomTransform):
             inner = transform.transform
-            rates[type(inner).__name__] = np.mean([draw[number]["apply_transform"] for draw in draws])
+            rates[type(inner).__name__] = np.mean(
+                [draw[number]["apply_transform"] for draw in draws]
+            )
             if isinstance(inner, ours.OneOfTransform):
-                chosen = {draw[number]["params"]["chosen"] for draw in draws if draw[number]["apply_transform"]}
-    documented = {"BiasField": 0.2, "Anisotropy": 0.1, "OneOf": 0.2, "HistogramShift": 0.1, "CoarseDropout": 0.1}
-    assert {name: round(float(rates[name]), 3) for name in documented} == pytest.approx(documented, abs=0.04)
+                chosen = {
+                    draw[number]["params"]["chosen"]
+                    for draw in draws
+                    if draw[number]["apply_transform"]
+                }
+    documented = {
+        "BiasField": 0.2,
+        "Anisotropy": 0.1,
+        "OneOf": 0.2,
+        "HistogramShift": 0.1,
+        "CoarseDropout": 0.1,
+    }
+    assert {name: round(float(rates[name]), 3) for name in documented} == pytest.approx(
+        documented, abs=0.04
+    )
     assert chosen == {0, 1, 2, 3}
 
 

@@ -38,7 +38,12 @@ HOOKS = {
 
 
 def test_hooks_are_the_methods_that_our_mixins_share_with_nnunets_trainer() -> None:
-    ours = {name for kind in (Recording, *DetAugLoading.__mro__) for name in vars(kind) if not name.startswith("__")}
+    ours = {
+        name
+        for kind in (Recording, *DetAugLoading.__mro__)
+        for name in vars(kind)
+        if not name.startswith("__")
+    }
     assert ours & set(dir(trainer_class())) == HOOKS
 
 
@@ -58,7 +63,10 @@ def test_no_other_file_imports_nnunet() -> None:
     importing = {
         file.relative_to(ROOT).as_posix()
         for file in ROOT.rglob("*.py")
-        if any(line.lstrip().startswith(("from nnunetv2", "import nnunetv2")) for line in file.read_text().splitlines())
+        if any(
+            line.lstrip().startswith(("from nnunetv2", "import nnunetv2"))
+            for line in file.read_text().splitlines()
+        )
     }
     assert importing == {"nnunet/compatibility.py"}
 

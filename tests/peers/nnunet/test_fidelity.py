@@ -22,7 +22,11 @@ OURS, THEIRS = [0.71, 0.74, 0.78, 0.70, 0.75], [0.72, 0.77, 0.69, 0.80, 0.76, 0.
 
 def some(task: str = "tissue-3d", runs: int = 5) -> list[Result]:
     rng = np.random.default_rng(1)
-    return [Result(task, arm, run, {"epochs": 2}, float(rng.normal(0.75, 0.02))) for run in range(runs) for arm in ARMS]
+    return [
+        Result(task, arm, run, {"epochs": 2}, float(rng.normal(0.75, 0.02)))
+        for run in range(runs)
+        for arm in ARMS
+    ]
 
 
 def test_intervals_are_students_and_welchs() -> None:
@@ -63,7 +67,16 @@ def test_what_a_file_holds_is_shown_and_drawn(tmp_path: Path) -> None:
     for each in [*some("tissue-3d"), *some("nuclei-2d", runs=3)]:
         results.append(file, each)
     done = CliRunner().invoke(
-        main, ["--results", str(file), "--show", "--plot", str(picture), "--json", str(tmp_path / "found.json")]
+        main,
+        [
+            "--results",
+            str(file),
+            "--show",
+            "--plot",
+            str(picture),
+            "--json",
+            str(tmp_path / "found.json"),
+        ],
     )
     assert done.exit_code == 0, done.output
     assert "nuclei-2d" in done.stdout
@@ -85,4 +98,6 @@ def test_training_and_validation_share_no_voxel() -> None:
         assert all(case.image.shape == case.labels.shape and case.image.ndim == 3 for case in cases)
         assert {0, 1, 2} == {int(label) for case in cases for label in np.unique(case.labels)}
         for validating in used[True]:
-            assert all(not np.shares_memory(validating.image, training.image) for training in used[False])
+            assert all(
+                not np.shares_memory(validating.image, training.image) for training in used[False]
+            )

@@ -25,7 +25,9 @@ SHAPES = {"small": (9, 30, 22), "case": (28, 25, 31), "large": (40, 33, 29)}
 
 def case(name: str) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     rng = np.random.default_rng(len(name))
-    image = rng.normal(size=(2, *SHAPES[name])).round().astype(np.float32)  # which a flipped byte damages
+    image = (
+        rng.normal(size=(2, *SHAPES[name])).round().astype(np.float32)
+    )  # which a flipped byte damages
     labels = rng.integers(0, 3, (1, *SHAPES[name])).astype(np.int8)
     places = {label: np.argwhere(labels == label)[::7] for label in (1, 2)}
     return image, labels, {"class_locations": places}
@@ -35,7 +37,9 @@ def write_cases(path: Path) -> None:
     (path / "previous").mkdir()
     for name in SHAPES:
         image, labels, properties = case(name)
-        nnUNetDatasetBlosc2.save_case(image, labels, properties, str(path / name), (1, 8, 16, 16), (1, 8, 8, 8))
+        nnUNetDatasetBlosc2.save_case(
+            image, labels, properties, str(path / name), (1, 8, 16, 16), (1, 8, 8, 8)
+        )
         nnUNetDatasetBlosc2.save_seg(np.roll(labels[0], 1, axis=0), str(path / "previous" / name))
 
 
@@ -74,7 +78,9 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
         read[...] = 7  # it is ours to change
         assert np.array_equal(volumes["image"].read(low, high), ours["image"][(slice(None), *part)])
 
-        def between(first: int, last: int, low: Any = low, high: Any = high) -> tuple[Sequence[int], Sequence[int]]:
+        def between(
+            first: int, last: int, low: Any = low, high: Any = high
+        ) -> tuple[Sequence[int], Sequence[int]]:
             return (first, *low[1:]), (last, *high[1:])
 
         for key, volume in volumes.items():  # the memory lent is full of the box before
@@ -82,7 +88,9 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
 
 
 def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
-    pipeline = training_transforms(FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False)
+    pipeline = training_transforms(
+        FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False
+    )
 
     def batches(processes: int) -> list[str]:
         source = PatchSource(folder, 2, PATCH, FINAL, LABELS, 0.33, transforms=pipeline)

@@ -52,7 +52,10 @@ class RecordingStock(nnUNetDataLoader):
     def get_bbox(self, *args: Any, **options: Any) -> Any:
         starts, stops = super().get_bbox(*args, **options)
         if self.at is not None:
-            starts, stops = list(self.at), [a + n for a, n in zip(self.at, self.patch_size, strict=True)]
+            starts, stops = (
+                list(self.at),
+                [a + n for a, n in zip(self.at, self.patch_size, strict=True)],
+            )
         self.starts.append([int(start) for start in starts])
         return starts, stops
 
@@ -72,10 +75,19 @@ BATCH = 10  # of which the last three show foreground
 
 
 def our_places(
-    preprocessed: Path, samples: int, configuration: str = "3d_fullres", labels: LabelManager = PLAIN, **options: Any
+    preprocessed: Path,
+    samples: int,
+    configuration: str = "3d_fullres",
+    labels: LabelManager = PLAIN,
+    **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """First voxels of patches, (batches, position in the batch, axis), and the names of their cases."""
-    arguments = (dataset(preprocessed, configuration), BATCH, *CONFIGURATIONS[configuration], labels)
+    arguments = (
+        dataset(preprocessed, configuration),
+        BATCH,
+        *CONFIGURATIONS[configuration],
+        labels,
+    )
     source, tree = RecordingSource(*arguments, **options), SeedTree(12)
     source.starts = []
     order = [(number, n) for number in range(samples // BATCH) for n in range(BATCH)]
@@ -84,11 +96,20 @@ def our_places(
 
 
 def places(
-    preprocessed: Path, samples: int, configuration: str = "3d_fullres", labels: LabelManager = PLAIN, **options: Any
+    preprocessed: Path,
+    samples: int,
+    configuration: str = "3d_fullres",
+    labels: LabelManager = PLAIN,
+    **options: Any,
 ) -> list[np.ndarray]:
     """Ours and nnU-Net's places, our names and theirs."""
     ours, names = our_places(preprocessed, samples, configuration, labels, **options)
-    arguments = (dataset(preprocessed, configuration), BATCH, *CONFIGURATIONS[configuration], labels)
+    arguments = (
+        dataset(preprocessed, configuration),
+        BATCH,
+        *CONFIGURATIONS[configuration],
+        labels,
+    )
     stock = RecordingStock(*arguments, **options)
     np.random.seed(11)
     their_names = [stock.generate_train_batch()["keys"] for _ in range(samples // BATCH)]
@@ -152,7 +173,9 @@ def test_regions_and_the_ignore_label_come_out_as_nnunets(
     theirs = nnUNetTrainer.get_validation_transforms(scales, **arguments)
     start = (abs(start[0]), *start[1:]) if configuration == "2d" else start
     cases, third = dataset(preprocessed, configuration), (0, 0, 1, 0, 0)
-    stock = RecordingStock(cases, 1, patch, final, REGIONS, 0.33, third, transforms=theirs, at=start)
+    stock = RecordingStock(
+        cases, 1, patch, final, REGIONS, 0.33, third, transforms=theirs, at=start
+    )
     expected = stock.generate_train_batch()
     assert list(expected["keys"]) == ["brain_002"]
     source = PatchSource(cases, 1, patch, final, REGIONS)

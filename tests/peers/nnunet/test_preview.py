@@ -31,7 +31,9 @@ def test_samples_are_the_trainers_with_every_stage(nnunet_environment: Path) -> 
         np.testing.assert_array_equal(axial, batch["data"][number, 0, 14].numpy())
         assert sample.title == f"epoch 0, step 0, sample {number}: {batch['keys'][number]}"
         assert sample.steps[0].name == "SpatialTransform"
-        assert sample.before.shape > sample.steps[0].view.shape, "the whole enlarged patch is shown first"
+        assert sample.before.shape > sample.steps[0].view.shape, (
+            "the whole enlarged patch is shown first"
+        )
     assert preview.title == "Dataset001_MNI152, 3d_fullres, fold 0, nnUNetTrainerDetAug"
 
 
@@ -39,10 +41,15 @@ def test_command_draws_2d_and_refuses_what_is_no_training_of_detaugs(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-o", "2d.png", "--samples", "2"])
+    done = CliRunner().invoke(
+        main, ["preview", "--nnunet", "1", "2d", "-o", "2d.png", "--samples", "2"]
+    )
     assert done.exit_code == 0, done.output
     assert Image.open("2d.png").size[0] > 600
     done = CliRunner().invoke(main, ["preview", "--nnunet", "1", "2d", "-tr", "nnUNetTrainer"])
     assert done.exit_code == 2, done.output
-    assert "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible" in done.output
+    assert (
+        "nnUNetTrainer is none of detaug's trainers: its batches are not reproducible"
+        in done.output
+    )
     assert sorted(tmp_path.iterdir()) == [tmp_path / "2d.png"]

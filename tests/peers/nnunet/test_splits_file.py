@@ -10,7 +10,9 @@ import pytest
 from detaug.nnunet.splits import check_splits
 
 CASES = [f"case_{i:03d}" for i in range(10)]
-SPLITS = [{"train": sorted({*CASES} - {*CASES[fold::5]}), "val": CASES[fold::5]} for fold in range(5)]
+SPLITS = [
+    {"train": sorted({*CASES} - {*CASES[fold::5]}), "val": CASES[fold::5]} for fold in range(5)
+]
 
 
 def preprocessed(folder: Path) -> Path:
@@ -47,7 +49,10 @@ def test_another_form_is_refused(tmp_path, text):
 
 
 def test_every_fault_is_in_one_message(tmp_path):
-    folds = [{"train": ["a", "a", "x"], "val": ["b", "d"]}, {"train": ["a", "c"], "val": ["b", "c", "d"]}]
+    folds = [
+        {"train": ["a", "a", "x"], "val": ["b", "d"]},
+        {"train": ["a", "c"], "val": ["b", "c", "d"]},
+    ]
     write_splits(tmp_path, folds)
     with pytest.raises(ValueError, match="has faults") as error:
         check_splits(tmp_path, ids=["a", "b", "c", "d"])

@@ -31,7 +31,10 @@ def test_toy_data_set_follows_from_the_seed(tmp_path: Path) -> None:
 def test_missing_nnunet_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: None)
     done = CliRunner().invoke(main, ["nnunet", "demo"])
-    assert (done.exit_code, done.output) == (2, "Error: nnU-Net is not installed: pip install 'detaug[nnunet]'\n")
+    assert (done.exit_code, done.output) == (
+        2,
+        "Error: nnU-Net is not installed: pip install 'detaug[nnunet]'\n",
+    )
 
 
 @pytest.mark.slow

@@ -31,7 +31,9 @@ def numba_draws() -> Any:
             out[i, 2] = np.random.normal()
         return out
 
-    return lambda: draw(4).tolist()  # an even number: the second of a pair of normals is not put back
+    return lambda: draw(
+        4
+    ).tolist()  # an even number: the second of a pair of normals is not put back
 
 
 @pytest.fixture
@@ -42,7 +44,9 @@ def opencv_draws() -> Any:
 
 @pytest.fixture
 def monai_draws() -> Any:
-    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+    transforms = pytest.importorskip(
+        "monai.transforms", reason="MONAI is not installed (the extra `peers`)"
+    )
     return lambda: transforms.Randomizable.R.rand(4).tolist()
 
 
@@ -121,7 +125,9 @@ def test_numba_states_hold_more_than_32_bits() -> None:
 
 
 def test_transforms_of_a_monai_composition_get_different_words() -> None:
-    transforms = pytest.importorskip("monai.transforms", reason="MONAI is not installed (the extra `peers`)")
+    transforms = pytest.importorskip(
+        "monai.transforms", reason="MONAI is not installed (the extra `peers`)"
+    )
     noises = [transforms.RandGaussianNoise(prob=1.0) for _ in range(3)]
     composition = transforms.Compose(noises)
     reseed = reseeder_of(type(composition))

@@ -24,7 +24,11 @@ OWN = {
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.parent.name == "ray" and item.path.stem == "test_conformance" and item.name not in OWN:
+        if (
+            item.path.parent.name == "ray"
+            and item.path.stem == "test_conformance"
+            and item.name not in OWN
+        ):
             item.add_marker(pytest.mark.slow)
 
 
@@ -32,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def cluster() -> Iterator[None]:
     """One node, to which this process is connected."""
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    os.environ.setdefault("RAY_worker_niceness", "0")  # else actors wait for whatever else the machine does
+    os.environ.setdefault(
+        "RAY_worker_niceness", "0"
+    )  # else actors wait for whatever else the machine does
     ray.init(
         "local",  # others may run one beside it
         num_cpus=CPUS,

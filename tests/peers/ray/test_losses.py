@@ -35,7 +35,11 @@ class Slow(DataLoader):
         now = current()
         if now.step == self.deadly:
             os.kill(os.getpid(), signal.SIGKILL)
-        return {"at": (now.epoch, now.step), "data": now.generator.random((1, 2, 64, 32, 32), np.float32), "host": 0}
+        return {
+            "at": (now.epoch, now.step),
+            "data": now.generator.random((1, 2, 64, 32, 32), np.float32),
+            "host": 0,
+        }
 
 
 class Counting(DataLoader):
@@ -76,17 +80,25 @@ class DiesAtACheck(Slow):
 
 
 def expected(loader: DataLoader, epoch: int = 0, **options: Any) -> list[str]:
-    with DeterministicAugmenter(loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False, **options) as augmenter:
+    with DeterministicAugmenter(
+        loader, None, 0, seed=5, batches_per_epoch=EPOCH, check=False, **options
+    ) as augmenter:
         augmenter.set_epoch(epoch)
         return [fingerprint(batch) for batch in augmenter]
 
 
 def in_cluster(
-    loader: DataLoader, num_processes: int = 0, actors: int = 2, limits: dict[str, Any] | None = None, **options: Any
+    loader: DataLoader,
+    num_processes: int = 0,
+    actors: int = 2,
+    limits: dict[str, Any] | None = None,
+    **options: Any,
 ) -> DeterministicAugmenter:
     options = {"batches_per_epoch": EPOCH, "check": False, **options}
     executor = RayExecutor(actors, **(limits or {}))
-    return DeterministicAugmenter(loader, None, num_processes, 4, seed=5, executor=executor, **options)
+    return DeterministicAugmenter(
+        loader, None, num_processes, 4, seed=5, executor=executor, **options
+    )
 
 
 def pids_of(augmenter: DeterministicAugmenter) -> list[int]:
@@ -102,9 +114,13 @@ class TestOneNode:
             killed = pids_of(augmenter)[0]
             os.kill(killed, signal.SIGKILL)
             found += [fingerprint(batch) for batch in augmenter]
-            wait_until(lambda: len({*pids_of(augmenter)} - {killed}) == 2, "another takes its place")
+            wait_until(
+                lambda: len({*pids_of(augmenter)} - {killed}) == 2, "another takes its place"
+            )
         assert found == expected(Slow(delay=0))
-        assert "another one makes it again" in caplog.text or "another takes its place" in caplog.text
+        assert (
+            "another one makes it again" in caplog.text or "another takes its place" in caplog.text
+        )
 
     @pytest.mark.slow
     def test_a_stream_goes_on_in_another_actor(self) -> None:
@@ -120,7 +136,9 @@ class TestOneNode:
         with in_cluster(Slow(deadly=3), actors=1, limits={"max_restarts": 2}) as augmenter:
             for _ in range(3):
                 next(augmenter)
-            with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row") as caught:
+            with pytest.raises(
+                WorkerDied, match=r"epoch 0, step 3 .* ended 2 workers in a row"
+            ) as caught:
                 next(augmenter)
         assert caught.value.exitcode is None
 
@@ -136,7 +154,9 @@ class TestOneNode:
     def test_an_actor_that_dies_at_a_check_leaves_that_check_out(
         self, caplog: pytest.LogCaptureFixture, tmp_path: Path
     ) -> None:
-        with in_cluster(DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check=1) as augmenter:
+        with in_cluster(
+            DiesAtACheck(tmp_path), actors=2, batches_per_epoch=12, check=1
+        ) as augmenter:
             found = [fingerprint(batch) for batch in augmenter]
             stats = augmenter.stats()
         assert found == expected(Slow(delay=0))[:12]
@@ -144,7 +164,9 @@ class TestOneNode:
         assert stats["mismatches"] == 0
         left_out = (tmp_path / "died").read_text()
         assert not (tmp_path / f"again {left_out}").exists()
-        assert "another takes its place" in caplog.text or "another one makes it again" in caplog.text
+        assert (
+            "another takes its place" in caplog.text or "another one makes it again" in caplog.text
+        )
 
 
 @pytest.fixture
@@ -155,7 +177,9 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     ray.shutdown()
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 200 * 2**20})
+    made = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 200 * 2**20}
+    )
     yield made
     ray.shutdown()
     made.shutdown()

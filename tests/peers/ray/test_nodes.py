@@ -15,7 +15,9 @@ from detaug.ray import RayExecutor, engine
 from detaug.ray.nodes import NodeReport, remark, why_unusable
 from tests.peers.ray.test_losses import Slow, in_cluster, pids_of
 
-OURS = NodeReport("a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"})
+OURS = NodeReport(
+    "a", "here", 1, ("0.1.0", 2, 1), {"numpy": "2.1", "torch": "2.6", "processor": "x86_64 AVX2"}
+)
 
 
 def test_another_numerics_version_is_refused_with_the_nodes_name() -> None:
@@ -26,9 +28,12 @@ def test_another_numerics_version_is_refused_with_the_nodes_name() -> None:
 
 
 def test_other_libraries_and_processors_are_warned_of() -> None:
-    said = remark(replace(OURS, name="gpu-2", facts={"numpy": "2.0", "processor": "aarch64 ASIMD"}), OURS)
+    said = remark(
+        replace(OURS, name="gpu-2", facts={"numpy": "2.0", "processor": "aarch64 ASIMD"}), OURS
+    )
     assert (
-        "gpu-2 differs: numpy 2.0 (here 2.1), torch none (here 2.6), processor aarch64 ASIMD (here x86_64 AVX2)" in said
+        "gpu-2 differs: numpy 2.0 (here 2.1), torch none (here 2.6), processor aarch64 ASIMD (here x86_64 AVX2)"
+        in said
     )
     assert remark(replace(OURS, node_id="b"), OURS) == ""
 
@@ -47,7 +52,10 @@ def test_actors_without_a_place_are_told_of_and_the_others_go_on(
 ) -> None:
     monkeypatch.setattr(engine, "_PATIENCE", 1.0)
     with in_cluster(Slow(), limits={"num_cpus": 5}, batches_per_epoch=None) as augmenter:
-        while "of 2 actors some still start, or wait for a place: each wants 5 CPUs" not in caplog.text:
+        while (
+            "of 2 actors some still start, or wait for a place: each wants 5 CPUs"
+            not in caplog.text
+        ):
             next(augmenter)
         assert len(pids_of(augmenter)) == 1
 

@@ -16,7 +16,9 @@ from detaug.verification import verify
 from tests.peers.acceptance import nnunet_pipeline as pipeline
 
 
-@pytest.mark.parametrize(("always", "batches"), [(True, 4), pytest.param(False, 12, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("always", "batches"), [(True, 4), pytest.param(False, 12, marks=pytest.mark.slow)]
+)
 def test_blur_by_timing_and_shuffles_in_place_are_equal_with_detaugs_repairs(
     always: bool, batches: int, tmp_path: Path
 ) -> None:
@@ -25,8 +27,12 @@ def test_blur_by_timing_and_shuffles_in_place_are_equal_with_detaugs_repairs(
     if always:
         transforms = pipeline.always(transforms, (*pipeline.CASCADE, GaussianBlurTransform))
     folder = pipeline.write_dataset(tmp_path)
-    dataset = nnUNetDatasetNumpy(str(folder), folder_with_segs_from_previous_stage=str(folder / "previous"))
+    dataset = nnUNetDatasetNumpy(
+        str(folder), folder_with_segs_from_previous_stage=str(folder / "previous")
+    )
     sizes = (pipeline.LARGER_PATCH, pipeline.PATCH)
-    loader = nnUNetDataLoader(dataset, 2, *sizes, pipeline.label_manager(), 0.33, None, None, transforms=transforms)
+    loader = nnUNetDataLoader(
+        dataset, 2, *sizes, pipeline.label_manager(), 0.33, None, None, transforms=transforms
+    )
     result = verify(lambda: (loader, None), batches=batches, processes=[2], start_methods=["fork"])
     assert ({row.verdict for row in result.rows}, result.causes) == ({"equal"}, ()), str(result)

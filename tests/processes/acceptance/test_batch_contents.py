@@ -34,7 +34,10 @@ CONTENTS: dict[str, Callable[[], Any]] = {
     "None": lambda: None,
     "a string": lambda: "Größe ✓",
     "a path": lambda: pathlib.PurePosixPath("a/b"),
-    "a nested dict of lists": lambda: {"a": [{"b": np.arange(3.0)}, torch.ones(2)], 3: ("x", None, 2.5)},
+    "a nested dict of lists": lambda: {
+        "a": [{"b": np.arange(3.0)}, torch.ones(2)],
+        3: ("x", None, 2.5),
+    },
     "a default dict": lambda: collections.defaultdict(list, a=[np.arange(2.0)]),
     "an object array": lambda: np.array([1, "two", None, 3.0], dtype=object),
     "a date array": lambda: np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
@@ -144,14 +147,18 @@ print("as they were")
 
 
 @pytest.mark.parametrize("n", ["0", "1"])
-def test_the_scripts_own_classes_come_back_as_themselves(script: Callable[..., Any], start_method: str, n: str) -> None:
+def test_the_scripts_own_classes_come_back_as_themselves(
+    script: Callable[..., Any], start_method: str, n: str
+) -> None:
     run = script(THEIR_BATCHES, start_method, n, prelude=OWN_CLASSES)
     run.finish()
     assert run.lines[-1:] == ["as they were"], run.err
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_batch_that_cannot_be_pickled_is_named_by_key(make: Maker, n: int, start_method: str) -> None:
+def test_batch_that_cannot_be_pickled_is_named_by_key(
+    make: Maker, n: int, start_method: str
+) -> None:
     with pytest.raises(RuntimeError, match=r"batch\['handle'\] of type lock cannot be pickled"):
         next(make(Chatty(), None, n, seed=1, executor=workers(n, start_method)))
 

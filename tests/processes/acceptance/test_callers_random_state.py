@@ -67,7 +67,9 @@ def test_loader_and_transform_know_their_place_and_the_seed_trees_generator(
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_each_sample_of_a_dataset_has_its_own_generator(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(Samples(12), 4, num_processes=n, seed=31, name="train", num_streams=2)
+    augmenter = make.from_dataset(
+        Samples(12), 4, num_processes=n, seed=31, name="train", num_streams=2
+    )
     tree = SeedTree(31).child("train")
     for epoch in range(2):
         for step, batch in enumerate(augmenter):
@@ -87,7 +89,13 @@ def test_outside_of_a_batch_there_is_no_current_batch(make: Maker) -> None:
 
 def global_state() -> tuple[Any, ...]:
     name, key, *rest = np.random.get_state()
-    return random.getstate(), name, key.tobytes(), tuple(rest), torch.get_rng_state().numpy().tobytes()
+    return (
+        random.getstate(),
+        name,
+        key.tobytes(),
+        tuple(rest),
+        torch.get_rng_state().numpy().tobytes(),
+    )
 
 
 def disturb() -> None:
@@ -100,7 +108,9 @@ def disturb() -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("loader", [RandomLoader, RandomSampler, Walker])
-def test_making_batches_leaves_the_callers_state_as_it_was(make: Maker, loader: type, n: int) -> None:
+def test_making_batches_leaves_the_callers_state_as_it_was(
+    make: Maker, loader: type, n: int
+) -> None:
     disturb()
     before = global_state()
     augmenter = make(loader(), Noise(), n, seed=1, batches_per_epoch=4)

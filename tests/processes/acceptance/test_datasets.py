@@ -18,8 +18,12 @@ from tests.support.loaders import Pairs
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_unshuffled_batches_are_those_of_torchs_loader(make: Maker, n: int, drop_last: bool) -> None:
-    augmenter = make.from_dataset(Pairs(10), 4, shuffle=False, drop_last=drop_last, num_processes=n, seed=1)
+def test_unshuffled_batches_are_those_of_torchs_loader(
+    make: Maker, n: int, drop_last: bool
+) -> None:
+    augmenter = make.from_dataset(
+        Pairs(10), 4, shuffle=False, drop_last=drop_last, num_processes=n, seed=1
+    )
     reference = torch.utils.data.DataLoader(Pairs(10), 4, drop_last=drop_last)
     assert len(augmenter) == len(reference)
     for batch, expected in zip(augmenter, reference, strict=True):
@@ -30,7 +34,10 @@ def test_unshuffled_batches_are_those_of_torchs_loader(make: Maker, n: int, drop
 
 
 def stack(samples: list[tuple[torch.Tensor, int]]) -> dict[str, Any]:
-    return {"data": np.stack([image.numpy() for image, _ in samples]), "labels": [label for _, label in samples]}
+    return {
+        "data": np.stack([image.numpy() for image, _ in samples]),
+        "labels": [label for _, label in samples],
+    }
 
 
 class AddOne:
@@ -105,7 +112,9 @@ def test_each_item_comes_once_in_an_epoch(make: Maker, kind: Any, num_streams: i
 def test_its_batches_are_those_of_a_torch_loader_with_as_many_workers(make: Maker) -> None:
     ours = make.from_dataset(Sharded(), 4, num_processes=2, num_streams=2, seed=1)
     theirs = DataLoader(Sharded(), 4, num_workers=2, multiprocessing_context="fork")
-    assert [batch["index"].tolist() for batch in ours] == [batch["index"].tolist() for batch in theirs]
+    assert [batch["index"].tolist() for batch in ours] == [
+        batch["index"].tolist() for batch in theirs
+    ]
 
 
 def test_drop_last_leaves_the_short_batch_of_every_stream_out(make: Maker) -> None:
@@ -133,7 +142,9 @@ def configure(worker_id: int) -> None:
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_worker_init_fn_configures_each_streams_copy(make: Maker, n: int) -> None:
-    augmenter = make.from_dataset(Configured(), 4, num_processes=n, num_streams=3, worker_init_fn=configure, seed=1)
+    augmenter = make.from_dataset(
+        Configured(), 4, num_processes=n, num_streams=3, worker_init_fn=configure, seed=1
+    )
     assert sorted(int(i) for batch in augmenter for i in batch) == list(range(LENGTH))
 
 
@@ -145,4 +156,6 @@ class ReadyBatches(Sharded):
 
 def test_one_that_gives_batches_is_a_loader_whose_streams_share_them_out(make: Maker) -> None:
     for n in (0, 2):
-        assert sorted(indices(make(ReadyBatches(), None, n, num_streams=3, seed=1))) == list(range(LENGTH))
+        assert sorted(indices(make(ReadyBatches(), None, n, num_streams=3, seed=1))) == list(
+            range(LENGTH)
+        )

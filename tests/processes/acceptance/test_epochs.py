@@ -145,7 +145,8 @@ def test_a_failure_that_iter_meets_is_raised_by_next(make: Maker, n: int) -> Non
 def test_an_epoch_without_a_batch_for_every_rank_is_refused(make: Maker) -> None:
     for number in (1, 2):
         with pytest.raises(
-            ValueError, match=rf"epoch of {number} batches .*world_size=3.*batches_per_epoch.*at least 3"
+            ValueError,
+            match=rf"epoch of {number} batches .*world_size=3.*batches_per_epoch.*at least 3",
         ):
             make(RandomSampler(), None, 0, seed=3, batches_per_epoch=number, world_size=3)
     with pytest.raises(ValueError, match=r"epoch of 2 batches .*world_size=3"):
@@ -186,7 +187,9 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
     augmenter = make(Recorder(str(tmp_path)), None, 2, check=False, **OPTIONS)
     batches = list(augmenter) if ends else take(augmenter, 5)
     assert_made_by_workers("fork", batches)
-    wait_until(lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks")
+    wait_until(
+        lambda: bool(list(tmp_path.glob("1-0-*"))), "step 0 of epoch 1 is made before anybody asks"
+    )
     for epoch in (1, 2):
         augmenter.set_epoch(epoch)
         list(augmenter)

@@ -37,7 +37,9 @@ def shown(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def run_into_error(augmenter: Any, error: type[BaseException] = ValueError) -> tuple[list[Any], Any]:
+def run_into_error(
+    augmenter: Any, error: type[BaseException] = ValueError
+) -> tuple[list[Any], Any]:
     batches: list[Any] = []
     with pytest.raises(error) as caught:
         batches.extend(islice(augmenter, 50))
@@ -119,12 +121,16 @@ ENDINGS: dict[str, tuple[Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("n", [0, 1])
-def test_users_lines_come_first_and_the_text_is_printed_once(make: Maker, ending: str, n: int) -> None:
+def test_users_lines_come_first_and_the_text_is_printed_once(
+    make: Maker, ending: str, n: int
+) -> None:
     loader, transform, text, line = ENDINGS[ending]
     _, error = run_into_error(make(loader(), transform, n, seed=1), BatchError)
     lines = str(error).splitlines()
     assert text in lines[0]
-    assert [each for each in lines if "detaug" in each and "File" in each and "test_errors" not in each] == []
+    assert [
+        each for each in lines if "detaug" in each and "File" in each and "test_errors" not in each
+    ] == []
     at_user = next(number for number, each in enumerate(lines) if line in each)
     at_epoch = next(number for number, each in enumerate(lines) if "epoch 0, step 0" in each)
     assert at_user < at_epoch
@@ -173,7 +179,11 @@ def refuse(samples: list[Any]) -> Any:
     [
         (Cases(together=True), {}, (6, 7, 8)),
         (Cases(None), {"collate_fn": refuse}, (0, 1, 2)),
-        (Cases(None), {"collate_fn": lambda samples: {"data": np.stack(samples)}, "transform": Scale()}, (0, 1, 2)),
+        (
+            Cases(None),
+            {"collate_fn": lambda samples: {"data": np.stack(samples)}, "transform": Scale()},
+            (0, 1, 2),
+        ),
     ],
     ids=["__getitems__", "collate_fn", "transform"],
 )

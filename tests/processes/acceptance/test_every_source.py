@@ -100,8 +100,12 @@ def data_set(make_data: Callable[[], Any] = lambda: Samples(LENGTH), **own: Any)
 SOURCES: dict[str, Build] = {
     "any step": loader(Sampler, Noise(), batches_per_epoch=11, num_streams=4),
     "streams": loader(Walker, Noise(), batches_per_epoch=11, num_streams=4),
-    "an endless iterator with a generator of its own": loader(OwnGenerator, batches_per_epoch=11, num_streams=4),
-    "a finite DataLoader in three streams": loader(lambda: IndexLoader(21, 2, 3, return_incomplete=True)),
+    "an endless iterator with a generator of its own": loader(
+        OwnGenerator, batches_per_epoch=11, num_streams=4
+    ),
+    "a finite DataLoader in three streams": loader(
+        lambda: IndexLoader(21, 2, 3, return_incomplete=True)
+    ),
     "a shuffled one without a seed": loader(lambda: IndexLoader(21, 2, 3, None)),
     "a loader that shuffles by itself": loader(lambda: DummyDLWithShuffle(3), batches_per_epoch=11),
     "a loader from batchgenerators' data set": loader(
@@ -112,7 +116,10 @@ SOURCES: dict[str, Build] = {
     "a function that makes a generator": loader(lambda: functools.partial(count), num_streams=1),
     "streams of different lengths": loader(UnevenStreams),
     "errors that are skipped": loader(
-        lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)), batches_per_epoch=12, stateless=False, on_error=Skip()
+        lambda: RaisesAt((0, 3, 4, 9), epochs=(0, 2)),
+        batches_per_epoch=12,
+        stateless=False,
+        on_error=Skip(),
     ),
     "items that are skipped": loader(lambda: BadItems(20, 2, 2, shuffle=False), on_error=Skip()),
     "a data set": data_set(batch_size=2),
@@ -122,7 +129,9 @@ SOURCES: dict[str, Build] = {
         batch_size=3, sampler=RandomSampler(range(LENGTH), generator=torch.Generator())
     ),
     "a sampler of a subset": data_set(batch_size=3, sampler=SubsetRandomSampler(range(3, 16))),
-    "a weighted sampler": data_set(batch_size=3, sampler=WeightedRandomSampler([*range(LENGTH)], 14)),
+    "a weighted sampler": data_set(
+        batch_size=3, sampler=WeightedRandomSampler([*range(LENGTH)], 14)
+    ),
     "a sampler that is told the epoch": data_set(batch_size=3, sampler=Told([*range(LENGTH)])),
     "an order": data_set(batch_size=3, sampler=[*range(LENGTH), 3, 2, 1]),
     "weights": data_set(batch_size=3, weights=np.arange(LENGTH)),
@@ -133,7 +142,9 @@ SOURCES: dict[str, Build] = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_batches_are_the_same_for_any_workers_killed_resumed_and_replayed(source: str) -> None:
-    found = run_all_ways(lambda num_processes: SOURCES[source](num_processes, check=int(not num_processes)))
+    found = run_all_ways(
+        lambda num_processes: SOURCES[source](num_processes, check=int(not num_processes))
+    )
     for batches in found.batches.values():
         batches.update({key: without_witness(batch) for key, batch in batches.items()})
     assert not [words for words in found.words if "voxel spacing is zero" not in words]
@@ -159,5 +170,7 @@ def test_ranks_share_every_epoch_out(source: str) -> None:
     ranks = [SOURCES[source](0, rank=rank, world_size=3, tail="uneven") for rank in range(3)]
     for epoch in expected:
         shares = [by_step(augmenter) for augmenter in ranks]
-        assert [{step % 3 for step in share} <= {rank} for rank, share in enumerate(shares)] == [True] * 3
+        assert [{step % 3 for step in share} <= {rank} for rank, share in enumerate(shares)] == [
+            True
+        ] * 3
         assert {step: print_ for share in shares for step, print_ in share.items()} == epoch

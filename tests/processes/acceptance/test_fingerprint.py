@@ -18,7 +18,9 @@ from detaug import fingerprint
 
 DTYPES = st.sampled_from(["u1", "i2", "<i4", ">i4", "i8", "f2", "f4", "f8", "c8", "?"])
 ARRAYS = DTYPES.flatmap(
-    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3))
+    lambda dtype: hnp.arrays(
+        dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=3)
+    )
 )
 
 
@@ -33,14 +35,18 @@ def bytes_of(array: np.ndarray) -> bytes:
 
 @settings(max_examples=200, deadline=None)
 @given(ARRAYS, st.data())
-def test_any_bit_of_any_array_counts_but_those_of_a_nan(array: np.ndarray, data: st.DataObject) -> None:
+def test_any_bit_of_any_array_counts_but_those_of_a_nan(
+    array: np.ndarray, data: st.DataObject
+) -> None:
     if array.nbytes == 0:
         return
     raw = bytearray(array.tobytes())
     bit = data.draw(st.integers(0, 8 * len(raw) - 1))
     raw[bit // 8] ^= 1 << bit % 8
     flipped = np.frombuffer(bytes(raw), array.dtype).reshape(array.shape)
-    assert (fingerprint({"a": flipped}) == fingerprint({"a": array})) is (bytes_of(flipped) == bytes_of(array))
+    assert (fingerprint({"a": flipped}) == fingerprint({"a": array})) is (
+        bytes_of(flipped) == bytes_of(array)
+    )
 
 
 PAIRS: dict[str, tuple[Any, Any]] = {
@@ -84,7 +90,9 @@ def test_difference_shows_in(what: str) -> None:
 def holding(bits: int) -> dict[str, Any]:
     """A float32 of these bits and a one, in what the arrays of hypothesis are not."""
     array = np.array([bits, 0x3F800000], np.uint32).view(np.float32)
-    aligned = np.zeros(2, np.dtype([("b", "i1"), ("x", "f4"), ("in", [("y", "f4", (2,))])], align=True))
+    aligned = np.zeros(
+        2, np.dtype([("b", "i1"), ("x", "f4"), ("in", [("y", "f4", (2,))])], align=True)
+    )
     aligned["x"] = array
     aligned["in"]["y"] = array[:, None]
     return {
@@ -97,7 +105,9 @@ def holding(bits: int) -> dict[str, Any]:
         "objects": np.array([array], dtype=object),
         "tensor": torch.from_numpy(array),
         "complex tensor": torch.from_numpy(array.view("c8")),
-        "bfloat16": torch.from_numpy(np.array([bits >> 16 | bits & 1], np.uint16).view(np.int16)).view(torch.bfloat16),
+        "bfloat16": torch.from_numpy(
+            np.array([bits >> 16 | bits & 1], np.uint16).view(np.int16)
+        ).view(torch.bfloat16),
     }
 
 
@@ -115,7 +125,10 @@ def test_all_nans_of_a_dtype_count_as_one(bits: int) -> None:
 #: As they were when the bits of a NaN still counted, in every interpreter.
 AS_EVER: dict[str, tuple[Any, str]] = {
     "float16": (np.arange(5, dtype=np.float16), "08e6a26dfcfea12a2243e3bbb11d4b16"),
-    "float32": (np.array([1, np.inf, -np.inf, np.nan, -0.0], np.float32), "b24289dcb35e2873387609347c2b5f7d"),
+    "float32": (
+        np.array([1, np.inf, -np.inf, np.nan, -0.0], np.float32),
+        "b24289dcb35e2873387609347c2b5f7d",
+    ),
     "float64": (np.arange(12.0).reshape(3, 4).T, "2dc4bc6f35f292ee48c393b33305e928"),
     "other byte order": (np.arange(5, dtype=">f4"), "ebbd8a48ceaf49fc3371f367c9fe8a53"),
     "complex": (np.arange(3) * 1j, "ca4a6b610effea7539fb3ab8dd600310"),
@@ -134,7 +147,10 @@ AS_EVER: dict[str, tuple[Any, str]] = {
         },
         "603103046eac3e0933f20dd471dc9133",
     ),
-    "scalars": ([1.5, np.nan, complex(2, np.nan), np.float32(3)], "0b0538de40d6fb832bf5e41f0ac57144"),
+    "scalars": (
+        [1.5, np.nan, complex(2, np.nan), np.float32(3)],
+        "0b0538de40d6fb832bf5e41f0ac57144",
+    ),
 }
 
 
@@ -169,7 +185,9 @@ def test_tensors_of_every_dtype_have_one(dtype: torch.dtype) -> None:
 
 ALIGNED = np.dtype([("a", "u1"), ("b", "f8"), ("c", "i2")], align=True)
 NESTED = np.dtype([("x", "u1"), ("y", ALIGNED, (2, 3)), ("z", "c16")], align=True)
-OUT_OF_ORDER = np.dtype({"names": ["b", "a"], "formats": ["i4", "u1"], "offsets": [4, 1], "itemsize": 10})
+OUT_OF_ORDER = np.dtype(
+    {"names": ["b", "a"], "formats": ["i4", "u1"], "offsets": [4, 1], "itemsize": 10}
+)
 
 
 def filled_with(byte: int, dtype: Any, count: int = 70_000) -> np.ndarray:
@@ -179,7 +197,9 @@ def filled_with(byte: int, dtype: Any, count: int = 70_000) -> np.ndarray:
     return array
 
 
-@pytest.mark.parametrize("dtype", [ALIGNED, NESTED, OUT_OF_ORDER, NESTED.newbyteorder(">")], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [ALIGNED, NESTED, OUT_OF_ORDER, NESTED.newbyteorder(">")], ids=str
+)
 def test_bytes_that_no_value_stands_in_do_not_count(dtype: Any) -> None:
     one, other = filled_with(0, dtype), filled_with(0xAA, dtype)
     assert one.tobytes() != other.tobytes()
@@ -193,7 +213,9 @@ def test_bytes_that_no_value_stands_in_do_not_count(dtype: Any) -> None:
 
 class Sub(torch.Tensor):
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         if function is torch.Tensor.contiguous:
             raise AssertionError("a fingerprint must not run a subclass's operations")
         return super().__torch_function__(function, types, args, kwargs)
@@ -202,7 +224,15 @@ class Sub(torch.Tensor):
 def test_subclasses_of_tensors_are_known_by_class_and_bytes() -> None:
     one, other = (torch.full((3,), value).as_subclass(Sub) for value in (1.0, 2.0))
     assert fingerprint(one) == fingerprint(torch.ones(3).as_subclass(Sub))
-    assert len({fingerprint(each) for each in (one, other, torch.ones(3), torch.nn.Parameter(torch.ones(3)))}) == 4
+    assert (
+        len(
+            {
+                fingerprint(each)
+                for each in (one, other, torch.ones(3), torch.nn.Parameter(torch.ones(3)))
+            }
+        )
+        == 4
+    )
 
 
 @pytest.mark.parametrize(("make", "advice"), [
@@ -214,7 +244,9 @@ def test_subclasses_of_tensors_are_known_by_class_and_bytes() -> None:
     (lambda: np.zeros(3, [("a", np.longdouble)]), "float64"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore")
-def test_what_has_no_plain_bytes_is_refused_with_advice(make: Callable[[], Any], advice: str) -> None:
+def test_what_has_no_plain_bytes_is_refused_with_advice(
+    make: Callable[[], Any], advice: str
+) -> None:
     with pytest.raises(TypeError, match=rf"batch\['x'\].*{advice}"):
         fingerprint({"x": make()})
 

@@ -36,7 +36,9 @@ class MultipliesMatrices:
                 WITNESS: witness()}  # fmt: skip
 
 
-def test_forked_workers_may_use_torch_after_the_parent_used_its_threads(make: Maker, mark: str) -> None:
+def test_forked_workers_may_use_torch_after_the_parent_used_its_threads(
+    make: Maker, mark: str
+) -> None:
     a = torch.rand(500, 500)
     (a @ a).sum()
     batches = [next(make(MultipliesMatrices(), None, 2, seed=1)) for _ in range(2)]
@@ -59,7 +61,9 @@ def test_standard_input_may_be_closed(script: Callable[..., Script]) -> None:
     assert run.lines == ["end"]
 
 
-def test_script_without_a_main_guard_works_or_says_why_not(script: Callable[..., Script], start_method: str) -> None:
+def test_script_without_a_main_guard_works_or_says_why_not(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(
         "pass",
         start_method,
@@ -80,7 +84,9 @@ def test_code_typed_into_an_interpreter_works(tmp_path: Path) -> None:
     assert run.stdout == "end\n", run.stderr
 
 
-def test_change_of_folder_does_not_hurt_replaced_workers(script: Callable[..., Script], start_method: str) -> None:
+def test_change_of_folder_does_not_hurt_replaced_workers(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(
         """
         with augmenter() as aug:
@@ -119,7 +125,9 @@ def run(folder: Path, number: str) -> subprocess.CompletedProcess[str]:
     return run_code("import train", number, folder=folder, environment=os.environ, timeout=100)
 
 
-def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(tmp_path: Path) -> None:
+def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "train.py").write_text(MODULE)
     assert run(tmp_path, "0").returncode == 0
     ended = run(tmp_path, "2")
@@ -128,7 +136,9 @@ def test_batches_that_are_made_while_their_module_is_imported_need_no_workers(tm
     assert "Put what makes the batches into a function" in ended.stderr
 
 
-def test_workers_have_the_programs_arguments(script: Callable[..., Script], start_method: str) -> None:
+def test_workers_have_the_programs_arguments(
+    script: Callable[..., Script], start_method: str
+) -> None:
     body = """
         class Arguments(Loader):
             def __next__(self):
@@ -187,7 +197,11 @@ def test_an_import_of_another_thread_that_does_not_end_is_an_error(
     monkeypatch.setattr(importing, "_PATIENCE", 0.2)
     executor = LocalProcesses(start_method=start_method)
     with (
-        DeterministicAugmenter(ImportsHalted(), None, 1, seed=1, check=False, executor=executor) as augmenter,
-        pytest.raises(RuntimeError, match="another thread has been importing the module 'halted_import'"),
+        DeterministicAugmenter(
+            ImportsHalted(), None, 1, seed=1, check=False, executor=executor
+        ) as augmenter,
+        pytest.raises(
+            RuntimeError, match="another thread has been importing the module 'halted_import'"
+        ),
     ):
         next(augmenter)

@@ -21,7 +21,9 @@ from tests.support.witness import WITNESS, assert_made_by_workers
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(make: Maker, mark: str, tmp_path: Path) -> None:
+def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(
+    make: Maker, mark: str, tmp_path: Path
+) -> None:
     expected = prints(take(make(RandomLoader(), None, 0, seed=4), 10))
     flag = tmp_path / "died"
     batches = take(make(DiesInPickling(4, str(flag)), None, 2, seed=4), 10)
@@ -42,7 +44,10 @@ def victims_below(augmenter: Any, start_method: str) -> list[int]:
         ("fork", RandomSampler),
         ("fork", Walker),
         ("spawn", RandomSampler),
-        *(pytest.param(method, Walker, marks=pytest.mark.slow) for method in ("spawn", "forkserver")),
+        *(
+            pytest.param(method, Walker, marks=pytest.mark.slow)
+            for method in ("spawn", "forkserver")
+        ),
         ("forkserver", RandomSampler),
     ],
 )
@@ -50,7 +55,9 @@ def test_every_process_below_the_augmenter_may_be_killed_in_turn(
     make: Maker, mark: str, start_method: str, loader: type
 ) -> None:
     expected = prints(take(make(loader(), None, 0, seed=6, num_streams=4), 40))
-    augmenter = make(loader(), None, 2, seed=6, num_streams=4, executor=LocalProcesses(start_method=start_method))
+    augmenter = make(
+        loader(), None, 2, seed=6, num_streams=4, executor=LocalProcesses(start_method=start_method)
+    )
     batches = take(augmenter, 4)
     assert_made_by_workers(start_method, batches)
     victims = victims_below(augmenter, start_method)

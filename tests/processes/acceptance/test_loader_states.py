@@ -76,10 +76,14 @@ def test_run_goes_on_at_any_step_with_the_same_bytes_and_without_stepping(
         resumed.load_state_dict(states[k])
         assert resumed.state_dict() == states[k], f"after {k} batches"
         diary.unlink()
-        assert prints(batches_over_epochs(resumed, 6)) == expected[k : k + 6], f"after {k} batches, {n} processes"
+        assert prints(batches_over_epochs(resumed, 6)) == expected[k : k + 6], (
+            f"after {k} batches, {n} processes"
+        )
         make.close()
         # the batches, what is prefetched, and at most each stream's end of an epoch
-        assert len(calls(diary)) <= 6 + (n + 2 if n else 0) + 3 * streams, f"after {k} batches, {n} processes"
+        assert len(calls(diary)) <= 6 + (n + 2 if n else 0) + 3 * streams, (
+            f"after {k} batches, {n} processes"
+        )
 
 
 def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
@@ -89,7 +93,9 @@ def at_turn(state: dict[str, Any], turn: int) -> dict[str, Any]:
     return {**state, "step": turn, "taken": turn, "loader_states": json.dumps(states)}
 
 
-def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(make: Maker, diary: Path) -> None:
+def test_state_belongs_to_what_was_delivered_and_not_to_what_is_prefetched(
+    make: Maker, diary: Path
+) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     ahead = make(Chain(diary), None, 1, 6, **options)
     take(ahead, 3)
@@ -113,7 +119,9 @@ def test_batch_that_is_put_back_takes_its_state_with_it(make: Maker, diary: Path
     assert prints(take(resumed, 1)) == prints(batches[-1:])
 
 
-def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(make: Maker, diary: Path) -> None:
+def test_states_go_with_the_state_dict_as_one_string_and_may_be_absent(
+    make: Maker, diary: Path
+) -> None:
     augmenter = make(Chain(diary), None, 0, seed=3, num_streams=2)
     assert "loader_states" not in augmenter.state_dict()
     expected = prints(take(augmenter, 5))
@@ -147,7 +155,9 @@ def test_replay_before_and_behind_the_loaded_place(make: Maker, diary: Path, n: 
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(make: Maker, diary: Path, n: int) -> None:
+def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(
+    make: Maker, diary: Path, n: int
+) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 3, "batches_per_epoch": BATCHES}
     augmenter = make(Chain(diary), Noise(), n, **options)
     states, batches = [], []
@@ -162,7 +172,9 @@ def test_states_are_loaded_into_a_running_augmenter_backwards_and_forwards(make:
     assert prints(take(augmenter, 4)) == expected[BATCHES : BATCHES + 4]
 
 
-def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(make: Maker, diary: Path) -> None:
+def test_worker_killed_after_a_resume_is_rebuilt_from_the_loaded_state(
+    make: Maker, diary: Path
+) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 2, "check": False}
     first = make(Chain(diary), Noise(), 0, **options)
     take(first, 60)
@@ -256,7 +268,9 @@ def test_incomplete_state_is_noticed_in_the_run_that_takes_it_and_not_used(
 
 @pytest.mark.parametrize("turn", [1, 100_000_000])  # from which the start is too far to step
 @pytest.mark.parametrize("n", [0, 1])
-def test_run_that_goes_on_from_an_incomplete_state_is_an_error(make: Maker, diary: Path, n: int, turn: int) -> None:
+def test_run_that_goes_on_from_an_incomplete_state_is_an_error(
+    make: Maker, diary: Path, n: int, turn: int
+) -> None:
     options: dict[str, Any] = {"seed": 3, "num_streams": 1}
     first = make(Forgetful(diary), None, 0, check=False, **options)
     next(first)

@@ -23,9 +23,13 @@ def flat(batches: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("other", [{"seed": 2}, {"name": "val"}, {"seed_for_shuffle": 2}])
-def test_permutation_depends_on_seed_name_and_seed_for_shuffle(make: Maker, other: dict[str, Any]) -> None:
+def test_permutation_depends_on_seed_name_and_seed_for_shuffle(
+    make: Maker, other: dict[str, Any]
+) -> None:
     def order(seed_for_shuffle: int = 1, **options: Any) -> list[int]:
-        return flat(make(IndexLoader(50, 5, 2, seed_for_shuffle), None, 0, **{"seed": 1, **options}))
+        return flat(
+            make(IndexLoader(50, 5, 2, seed_for_shuffle), None, 0, **{"seed": 1, **options})
+        )
 
     assert order() == order()
     assert order() != order(**other)
@@ -42,7 +46,9 @@ def test_every_size_gives_as_many_batches_as_it_should(
         full = length // batch_size
         expected = full + bool(length % batch_size) if return_incomplete else full
         items = length if return_incomplete else full * batch_size
-        loader = IndexLoader(length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle)
+        loader = IndexLoader(
+            length, batch_size, threads, return_incomplete=return_incomplete, shuffle=shuffle
+        )
         for n in (0, 2) if (length, batch_size, threads) == (45, 3, 4) else (0,):
             augmenter = make(loader, None, n, 5, None, False, wait_time=0, seed=1)
             augmenter._start()
@@ -63,7 +69,9 @@ def test_restart_begins_anew_and_may_come_at_any_time(make: Maker, n: int) -> No
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(make: Maker, n: int) -> None:
+def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(
+    make: Maker, n: int
+) -> None:
     augmenter = make(DummyDL(2), None, n, seed=1)
     augmenter._finish()
     augmenter._start()
@@ -114,10 +122,14 @@ class Slim(SlimDataLoaderBase):
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_slim_loader_that_ends_after_all_is_told_of(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_slim_loader_that_ends_after_all_is_told_of(
+    make: Maker, n: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         assert len(list(make(Slim(5), None, n, seed=1))) == 60
-    assert any("every item" in r.getMessage() and "num_streams=1" in r.getMessage() for r in caplog.records)
+    assert any(
+        "every item" in r.getMessage() and "num_streams=1" in r.getMessage() for r in caplog.records
+    )
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         alone = make(Slim(5), None, n, seed=1, num_streams=1)
@@ -199,7 +211,9 @@ def test_steps_are_virtual_where_streams_end_early(make: Maker, n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("nothing", [[], iter([]), lambda: iter([])], ids=["list", "iterator", "callable"])
+@pytest.mark.parametrize(
+    "nothing", [[], iter([]), lambda: iter([])], ids=["list", "iterator", "callable"]
+)
 def test_epoch_without_a_batch_is_told_once(
     make: Maker, n: int, nothing: Any, caplog: pytest.LogCaptureFixture
 ) -> None:

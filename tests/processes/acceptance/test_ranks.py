@@ -27,9 +27,15 @@ TEN = {
 
 #: Ten batches an epoch, of every kind of source.
 SOURCES: dict[str, Callable[..., DeterministicAugmenter]] = {
-    "stateless": lambda make, **place: make(RandomSampler(), None, 0, batches_per_epoch=10, seed=6, **place),
-    "bound to streams": lambda make, **place: make(IndexLoader(20, 2, threads=3), None, 0, seed=6, **place),
-    "data set": lambda make, **place: make.from_dataset(Samples(19), 2, num_processes=0, seed=6, **place),
+    "stateless": lambda make, **place: make(
+        RandomSampler(), None, 0, batches_per_epoch=10, seed=6, **place
+    ),
+    "bound to streams": lambda make, **place: make(
+        IndexLoader(20, 2, threads=3), None, 0, seed=6, **place
+    ),
+    "data set": lambda make, **place: make.from_dataset(
+        Samples(19), 2, num_processes=0, seed=6, **place
+    ),
 }
 
 
@@ -44,13 +50,17 @@ def numbers(augmenter: DeterministicAugmenter) -> list[int]:
 
 @pytest.mark.parametrize("tail", TEN)
 @pytest.mark.parametrize("source", SOURCES)
-def test_ranks_get_what_the_tail_says_and_len_says_so_too(make: Maker, source: str, tail: str) -> None:
+def test_ranks_get_what_the_tail_says_and_len_says_so_too(
+    make: Maker, source: str, tail: str
+) -> None:
     alone = SOURCES[source](make)
     whole = [prints(alone), prints(alone)]
     for rank, expected in enumerate(TEN[tail]):
         augmenter = SOURCES[source](make, rank=rank, world_size=4, tail=tail)
         assert len(augmenter) == len(expected)
-        assert [prints(augmenter), prints(augmenter)] == [[epoch[step] for step in expected] for epoch in whole]
+        assert [prints(augmenter), prints(augmenter)] == [
+            [epoch[step] for step in expected] for epoch in whole
+        ]
 
 
 def count_to_ten():
@@ -58,14 +68,22 @@ def count_to_ten():
 
 
 def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
-    with pytest.raises(ValueError, match=r"tail='pad' needs the number of batches .* batches_per_epoch"):
+    with pytest.raises(
+        ValueError, match=r"tail='pad' needs the number of batches .* batches_per_epoch"
+    ):
         make(count_to_ten, None, 0, seed=6, world_size=4, tail="pad")
-    right = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=10)
+    right = make(
+        count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=10
+    )
     assert list(right) == TEN["pad"][3]
-    wrong = make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=12)
+    wrong = make(
+        count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=12
+    )
     assert take(wrong, 2) == [3, 7]
     for _ in range(2):
-        with pytest.raises(ValueError, match="no batch for step 11 of epoch 0, but an epoch was to have 12"):
+        with pytest.raises(
+            ValueError, match="no batch for step 11 of epoch 0, but an epoch was to have 12"
+        ):
             next(wrong)
 
 
@@ -77,7 +95,9 @@ def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
         ("uneven", [[4, 7, 10], [5, 8], [6, 9]]),
     ],
 )
-def test_the_tail_after_a_change_of_ranks_in_mid_epoch(make: Maker, tail: str, expected: list[list[int]]) -> None:
+def test_the_tail_after_a_change_of_ranks_in_mid_epoch(
+    make: Maker, tail: str, expected: list[list[int]]
+) -> None:
     options = {"batches_per_epoch": 11, "tail": tail, "seed": 6}
     four = make(RandomSampler(), None, 0, rank=1, world_size=4, **options)
     next(four)
@@ -90,9 +110,13 @@ def test_the_tail_after_a_change_of_ranks_in_mid_epoch(make: Maker, tail: str, e
         assert len(augmenter) == len(numbers(augmenter)) == later
 
 
-def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(make: Maker) -> None:
+def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(
+    make: Maker,
+) -> None:
     options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 10, "tail": "uneven"}
-    ranks = [make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)]
+    ranks = [
+        make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)
+    ]
     for rank in ranks:
         take(rank, 2)
     other = make(RandomSampler(), None, 0, rank=0, world_size=2, **options)
@@ -110,8 +134,12 @@ def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(
 class Ranks:
     """All ranks of a training in this process, each of which takes a batch in a round."""
 
-    def __init__(self, make_rank: Callable[..., DeterministicAugmenter], world_size: int, state: Any = None) -> None:
-        self.augmenters = [make_rank(rank=rank, world_size=world_size) for rank in range(world_size)]
+    def __init__(
+        self, make_rank: Callable[..., DeterministicAugmenter], world_size: int, state: Any = None
+    ) -> None:
+        self.augmenters = [
+            make_rank(rank=rank, world_size=world_size) for rank in range(world_size)
+        ]
         for augmenter in self.augmenters:
             if state is not None:
                 augmenter.load_state_dict(through_json(state))
@@ -123,14 +151,21 @@ class Ranks:
     def rest(self) -> list[Any]:
         """The epoch's rest, in the global order; ranks whose rest is shorter leave no gap."""
         lists = [list(augmenter) for augmenter in self.augmenters]
-        return [batch for at_once in itertools.zip_longest(*lists) for batch in at_once if batch is not None]
+        return [
+            batch
+            for at_once in itertools.zip_longest(*lists)
+            for batch in at_once
+            if batch is not None
+        ]
 
     def state(self, of_rank: int) -> Any:
         return self.augmenters[of_rank].state_dict()
 
 
 @pytest.mark.parametrize("n", [0, pytest.param(2, marks=pytest.mark.slow)])
-def test_loaders_with_states_of_their_own_go_on_in_other_ranks(make: Maker, tmp_path: Path, n: int) -> None:
+def test_loaders_with_states_of_their_own_go_on_in_other_ranks(
+    make: Maker, tmp_path: Path, n: int
+) -> None:
     """Streams that another rank had are stepped forward, the others restored."""
     options: dict[str, Any] = {"seed": 6, "num_streams": 4, "batches_per_epoch": 30}
 
@@ -171,7 +206,9 @@ def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) 
         ({"before": "2"}, "before"),
     ],
 )
-def test_a_position_that_cannot_be_is_refused(make: Maker, change: dict[str, Any], message: str) -> None:
+def test_a_position_that_cannot_be_is_refused(
+    make: Maker, change: dict[str, Any], message: str
+) -> None:
     augmenter = make(RandomSampler(), None, 0, seed=6, world_size=4)
     with pytest.raises((ValueError, TypeError), match=message):
         augmenter.load_state_dict({**augmenter.state_dict(), **change})
@@ -188,7 +225,9 @@ def test_a_rank_that_passed_the_end_of_a_stream_speaks_for_itself_alone(make: Ma
     same.load_state_dict(state)
     assert next(same) == next(zero)
     for place in ({"rank": 1, "world_size": 2}, {"rank": 0, "world_size": 1}):
-        with pytest.raises(StateMismatch, match=r"streams of its own had ended.* Load each rank's own state"):
+        with pytest.raises(
+            StateMismatch, match=r"streams of its own had ended.* Load each rank's own state"
+        ):
             rank_of(**place).load_state_dict(state)
 
 
@@ -232,9 +271,18 @@ def test_a_launchers_variables_are_filled_in(
     ("variables", "told"),
     [
         ({"RANK": "1", "WORLD_SIZE": "4"}, "4 processes train together (this is rank 1)"),
-        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3"}, "3 processes train together (this is rank 0)"),
-        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"}, "6 processes train together (this is rank 5)"),
-        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "0"}, "2 processes train together (this is local rank 1)"),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "3"},
+            "3 processes train together (this is rank 0)",
+        ),
+        (
+            {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "6"},
+            "6 processes train together (this is rank 5)",
+        ),
+        (
+            {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "NODE_RANK": "0"},
+            "2 processes train together (this is local rank 1)",
+        ),
         ({"LOCAL_RANK": "2"}, "at least 3 processes train together (this is local rank 2)"),
         ({"RANK": "7"}, "at least 8 processes train together (this is rank 7)"),
     ],
@@ -248,7 +296,9 @@ def test_ranks_that_nobody_told_of_are_an_error_with_the_line_that_mends_it(
     only(monkeypatch, {})
     made_before = new()
     only(monkeypatch, variables)
-    with pytest.raises(ValueError, match=r"Write DeterministicAugmenter\.from_torch_distributed\(") as caught:
+    with pytest.raises(
+        ValueError, match=r"Write DeterministicAugmenter\.from_torch_distributed\("
+    ) as caught:
         new()
     assert str(caught.value).startswith(told)
     next(new(rank=0, world_size=1))  # all batches to every rank, on the user's word
@@ -267,15 +317,25 @@ def test_ranks_that_nobody_told_of_are_an_error_with_the_line_that_mends_it(
         {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1"},
     ],
 )
-def test_one_process_is_not_taken_for_several(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def test_one_process_is_not_taken_for_several(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
     only(monkeypatch, variables)
     assert steps([next(DeterministicAugmenter(RandomSampler(), None, 0, seed=6))]) == [0]
 
 
 @pytest.mark.parametrize(
-    "variables", [{"LOCAL_RANK": "0"}, {"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, {"WORLD_SIZE": "2"}, {"RANK": "1"}]
+    "variables",
+    [
+        {"LOCAL_RANK": "0"},
+        {"LOCAL_RANK": "1", "WORLD_SIZE": "2"},
+        {"WORLD_SIZE": "2"},
+        {"RANK": "1"},
+    ],
 )
-def test_a_rank_that_nothing_says_is_not_filled_in(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+def test_a_rank_that_nothing_says_is_not_filled_in(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
+) -> None:
     only(monkeypatch, variables)
     with pytest.raises(RankUnknown, match=next(iter(variables)) + r".*train_dataloader\(\)"):
         DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0, seed=6)

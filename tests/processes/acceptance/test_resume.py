@@ -28,7 +28,9 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
     whole = three_epochs(make, loader())
     first = make(loader(), Noise(), 0, **OPTIONS)
     take(first, 2)
-    second = make(loader(), Noise(), 2, 5, executor=LocalProcesses(start_method=start_method), **OPTIONS)
+    second = make(
+        loader(), Noise(), 2, 5, executor=LocalProcesses(start_method=start_method), **OPTIONS
+    )
     second.load_state_dict(first.state_dict())
     batches = take(second, 2)
     third = make(loader(), Noise(), 1, **OPTIONS)
@@ -40,7 +42,9 @@ def test_state_goes_from_any_number_of_processes_and_start_method_to_any_other(
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, n: int) -> None:
-    def train(augmenter: DeterministicAugmenter, stop_after: int | None = None) -> list[tuple[int, str]]:
+    def train(
+        augmenter: DeterministicAugmenter, stop_after: int | None = None
+    ) -> list[tuple[int, str]]:
         seen: list[tuple[int, str]] = []
         for epoch in range(augmenter.epoch, 3):
             augmenter.set_epoch(epoch)
@@ -62,7 +66,9 @@ def test_resumed_training_loop_of_the_design_sees_the_same_batches(make: Maker, 
         make.close()
 
 
-def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_and_only_at_once(make: Maker) -> None:
+def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_and_only_at_once(
+    make: Maker,
+) -> None:
     whole = three_epochs(make, RandomSampler())
     first = make(RandomSampler(), Noise(), 0, **OPTIONS)
     list(first)
@@ -86,7 +92,9 @@ def test_set_epoch_after_loading_keeps_the_position_only_for_the_loaded_epoch_an
     assert prints(take(again, 2)) == whole[6:8]
 
 
-def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones(make: Maker) -> None:
+def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones(
+    make: Maker,
+) -> None:
     # No measure of speed: a million batches of 20 ms would take hours.
     late = make(RandomSampler(delay=0.02), None, 0, seed=1, num_streams=4)
     late.load_state_dict({**late.state_dict(), "step": 1_000_000})
@@ -96,9 +104,12 @@ def test_stateless_source_resumes_at_a_late_step_without_making_the_earlier_ones
 
 
 @pytest.mark.parametrize(
-    ("epoch", "step"), [(-1, 0), (0, -1), (0, 7), (2**32, 0), (0, 2**80), ("0", 0), (0, 1.5), (None, 0)]
+    ("epoch", "step"),
+    [(-1, 0), (0, -1), (0, 7), (2**32, 0), (0, 2**80), ("0", 0), (0, 1.5), (None, 0)],
 )
-def test_replay_of_a_batch_that_does_not_exist_is_refused(make: Maker, epoch: Any, step: Any) -> None:
+def test_replay_of_a_batch_that_does_not_exist_is_refused(
+    make: Maker, epoch: Any, step: Any
+) -> None:
     with pytest.raises((ValueError, IndexError, TypeError)):
         make(RandomSampler(), None, 0, **OPTIONS).replay(epoch, step)
 
@@ -137,7 +148,12 @@ def state(make: Maker, loader: Any = None, transform: Any = None, **options: Any
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_state_of_another_pipeline_is_refused(
-    make: Maker, words: tuple[str, ...], loader: Any, transform: Any, options: dict[str, Any], n: int
+    make: Maker,
+    words: tuple[str, ...],
+    loader: Any,
+    transform: Any,
+    options: dict[str, Any],
+    n: int,
 ) -> None:
     other = state(make, loader, transform, **options)
     here = make(RandomLoader(), Noise(), n, **PIPELINE)
@@ -151,13 +167,17 @@ def test_state_of_another_pipeline_is_refused(
 
 
 @pytest.mark.parametrize("word", ["seed_scheme", "numerics"])
-def test_state_of_another_seed_scheme_or_numerics_version_is_refused_with_both_versions(make: Maker, word: str) -> None:
+def test_state_of_another_seed_scheme_or_numerics_version_is_refused_with_both_versions(
+    make: Maker, word: str
+) -> None:
     good = state(make)
     with pytest.raises(ValueError, match=word.split("_")[-1]):
         make(RandomLoader(), Noise(), 0, **PIPELINE).load_state_dict({**good, word: good[word] + 1})
 
 
-@pytest.mark.parametrize("rubbish", [{}, {"epoch": 0, "step": 3}, {"model": {}, "optimizer": {}}, None, 3, "state", []])
+@pytest.mark.parametrize(
+    "rubbish", [{}, {"epoch": 0, "step": 3}, {"model": {}, "optimizer": {}}, None, 3, "state", []]
+)
 def test_state_from_elsewhere_is_refused(make: Maker, rubbish: Any) -> None:
     with pytest.raises((ValueError, TypeError)):
         make(RandomLoader(), Noise(), 0, **PIPELINE).load_state_dict(rubbish)

@@ -84,7 +84,9 @@ def test_items_of_a_list_do_not_remember_what_was_done_to_them(make: Maker, n: i
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("start", [True, False])
-def test_loader_and_transform_are_used_as_they_were_handed_in(make: Maker, n: int, start: bool) -> None:
+def test_loader_and_transform_are_used_as_they_were_handed_in(
+    make: Maker, n: int, start: bool
+) -> None:
     loader, transform = Walker(), Counts()
     expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
     augmenter = make(loader, transform, n, seed=1)

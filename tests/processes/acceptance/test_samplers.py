@@ -20,7 +20,9 @@ from tests.support.comparing import prints
 from tests.support.processes import wait_until
 
 ORDERS = {
-    name: make for name, make in SOURCES.items() if "sampler" in name or name in ("an order", "weights", "buckets")
+    name: make
+    for name, make in SOURCES.items()
+    if "sampler" in name or name in ("an order", "weights", "buckets")
 }
 
 
@@ -77,7 +79,9 @@ class OpenIt:
 def opened(make: Maker, folder: Path, n: int) -> tuple[OpenIt, Any]:
     folder.mkdir()
     call = OpenIt(folder)
-    return call, make.from_dataset(Opened(), 2, num_processes=n, seed=1, check=False, worker_init_fn=call)
+    return call, make.from_dataset(
+        Opened(), 2, num_processes=n, seed=1, check=False, worker_init_fn=call
+    )
 
 
 def test_worker_init_fn_is_called_once_in_every_process_and_its_seeds_change_nothing(
@@ -88,11 +92,16 @@ def test_worker_init_fn_is_called_once_in_every_process_and_its_seeds_change_not
     assert call.calls() == ["0 of 1\n"]
     call, three = opened(make, tmp_path / "three", 3)
     assert [*prints(three), *prints(three)] == expected
-    wait_until(lambda: bool(prints(three)) and len(call.calls()) == 3, "one that started late has made a batch")
+    wait_until(
+        lambda: bool(prints(three)) and len(call.calls()) == 3,
+        "one that started late has made a batch",
+    )
     assert call.calls() == ["0 of 3\n", "1 of 3\n", "2 of 3\n"]
 
 
-def test_worker_init_fn_is_called_in_the_process_that_follows_a_dead_one(make: Maker, tmp_path: Path) -> None:
+def test_worker_init_fn_is_called_in_the_process_that_follows_a_dead_one(
+    make: Maker, tmp_path: Path
+) -> None:
     call, augmenter = opened(make, tmp_path / "dead", 1)
     next(augmenter)
     os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)

@@ -99,14 +99,18 @@ INTERRUPTED = f"""
 """
 
 
-def test_ctrl_c_reaches_the_loop_and_nobody_else(script: Callable[..., Script], start_method: str) -> None:
+def test_ctrl_c_reaches_the_loop_and_nobody_else(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(INTERRUPTED, start_method)
     assert run.read_line() == "ready"
     run.interrupt()
     ends_quietly(run, "ready", "interrupted")
 
 
-def test_ctrl_c_while_a_batch_is_waited_for_gets_through(script: Callable[..., Script], start_method: str) -> None:
+def test_ctrl_c_while_a_batch_is_waited_for_gets_through(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(
         """
         class Stuck(Loader):
@@ -127,15 +131,21 @@ def test_ctrl_c_while_a_batch_is_waited_for_gets_through(script: Callable[..., S
     ends_quietly(run, "ready", "interrupted")
 
 
-def test_close_leaves_no_process_and_no_descriptor_in_this_process(make: Maker, mark: str, start_method: str) -> None:
+def test_close_leaves_no_process_and_no_descriptor_in_this_process(
+    make: Maker, mark: str, start_method: str
+) -> None:
     # A first round fills what the interpreter itself keeps for good.
-    make(RandomSampler(), None, 1, seed=1, executor=LocalProcesses(start_method=start_method))._start()
+    make(
+        RandomSampler(), None, 1, seed=1, executor=LocalProcesses(start_method=start_method)
+    )._start()
     make.close()
     gc.collect()
     before, here = open_descriptors(), {p.pid for p in descendants()}
     shm = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
     for _ in range(3):
-        augmenter = make(RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method))
+        augmenter = make(
+            RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method)
+        )
         batches = take(augmenter, 6)
         assert_made_by_workers(start_method, batches)
         del batches
@@ -163,7 +173,9 @@ def kill_and_watch(run: Script) -> None:
     run.assert_nobody_left()
 
 
-def test_workers_leave_when_the_parent_is_killed_in_its_loop(script: Callable[..., Script], start_method: str) -> None:
+def test_workers_leave_when_the_parent_is_killed_in_its_loop(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(
         """
         aug = augmenter()
@@ -191,7 +203,9 @@ BUSY = {
     ("method", "busy"),
     [*(("fork", busy) for busy in BUSY), ("spawn", HOLDS_THE_LOCK), ("forkserver", HOLDS_THE_LOCK)],
 )
-def test_worker_leaves_though_its_loader_is_busy(script: Callable[..., Script], method: str, busy: str) -> None:
+def test_worker_leaves_though_its_loader_is_busy(
+    script: Callable[..., Script], method: str, busy: str
+) -> None:
     run = script(
         f"""
         class Busy(Loader):
@@ -252,7 +266,10 @@ def test_workers_leave_though_the_thread_that_started_them_lives_no_more(
 def test_parent_killed_while_its_workers_start_leaves_nobody(
     script: Callable[..., Script], start_method: str, moment: int
 ) -> None:
-    run = script("print('ready')\naug = augmenter(num_processes=3)\nnext(aug)\ntime.sleep(1000)", start_method)
+    run = script(
+        "print('ready')\naug = augmenter(num_processes=3)\nnext(aug)\ntime.sleep(1000)",
+        start_method,
+    )
     assert run.read_line() == "ready"
     wait_until(lambda: len(run.others()) >= moment, f"{moment} processes are started")
     kill_and_watch(run)

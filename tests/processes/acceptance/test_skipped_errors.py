@@ -26,7 +26,9 @@ def steps(batches: list[Any]) -> list[int]:
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("stateless", [True, False])
-def test_failing_steps_are_left_out_and_the_others_are_unchanged(make: Maker, n: int, stateless: bool) -> None:
+def test_failing_steps_are_left_out_and_the_others_are_unchanged(
+    make: Maker, n: int, stateless: bool
+) -> None:
     good = prints(make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12))
     for _ in range(2):
         batches = list(make(RaisesAt(BAD), None, n, stateless=stateless, **OPTIONS))
@@ -55,8 +57,14 @@ class BadPass:
 
 
 FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
-    "one stream": (lambda: BadItems(20, 1, shuffle=False), [[i] for i in range(20) if i not in (3, 11, 19)]),
-    "three streams": (lambda: BadItems(20, 1, 3, shuffle=False), [[i] for i in range(20) if i not in (3, 11, 19)]),
+    "one stream": (
+        lambda: BadItems(20, 1, shuffle=False),
+        [[i] for i in range(20) if i not in (3, 11, 19)],
+    ),
+    "three streams": (
+        lambda: BadItems(20, 1, 3, shuffle=False),
+        [[i] for i in range(20) if i not in (3, 11, 19)],
+    ),
     "pairs": (
         lambda: BadItems(20, 2, 2, shuffle=False),
         [[i, i + 1] for i in range(0, 20, 2) if i not in (2, 10, 18)],
@@ -67,19 +75,29 @@ FINITE: dict[str, tuple[Callable[[], Any], list[Any]]] = {
 
 @pytest.mark.parametrize("what", FINITE)
 @pytest.mark.parametrize("n", [0, 2])
-def test_failing_item_of_a_finite_loader_takes_no_other_with_it(make: Maker, what: str, n: int) -> None:
+def test_failing_item_of_a_finite_loader_takes_no_other_with_it(
+    make: Maker, what: str, n: int
+) -> None:
     make_loader, expected = FINITE[what]
     augmenter = make(make_loader(), None, n, seed=1, on_error=Skip())
     assert [list(augmenter) for _ in range(3)] == [expected] * 3
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_each_skipped_step_is_logged_with_its_error(make: Maker, n: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_skipped_step_is_logged_with_its_error(
+    make: Maker, n: int, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         list(make(RandomLoader(), TransformRaisesAt(BAD), n, **OPTIONS))
     said = [r.getMessage() + (r.exc_text or "") for r in caplog.records]
     for step in BAD:
-        assert sum(f"epoch 0, step {step} " in text and "voxel spacing is zero" in text for text in said) == 1
+        assert (
+            sum(
+                f"epoch 0, step {step} " in text and "voxel spacing is zero" in text
+                for text in said
+            )
+            == 1
+        )
 
 
 @pytest.mark.parametrize("n", [0, 2])
@@ -107,21 +125,29 @@ def outcomes(augmenter: Any, number: int = 40) -> list[Any]:
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("stateless", [True, False])
-def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(make: Maker, n: int, stateless: bool) -> None:
+def test_pipeline_that_always_fails_raises_after_max_skips_in_a_row(
+    make: Maker, n: int, stateless: bool
+) -> None:
     options: dict[str, Any] = {"seed": 1, "stateless": stateless}
     augmenter = make(RaisesAt(ALWAYS), None, n, on_error=Skip(7), **options)
     for _ in range(2):
-        with pytest.raises(ValueError, match=r"voxel spacing is zero\nThis .* leaves out at most 7 in a row") as caught:
+        with pytest.raises(
+            ValueError, match=r"voxel spacing is zero\nThis .* leaves out at most 7 in a row"
+        ) as caught:
             next(augmenter)
         assert caught.value.step == 7
 
 
-def test_default_ends_a_pipeline_that_always_fails(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_default_ends_a_pipeline_that_always_fails(
+    make: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
     augmenter = make(RaisesAt(ALWAYS), None, 0, seed=1, on_error=Skip())
     with pytest.raises(ValueError, match=r"at most 100 in a row") as caught:
         next(augmenter)
     assert caught.value.step == 100
-    said = [record.getMessage() for record in caplog.records if "voxel spacing" in record.getMessage()]
+    said = [
+        record.getMessage() for record in caplog.records if "voxel spacing" in record.getMessage()
+    ]
     assert sum("Traceback" in text for text in said) == 1, "in full once"
     assert len(said) == 100
     assert "(100 times by now)" in said[-1]
@@ -134,14 +160,18 @@ def test_skips_are_counted_in_a_row_and_across_epochs(make: Maker, n: int) -> No
     bad = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **options)
     expected = [*range(2, 9), "end", ("raised", 1, 1), ("raised", 1, 1)]
     assert outcomes(bad, len(expected)) == expected
-    good = make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**options, "on_error": Skip(5)})
+    good = make(
+        RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**options, "on_error": Skip(5)}
+    )
     assert outcomes(good, 16) == [*range(2, 9), "end", *range(2, 9), "end"]
 
 
 @pytest.mark.parametrize("n", [0, 2])
 def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
     def new() -> Any:
-        return make(RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**OPTIONS, "on_error": Skip(4)})
+        return make(
+            RaisesAt((0, 1, 9, 10, 11), epochs=(0, 1)), None, n, **{**OPTIONS, "on_error": Skip(4)}
+        )
 
     expected = outcomes(new(), 10)
     for taken in range(9) if n == 0 else (7, 8):
@@ -156,5 +186,13 @@ def test_a_resumed_run_raises_at_the_same_batch(make: Maker, n: int) -> None:
 def test_ranks_count_their_own(make: Maker) -> None:
     # of two ranks, rank 1 has the failing steps
     options = {**OPTIONS, "on_error": Skip(2), "world_size": 2}
-    assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [0, 2, 4, 6, 8, 10, "end"]
+    assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=0, **options), 7) == [
+        0,
+        2,
+        4,
+        6,
+        8,
+        10,
+        "end",
+    ]
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]

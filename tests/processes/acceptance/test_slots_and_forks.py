@@ -114,7 +114,9 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(make: Maker, other:
             take(second, 3)
         augmenter.close()
         # A worker that the kernel has been told to end may be there for a moment longer.
-        wait_until(lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back")
+        wait_until(
+            lambda: resident_shared_memory() - before <= MEGABYTE, "their memory is given back"
+        )
     finally:
         gc.enable()
 
@@ -210,7 +212,9 @@ HOLD = """
 
 
 @pytest.mark.timeout(120)
-def test_two_thousand_batches_can_be_held_with_a_thousand_descriptors(script: Callable[..., Script]) -> None:
+def test_two_thousand_batches_can_be_held_with_a_thousand_descriptors(
+    script: Callable[..., Script],
+) -> None:
     held = script(HOLD, "fork")
     held.finish()
     assert held.err == ""

@@ -41,14 +41,23 @@ def test_local_class_as_loader_and_transform(make: Maker, start_method: str) -> 
 
     expected = prints(take(make(LocalLoader(None, 3), LocalTransform(), 0, seed=1), 6))
     batches = take(
-        make(LocalLoader(None, 3), LocalTransform(), 1, seed=1, executor=LocalProcesses(start_method=start_method)), 6
+        make(
+            LocalLoader(None, 3),
+            LocalTransform(),
+            1,
+            seed=1,
+            executor=LocalProcesses(start_method=start_method),
+        ),
+        6,
     )
     assert prints(batches) == expected
     assert [batch["step"] for batch in batches] == list(range(6))
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_loader_that_cannot_travel_is_refused_at_once_with_its_place(make: Maker, method: str) -> None:
+def test_loader_that_cannot_travel_is_refused_at_once_with_its_place(
+    make: Maker, method: str
+) -> None:
     loader = RandomLoader()
     loader.lock = threading.Lock()
     with pytest.raises((TypeError, ValueError), match="lock"):

@@ -40,7 +40,10 @@ def rows() -> list[Row]:
     slower = ratio_check("NonDetMultiThreadedAugmenter", 100.0, Ratio(0.5, 0.4, 0.6), ">=", 1.0)
     smaller = ratio_check("MultiThreadedAugmenter", 900.0, Ratio(0.25, 0.2, 0.3), "<=", 1.0)
     alone = Check("nothing", None, 3.0, (2.0, 4.0), "<=")
-    return [Row("transport", "batches/s", 50.0, [slower], 2), Row("memory", "MB", 225.0, [smaller, alone], 2)]
+    return [
+        Row("transport", "batches/s", 50.0, [slower], 2),
+        Row("memory", "MB", 225.0, [smaller, alone], 2),
+    ]
 
 
 @click.command(cls=Command)
@@ -57,7 +60,12 @@ def test_an_absent_library_is_one_line_with_the_cure() -> None:
         "runpy.run_module('benchmarks.nnunet', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "the benchmarks need nilearn: pip install '.[benchmarks]'\n"
@@ -70,7 +78,9 @@ def test_missed_target_fails_a_full_run_and_no_quick_one(tmp_path: Path) -> None
     assert json.loads((tmp_path / "found.json").read_text())["rows"][0]["name"] == "transport"
     assert ">= 1 no" in full.stdout
     assert ">= 1 no" not in quick.stdout
-    assert "Targets are not judged" in " ".join(quick.stdout.split())  # however wide the terminal is
+    assert "Targets are not judged" in " ".join(
+        quick.stdout.split()
+    )  # however wide the terminal is
 
 
 @pytest.mark.parametrize("width", [60, 120])
@@ -95,7 +105,9 @@ def test_the_pages_tables_are_what_the_kept_results_give() -> None:
         page = file.read_text(encoding="utf-8")
         assert with_tables(page, kept()) == page, "python -m benchmarks tables"
         blocks = [each["name"] for each in BLOCK.finditer(page)]
-        assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table"), file.name
+        assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table"), (
+            file.name
+        )
         found += blocks
     assert set(found) == {*TABLES, *COMPUTED}
 
@@ -118,7 +130,9 @@ def test_no_ratio_or_share_is_typed_by_hand(file: Path) -> None:
 def test_every_line_of_a_table_has_a_machine() -> None:
     results = kept()
     assert (
-        len({result["environment"]["cpu"] for result in results}) == len(results) == len(list(RESULTS.glob("*.json")))
+        len({result["environment"]["cpu"] for result in results})
+        == len(results)
+        == len(list(RESULTS.glob("*.json")))
     )
     for name in ("headline", "loader", "pipelines"):
         assert table_of(results, name).count("\n") == len(TABLES[name]) + 2
@@ -136,4 +150,6 @@ def test_the_headlines_are_measured_by_one_command(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     measured = {row["name"] for row in json.loads((tmp_path / "found.json").read_text())["rows"]}
     assert measured == {name for name, *_ in TABLES["headline"]}
-    assert {file: file.read_bytes() for file in RESULTS.iterdir()} == before, "short rounds are not kept"
+    assert {file: file.read_bytes() for file in RESULTS.iterdir()} == before, (
+        "short rounds are not kept"
+    )

@@ -62,7 +62,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     (folder / "benched.py").write_text(PIPELINES)
     target = f"{folder}/benched.py:make"
-    code, output = run(target, *QUICK, "-o", str(folder / "found.png"), "--json", str(folder / "found.json"))
+    code, output = run(
+        target, *QUICK, "-o", str(folder / "found.png"), "--json", str(folder / "found.json")
+    )
     assert code == 0, output
     (folder / "output.txt").write_text(output)
     return folder
@@ -70,8 +72,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
     found = json.loads((folder / "found.json").read_text())
-    assert [(row["system"], row["processes"]) for row in found["rates"]] == [(each, 1) for each in SYSTEMS]
-    assert all(len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"] for row in found["rates"])
+    assert [(row["system"], row["processes"]) for row in found["rates"]] == [
+        (each, 1) for each in SYSTEMS
+    ]
+    assert all(
+        len(row["batches_per_second"]) == benching.ROUNDS and not row["reason"]
+        for row in found["rates"]
+    )
     output = (folder / "output.txt").read_text()
     assert all(each in output for each in (*SYSTEMS, "Drawn in"))
     assert Image.open(folder / "found.png").size == (1350, 600)
@@ -137,5 +144,8 @@ class Numbers:
 @pytest.mark.parametrize("system", list(SYSTEMS)[1:])
 def test_of_a_data_set_only_detaugs_speed_is_measured(system: str) -> None:
     made = call_factory(Numbers)
-    with pytest.raises(UnusableError, match="of data sets, only detaug's speed"), SYSTEMS[system](made, 1):
+    with (
+        pytest.raises(UnusableError, match="of data sets, only detaug's speed"),
+        SYSTEMS[system](made, 1),
+    ):
         pass

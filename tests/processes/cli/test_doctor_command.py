@@ -11,7 +11,9 @@ from detaug.cli.machine import doctor
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_it_prints_the_record_and_then_advice_within_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+def test_it_prints_the_record_and_then_advice_within_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     result = CliRunner().invoke(doctor)

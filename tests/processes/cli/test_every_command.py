@@ -15,24 +15,36 @@ from click.testing import CliRunner
 from detaug.cli import main
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant")
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant"
+)
 @pytest.mark.parametrize("arguments", [["doctor", "--json"], ["--help"], ["nnunet", "path"]])
 def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "detaug", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [sys.executable, "-m", "detaug", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
         )
     assert (done.returncode, done.stderr) == (2, "Error: [Errno 28] No space left on device\n")
 
 
 def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
     for name, command in group.commands.items():
-        yield from _commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
+        yield from (
+            _commands(command, *path, name) if isinstance(command, click.Group) else [(*path, name)]
+        )
 
 
 @pytest.mark.parametrize("width", [60, 120])
-@pytest.mark.parametrize("path", [each for each in _commands(main) if each != ("nnunet", "train")], ids=" ".join)
-def test_help_fits_the_terminal_and_shows_no_empty_default(path: tuple[str, ...], width: int) -> None:
+@pytest.mark.parametrize(
+    "path", [each for each in _commands(main) if each != ("nnunet", "train")], ids=" ".join
+)
+def test_help_fits_the_terminal_and_shows_no_empty_default(
+    path: tuple[str, ...], width: int
+) -> None:
     result = CliRunner().invoke(main, [*path, "--help"], terminal_width=width)
     assert result.exit_code == 0, result.output
     assert "[default: none]" not in result.output.lower()

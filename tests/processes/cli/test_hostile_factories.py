@@ -45,11 +45,16 @@ def folder(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 #: Whatever is wrong, by the command that costs the least; and one of them by all commands.
-UNUSABLE = [*(("replay", name) for name in hostile.UNUSABLE), *((command, "raises") for command in COMMANDS)]
+UNUSABLE = [
+    *(("replay", name) for name in hostile.UNUSABLE),
+    *((command, "raises") for command in COMMANDS),
+]
 
 
 @pytest.mark.parametrize(("command", "name"), UNUSABLE)
-def test_unusable_factory_is_one_message_and_status_2(command: str, name: str, folder: Path) -> None:
+def test_unusable_factory_is_one_message_and_status_2(
+    command: str, name: str, folder: Path
+) -> None:
     done = CliRunner().invoke(main, arguments(command, f"tests.support.hostile:{name}"))
     assert done.exit_code == 2, done.output
     last = done.stderr.splitlines()[-1]

@@ -19,7 +19,10 @@ from tests.support.processes import heed_interrupts
 
 REPOSITORY = Path(__file__).parents[3]
 DETAUG = (sys.executable, "-m", "detaug")
-ENVIRONMENT = {**{k: v for k, v in os.environ.items() if k != "COLUMNS"}, "PYTHONPATH": str(REPOSITORY)}
+ENVIRONMENT = {
+    **{k: v for k, v in os.environ.items() if k != "COLUMNS"},
+    "PYTHONPATH": str(REPOSITORY),
+}
 
 
 def test_ctrl_c_ends_a_command_with_130_and_one_line() -> None:
@@ -54,9 +57,14 @@ def test_a_reader_that_goes_away_is_no_difference(tmp_path: Path) -> None:
     assert "Error" not in done.stderr
 
 
-@pytest.mark.parametrize("command", [["bench"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]])
+@pytest.mark.parametrize(
+    "command", [["bench"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]]
+)
 def test_file_in_no_folder_is_refused_before_the_work(command: list[str]) -> None:
-    for file, message in (("nowhere/found.json", "its folder does not exist"), ("/dev/null", "is no file")):
+    for file, message in (
+        ("nowhere/found.json", "its folder does not exist"),
+        ("/dev/null", "is no file"),
+    ):
         done = CliRunner().invoke(main, [*command, "--json", file])
         assert done.exit_code == 2
         assert message in done.output
@@ -74,22 +82,36 @@ def test_work_within_work_shares_the_bar_of_a_terminal(monkeypatch: pytest.Monke
         after.advance()
 
 
-def test_progress_in_a_log_is_a_line_for_whatever_begins(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_log_is_a_line_for_whatever_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with progress("work", 3) as shown:
         for name in "abc":
             shown.update(name)
             shown.advance()
-    assert capsys.readouterr().err.splitlines() == [f"work: {i}/3, 0 s: {name}" for i, name in enumerate("abc")]
+    assert capsys.readouterr().err.splitlines() == [
+        f"work: {i}/3, 0 s: {name}" for i, name in enumerate("abc")
+    ]
 
 
-def _seed_options(command: click.Command, name: str = "detaug") -> list[tuple[str, click.Parameter]]:
+def _seed_options(
+    command: click.Command, name: str = "detaug"
+) -> list[tuple[str, click.Parameter]]:
     if isinstance(command, click.Group):
-        return [found for key, each in command.commands.items() for found in _seed_options(each, f"{name} {key}")]
+        return [
+            found
+            for key, each in command.commands.items()
+            for found in _seed_options(each, f"{name} {key}")
+        ]
     return [(name, option) for option in command.params if option.name == "seed"]
 
 
-@pytest.mark.parametrize(("name", "option"), _seed_options(main), ids=lambda value: value if type(value) is str else "")
-def test_every_command_takes_the_seeds_that_python_takes(name: str, option: click.Parameter) -> None:
+@pytest.mark.parametrize(
+    ("name", "option"), _seed_options(main), ids=lambda value: value if type(value) is str else ""
+)
+def test_every_command_takes_the_seeds_that_python_takes(
+    name: str, option: click.Parameter
+) -> None:
     for text, seed in (("0", 0), (str(2**70), 2**70), ("1,2", [1, 2]), ("7,", [7])):
         assert option.type_cast_value(click.Context(main), text) == seed
     for text in ("-1", "1.5", "a", "1,,2", ""):

@@ -38,7 +38,10 @@ def run(*arguments: str) -> tuple[int, str]:
 def test_sheet_is_written_and_told(pipeline: str) -> None:
     code, output = run(pipeline, "-o", "sheet.png", "--samples", "2", "--seed", "7")
     assert code == 0, output
-    assert output.splitlines()[-1] == f"{Path('sheet.png').absolute()}: 2 samples, 2 transforms that changed them"
+    assert (
+        output.splitlines()[-1]
+        == f"{Path('sheet.png').absolute()}: 2 samples, 2 transforms that changed them"
+    )
     assert Image.open("sheet.png").size[0] > 600
 
 
@@ -59,7 +62,10 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
         ),
         (("previewed.py:make", "--nnunet", "1", "2d"), "give MODULE:FACTORY or --nnunet, not both"),
         (("previewed.py:make", "-o", "."), "'.' is a folder"),
-        (("previewed.py:make", "-o", "nowhere/a.png"), "cannot write 'nowhere/a.png': its folder does not exist"),
+        (
+            ("previewed.py:make", "-o", "nowhere/a.png"),
+            "cannot write 'nowhere/a.png': its folder does not exist",
+        ),
         (("previewed.py:make", "-o", "a.pdf"), "'a.pdf' does not end with .png"),
         (("previewed.py:make", "-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
         (("previewed.py:make", "--channel", "1"), "there is no channel 1: the image has 1"),

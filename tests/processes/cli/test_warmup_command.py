@@ -17,18 +17,27 @@ FEW = {f"{name}.py" for name in NEEDED}
 
 def warmup(site: Path, home: Path) -> tuple[int, int, Path]:
     """How many kernels were compiled, how many were there, and the folder that is named."""
-    inherited = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    inherited = {
+        k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+    }
     environment = {**inherited, "HOME": str(home), "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "detaug", "warmup"]
-    done = subprocess.run(command, env=environment, cwd=site, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, env=environment, cwd=site, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
-    found = re.search(r"(\d+) kernels: (\d+) compiled, (\d+) already there, in [\d.]+ s\n.* in (.+)\n", done.stdout)
+    found = re.search(
+        r"(\d+) kernels: (\d+) compiled, (\d+) already there, in [\d.]+ s\n.* in (.+)\n",
+        done.stdout,
+    )
     assert found, done.stdout
     assert int(found[1]) == int(found[2]) + int(found[3])
     assert bool(done.stderr) == (found[2] != "0"), "nothing is said where all is there"
     if done.stderr:
         first = done.stderr.splitlines()[0]
-        assert re.match(rf"compiling {found[2]} kernels?, about \d+ s on (an idle core|\d+ idle cores)", first)
+        assert re.match(
+            rf"compiling {found[2]} kernels?, about \d+ s on (an idle core|\d+ idle cores)", first
+        )
     return int(found[2]), int(found[3]), Path(found[4])
 
 

@@ -25,7 +25,11 @@ from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 def test_record_is_json_and_says_what_is_installed_and_set() -> None:
     record = environment()
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert record["detaug"] == {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS}
+    assert record["detaug"] == {
+        "version": __version__,
+        "seed_scheme": SEED_SCHEME,
+        "numerics": NUMERICS,
+    }
     assert record["python"]["version"] == platform.python_version()
     packages = record["packages"]
     assert (packages["torch"], packages["numpy"]) == (torch.__version__, np.__version__)
@@ -44,11 +48,17 @@ def test_record_is_json_and_says_what_is_installed_and_set() -> None:
         torch.set_num_threads(before)
 
 
-def test_affinity_and_the_control_groups_quota_limit_the_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_affinity_and_the_control_groups_quota_limit_the_usable_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     granted = {"cpu.max": ["250000 100000", "max 100000"]}
-    monkeypatch.setattr(limits, "of_control_groups", lambda file, controller="": granted.get(file, []))
+    monkeypatch.setattr(
+        limits, "of_control_groups", lambda file, controller="": granted.get(file, [])
+    )
     for bound_to, usable in ((8, 2), (1, 1)):
-        monkeypatch.setattr(os, "sched_getaffinity", lambda _, number=bound_to: set(range(number)), raising=False)
+        monkeypatch.setattr(
+            os, "sched_getaffinity", lambda _, number=bound_to: set(range(number)), raising=False
+        )
         assert environment()["cpu"]["usable_cores"] == usable
 
 
@@ -102,7 +112,9 @@ assert first["switches"] == second["switches"] and first["variables"] == second[
 heavy = {"numba", "scipy", "nnunetv2", "batchgeneratorsv2", "torch._dynamo", "torch._inductor"} & set(sys.modules)
 assert not heavy, heavy
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -131,5 +143,7 @@ def test_cards_are_read_from_the_driver_s_list(monkeypatch: pytest.MonkeyPatch) 
 def test_processors_with_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "model name\t: AMD EPYC\ncpu family\t: 25\nmodel\t\t: {}\n"
     for number in (17, 160):
-        monkeypatch.setattr(machine, "lines", lambda _, number=number: text.format(number).splitlines())
+        monkeypatch.setattr(
+            machine, "lines", lambda _, number=number: text.format(number).splitlines()
+        )
         assert machine.cpu_model() == f"AMD EPYC, family 25, model {number}"

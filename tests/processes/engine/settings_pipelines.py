@@ -36,7 +36,9 @@ def settings() -> Any:
     names = ("OMP_NUM_THREADS", "ITK_GLOBAL_DEFAULT_NUMBER_OF_THREADS", "MKL_NUM_THREADS")
     return {
         **ProcessSettings.here().values,
-        "denormals of torch and NumPy": np.concatenate([tiny / 2, (torch.from_numpy(tiny) / 4).numpy()]).tobytes(),
+        "denormals of torch and NumPy": np.concatenate(
+            [tiny / 2, (torch.from_numpy(tiny) / 4).numpy()]
+        ).tobytes(),
         "autocast": str((a @ a).dtype),
         "threads": (torch.get_num_threads(), [os.environ.get(name) for name in names]),
     }

@@ -34,14 +34,18 @@ def test_an_executor_of_the_users_own_is_asked() -> None:
             asked.append(work)
             return super().start(work)
 
-    with DeterministicAugmenter(Numbers(), None, 0, seed=5, batches_per_epoch=4, executor=Noting()) as augmenter:
+    with DeterministicAugmenter(
+        Numbers(), None, 0, seed=5, batches_per_epoch=4, executor=Noting()
+    ) as augmenter:
         found = [batch["at"] for batch in augmenter]
     assert found == [(0, step) for step in range(4)]
     assert len(asked) == 1
 
 
 def test_two_augmenters_of_two_threads_do_not_mix_their_global_generators() -> None:
-    augmenters = [DeterministicAugmenter(Draws(), None, 0, seed=seed, batches_per_epoch=15) for seed in (5, 6)]
+    augmenters = [
+        DeterministicAugmenter(Draws(), None, 0, seed=seed, batches_per_epoch=15) for seed in (5, 6)
+    ]
     expected = [[fingerprint(each.replay(0, step)) for step in range(15)] for each in augmenters]
     found: list[list[str]] = [[], []]
 

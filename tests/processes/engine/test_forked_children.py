@@ -45,7 +45,9 @@ def in_child(do: Callable[[], Any]) -> Any:
 
 
 def started(num_processes: int = 2, take: int = 3) -> DeterministicAugmenter:
-    augmenter = DeterministicAugmenter(Counter(), Shows(default_dtype), num_processes, seed=1, batches_per_epoch=100)
+    augmenter = DeterministicAugmenter(
+        Counter(), Shows(default_dtype), num_processes, seed=1, batches_per_epoch=100
+    )
     for _ in range(take):
         next(augmenter)
     return augmenter
@@ -76,14 +78,19 @@ def test_what_needs_workers_is_an_error_in_a_child(do: Callable[[Any], Any], tak
 def test_moving_is_an_error_in_a_child_where_workers_run() -> None:
     with started() as augmenter:
         state = augmenter.state_dict()
-        for do in (lambda: augmenter.set_epoch(2), lambda: augmenter.load_state_dict({**state, "step": 50})):
+        for do in (
+            lambda: augmenter.set_epoch(2),
+            lambda: augmenter.load_state_dict({**state, "step": 50}),
+        ):
             assert "made in another process" in in_child(do)
 
 
 def test_state_and_replay_work_in_a_child() -> None:
     with started() as augmenter:
         assert in_child(augmenter.state_dict) == augmenter.state_dict()
-        assert in_child(lambda: fingerprint(augmenter.replay(0, 1))) == fingerprint(augmenter.replay(0, 1))
+        assert in_child(lambda: fingerprint(augmenter.replay(0, 1))) == fingerprint(
+            augmenter.replay(0, 1)
+        )
         assert in_child(lambda: [len(augmenter), augmenter.epoch, augmenter.step]) == [100, 0, 3]
 
 
@@ -96,7 +103,9 @@ def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
             augmenter.__exit__(None, None, None)
 
         assert in_child(close) is None
-        child = multiprocessing.get_context("fork").Process(target=augmenter.close)  # its exit handlers run as well
+        child = multiprocessing.get_context("fork").Process(
+            target=augmenter.close
+        )  # its exit handlers run as well
         child.start()
         child.join()
         assert child.exitcode == 0
@@ -129,7 +138,10 @@ def test_without_workers_a_child_goes_on_though_another_thread_was_making_a_batc
     thread = threading.Thread(target=lambda: next(augmenter))
     thread.start()
     os.read(is_there, 1)
-    assert in_child(lambda: [fingerprint(augmenter.replay(0, 1)), fingerprint(next(augmenter))]) == expected
+    assert (
+        in_child(lambda: [fingerprint(augmenter.replay(0, 1)), fingerprint(next(augmenter))])
+        == expected
+    )
     os.write(go_on, b"!")
     thread.join()
     assert augmenter.step == 1
@@ -145,7 +157,9 @@ class Wrapped(torch.utils.data.IterableDataset[Any]):
         return self.augmenter
 
 
-def test_torch_loader_with_workers_around_it_says_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_loader_with_workers_around_it_says_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # so long does torch wait for its own worker, which failed, before it ends it
     monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
     with started() as augmenter:
@@ -176,7 +190,9 @@ class Forks:
         self.child = os.fork()
         if self.child == 0:
             os.close(self.go)
-            beside = [np.full(300_000, -1, np.float32) for _ in range(20)]  # which must not lie where the batch does
+            beside = [
+                np.full(300_000, -1, np.float32) for _ in range(20)
+            ]  # which must not lie where the batch does
             os.read(ready, 1)
             os._exit(int(not beside or not (batch == current().step).all()))
         os.close(ready)
@@ -199,7 +215,11 @@ def test_a_child_sees_batches_of_workers_that_are_gone() -> None:
         held += [next(augmenter) for _ in range(8)]
 
     def look() -> bool:
-        beside = [np.full(300_000, -1, np.float32) for _ in range(20)]  # which must not lie where the batches do
-        return bool(beside) and all((batch["data"] == step).all() for step, batch in enumerate(held))
+        beside = [
+            np.full(300_000, -1, np.float32) for _ in range(20)
+        ]  # which must not lie where the batches do
+        return bool(beside) and all(
+            (batch["data"] == step).all() for step, batch in enumerate(held)
+        )
 
     assert in_child(look) is True

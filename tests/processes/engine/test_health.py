@@ -37,7 +37,9 @@ def short_epochs_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_SHORTEST", 0.0)
 
 
-@pytest.mark.parametrize(("processes", "who"), [(0, "the calling process (num_processes=0)"), (2, "2 workers")])
+@pytest.mark.parametrize(
+    ("processes", "who"), [(0, "the calling process (num_processes=0)"), (2, "2 workers")]
+)
 def test_a_loop_that_waits_is_told_once_with_how_busy_its_processes_were(
     make: Maker, processes: int, who: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -50,7 +52,9 @@ def test_a_loop_that_waits_is_told_once_with_how_busy_its_processes_were(
     assert text.startswith("epoch 0: the loop waited for data")
     assert f"made by {who}, busy" in text
     list(augmenter)
-    again = [record for record in caplog.records if "epoch 1: the loop waited" in record.getMessage()]
+    again = [
+        record for record in caplog.records if "epoch 1: the loop waited" in record.getMessage()
+    ]
     assert [record.levelno for record in again] == [logging.INFO]
 
     assert augmenter.stats()["waited"] > 0.1

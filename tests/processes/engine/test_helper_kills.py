@@ -53,7 +53,9 @@ def helper_of(augmenter: DeterministicAugmenter) -> Any:
     return helper
 
 
-def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(make: Maker, expected: list[str]) -> None:
+def test_death_of_the_helper_of_forks_is_a_clear_error_and_restart_goes_on(
+    make: Maker, expected: list[str]
+) -> None:
     augmenter = make(Scaled(), None, 2, seed=3)
     batches = prints(augmenter, 5)
     os.kill(helper_of(augmenter).pid, signal.SIGKILL)
@@ -90,7 +92,10 @@ def test_dead_worker_is_noticed_at_once_though_the_program_ignores_its_children(
             pids = [helper_of(augmenter).pid]
         said = [record.getMessage() for record in caplog.records]
         assert sum("SIGKILL" in text for text in said) == 3, "the helper has told how they ended"
-        wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids), "the helpers are gone and reaped")
+        wait_until(
+            lambda: not any(psutil.pid_exists(pid) for pid in pids),
+            "the helpers are gone and reaped",
+        )
     finally:
         signal.signal(signal.SIGCHLD, before)
 
@@ -101,11 +106,15 @@ def test_wishes_that_arrive_together_are_all_met() -> None:
         next(augmenter)
         helper = helper_of(augmenter)
         os.kill(helper.pid, signal.SIGSTOP)
-        wait_until(lambda: psutil.Process(helper.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
+        wait_until(
+            lambda: psutil.Process(helper.pid).status() == psutil.STATUS_STOPPED, "it is stopped"
+        )
         helper.control.send(messages.Kill(99))
         channel = helper.start_worker(99)
         os.kill(helper.pid, signal.SIGCONT)
         with contextlib.closing(channel):
             arrived: list[Any] = []
-            wait_until(lambda: bool(arrived.extend(channel.receive_ready(1)) or arrived), "it is ready", 20)
+            wait_until(
+                lambda: bool(arrived.extend(channel.receive_ready(1)) or arrived), "it is ready", 20
+            )
             assert isinstance(arrived[0][0], messages.Ready)

@@ -40,12 +40,22 @@ class Kilobytes(RandomLoader):
 @pytest.mark.parametrize(
     ("which", "words"),
     [
-        ("array", ["MemoryError", "limited to 4096 MiB (ulimit -v)", "free on the machine", "num_processes"]),
+        (
+            "array",
+            [
+                "MemoryError",
+                "limited to 4096 MiB (ulimit -v)",
+                "free on the machine",
+                "num_processes",
+            ],
+        ),
         ("batch", ["bytes of shared memory for a batch", "(ulimit -v)", "smaller batches"]),
         ("descriptors", ["bytes of shared memory for a batch", "open files", "ulimit -n"]),
     ],
 )
-def test_batch_that_meets_a_limit_in_its_worker_says_so(make: Maker, which: str, words: list[str]) -> None:
+def test_batch_that_meets_a_limit_in_its_worker_says_so(
+    make: Maker, which: str, words: list[str]
+) -> None:
     augmenter = make(MeetsALimit(which), None, 1, seed=1)
     take(augmenter, 2)
     with pytest.raises(BatchError, match="epoch 0, step 2") as caught:
@@ -85,7 +95,9 @@ def test_start_without_descriptors_says_so_and_leaves_nothing(make: Maker, left:
     with descriptors_left(left):
         augmenter = make(RandomLoader(), None, 2, seed=1)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        with pytest.raises((LimitReached, RuntimeError), match=rf"limited to {limit} here \(ulimit -n"):
+        with pytest.raises(
+            (LimitReached, RuntimeError), match=rf"limited to {limit} here \(ulimit -n"
+        ):
             next(augmenter)
         augmenter.close()
     # An earlier test's batches may have been collected meanwhile, and their memory closed.
@@ -104,7 +116,10 @@ def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make
         time.sleep(0.5)
         seen, now = now, open_descriptors()
     held: list[object] = []
-    with descriptors_left(0), pytest.raises(BatchError, match=r"taken over from its worker.* open files"):
+    with (
+        descriptors_left(0),
+        pytest.raises(BatchError, match=r"taken over from its worker.* open files"),
+    ):
         # The slots that are there already carry some batches; holding them all takes new ones.
         held += [next(augmenter) for _ in range(19)]
     del first, held
@@ -136,7 +151,11 @@ def test_no_processes_left_is_said_with_the_limit(script: Callable[..., Script])
 
 @pytest.mark.parametrize("stateless", [True, False])
 def test_the_others_go_on_without_a_worker_that_cannot_be_started_unless_it_has_streams(
-    make: Maker, stateless: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Maker,
+    stateless: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     fork, full = os.fork, tmp_path / "full"
 
@@ -194,9 +213,17 @@ def group(tmp_path: Path) -> Iterator[Path]:
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
-            below, name, swap = Path("/sys/fs/cgroup/memory") / path.lstrip("/"), "memory.limit_in_bytes", ""
+            below, name, swap = (
+                Path("/sys/fs/cgroup/memory") / path.lstrip("/"),
+                "memory.limit_in_bytes",
+                "",
+            )
         elif controllers == "" and Path("/sys/fs/cgroup/cgroup.controllers").exists():
-            below, name, swap = Path("/sys/fs/cgroup") / path.lstrip("/"), "memory.max", "memory.swap.max"
+            below, name, swap = (
+                Path("/sys/fs/cgroup") / path.lstrip("/"),
+                "memory.max",
+                "memory.swap.max",
+            )
         else:
             continue
         made = below / f"detaug-test-{os.getpid()}"
@@ -212,7 +239,9 @@ def group(tmp_path: Path) -> Iterator[Path]:
         yield made
         made.rmdir()
         return
-    pytest.skip("no control group for memory can be made here (it takes root, and a writable /sys/fs/cgroup)")
+    pytest.skip(
+        "no control group for memory can be made here (it takes root, and a writable /sys/fs/cgroup)"
+    )
 
 
 def test_worker_that_the_kernel_kills_for_want_of_memory_is_recognised_and_its_batch_made_again(

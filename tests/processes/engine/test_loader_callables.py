@@ -90,23 +90,31 @@ KINDS: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("start_method", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_loader_made_by_each_process_gives_the_same_batches(path: Path, kind: str, start_method: str) -> None:
+def test_a_loader_made_by_each_process_gives_the_same_batches(
+    path: Path, kind: str, start_method: str
+) -> None:
     def make(num_processes: int) -> DeterministicAugmenter:
         options: dict[str, Any] = {"seed": 5, "num_streams": 3, "check": check_every(num_processes)}
         executor = workers(num_processes, start_method)
-        return DeterministicAugmenter(lambda: KINDS[kind](path), None, num_processes, executor=executor, **options)
+        return DeterministicAugmenter(
+            lambda: KINDS[kind](path), None, num_processes, executor=executor, **options
+        )
 
     found = run_all_ways(make)
     found.assert_right()
     if kind == "walks through a file":
         lines = [batch["line"] for batch in found.epoch("2 workers", 2)]
-        assert lines == [step // 3 for step in range(len(lines))], "each stream has a file of its own"
+        assert lines == [step // 3 for step in range(len(lines))], (
+            "each stream has a file of its own"
+        )
     assert list(range(24)) == CASES
 
 
 @pytest.mark.parametrize("n", [0, 2])
 @pytest.mark.parametrize("kind", [iter, csv.reader, lambda file: map(int, file)])
-def test_iterators_for_one_pass_are_made_for_each_epoch(make: Maker, path: Path, n: int, kind: Any) -> None:
+def test_iterators_for_one_pass_are_made_for_each_epoch(
+    make: Maker, path: Path, n: int, kind: Any
+) -> None:
     augmenter = make(lambda: kind(path.open()), None, n, seed=1)
     first, second = (list(map(str, augmenter)) for _ in range(2))
     assert len(first) == LINES

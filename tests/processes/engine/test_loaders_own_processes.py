@@ -60,7 +60,10 @@ RUN = """
         ("fork", "threads"),
         ("fork", "pool"),
         ("fork", "program"),
-        *(pytest.param(*each, marks=pytest.mark.slow) for each in [("fork", "executor"), ("spawn", "pool")]),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in [("fork", "executor"), ("spawn", "pool")]
+        ),
     ],
 )
 def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmenter(
@@ -72,7 +75,9 @@ def test_nothing_that_a_loader_started_outlives_a_killed_worker_and_the_augmente
 
 
 @pytest.mark.parametrize("what", ["pool", pytest.param("program", marks=pytest.mark.slow)])
-def test_nothing_that_a_loader_started_outlives_a_killed_parent(script: Callable[..., Script], what: str) -> None:
+def test_nothing_that_a_loader_started_outlives_a_killed_parent(
+    script: Callable[..., Script], what: str
+) -> None:
     run = script(RUN.replace("[next", "print('begun') or [next", 1), "fork", what, prelude=LOADERS)
     assert run.read_line() == "begun"
     wait_until(lambda: len(run.others()) > 4, "the loader's processes are there")

@@ -47,7 +47,12 @@ TRAINER = """
 
 
 @pytest.mark.parametrize(
-    "name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow), pytest.param("SIGHUP", marks=pytest.mark.slow)]
+    "name",
+    [
+        "SIGTERM",
+        pytest.param("SIGUSR1", marks=pytest.mark.slow),
+        pytest.param("SIGHUP", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize("moment", ["starting", "ready"])
 def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
@@ -68,7 +73,8 @@ def test_trainer_goes_on_saves_and_resumes_after_a_signal_to_the_group(
 
 
 @pytest.mark.parametrize(
-    "after", [0.05, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.15, marks=pytest.mark.slow)]
+    "after",
+    [0.05, pytest.param(0.0, marks=pytest.mark.slow), pytest.param(0.15, marks=pytest.mark.slow)],
 )
 def test_interrupt_while_workers_start_leaves_nobody(
     script: Callable[..., Script], start_method: str, after: float

@@ -40,7 +40,9 @@ BODY = """
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_workers_forked_while_a_thread_prints_work_and_end(script: Callable[..., Script], stream: str) -> None:
+def test_workers_forked_while_a_thread_prints_work_and_end(
+    script: Callable[..., Script], stream: str
+) -> None:
     run = script(BODY.replace("STREAM", f"sys.{stream}"), "fork")
     run.finish()
     assert (run.lines == ["end"]) if stream == "stdout" else ("end" in run.err)

@@ -69,7 +69,9 @@ def test_nothing_need_be_writable(script: Callable[..., Script], method: str) ->
     assert run.lines == ["True", "True"]
 
 
-def test_shared_memory_folder_may_be_absent(script: Callable[..., Script], start_method: str) -> None:
+def test_shared_memory_folder_may_be_absent(
+    script: Callable[..., Script], start_method: str
+) -> None:
     run = script(BODY, start_method, wrap=wrapped(NO_SHM))
     run.finish()
     assert run.err == ""

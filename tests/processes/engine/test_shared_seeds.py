@@ -34,22 +34,39 @@ class Loader:
 def run_rank(rank: int, folder: str) -> None:
     made_before = DeterministicAugmenter(Loader(), None, 0, seed=1)
     found_before = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, seed=1)
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
     found: dict[str, list[str]] = {}
-    cases = {"same": (5, "train"), "different": (5 + rank, "train"), "drawn": (None, "val"), "same again": (6, "train")}
+    cases = {
+        "same": (5, "train"),
+        "different": (5 + rank, "train"),
+        "drawn": (None, "val"),
+        "same again": (6, "train"),
+    }
     for case, (seed, name) in cases.items():
-        augmenter = DeterministicAugmenter(Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2)
+        augmenter = DeterministicAugmenter(
+            Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2
+        )
         found[case] = [outcome_of_next(augmenter) for _ in range(3)]
     own = DeterministicAugmenter(Loader(), None, 0, seed=5 + rank, rank=0, world_size=1)
     found["ranks of its own"] = [outcome_of_next(own)]
     found["not told of the ranks"] = [outcome_of_next(each) for each in (made_before, found_before)]
-    found["not told of the ranks"] += [refusal(lambda: DeterministicAugmenter(Loader(), None, 0, seed=1))]
-    found["not told of the ranks"] += [refusal(lambda: DeterministicAugmenter.from_dataset([1, 2], 1))]
-    both = DeterministicAugmenter.from_torch_distributed(list(range(8)), batch_size=2, num_processes=0, seed=3)
+    found["not told of the ranks"] += [
+        refusal(lambda: DeterministicAugmenter(Loader(), None, 0, seed=1))
+    ]
+    found["not told of the ranks"] += [
+        refusal(lambda: DeterministicAugmenter.from_dataset([1, 2], 1))
+    ]
+    both = DeterministicAugmenter.from_torch_distributed(
+        list(range(8)), batch_size=2, num_processes=0, seed=3
+    )
     found["a data set"] = [str(sorted(int(i) for batch in both for i in batch))]
     if rank == 0:
         found["only here"] = [
-            outcome_of_next(DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2))
+            outcome_of_next(
+                DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2)
+            )
         ]
     Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
     torch.distributed.barrier()
@@ -79,7 +96,11 @@ def refusal(function: Callable[[], Any]) -> str:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[str]]]:
     folder = tmp_path_factory.mktemp("ranks")
-    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")
+    }
     environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, __file__, str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -98,11 +119,16 @@ def test_what_was_not_told_of_the_ranks_is_refused_when_made_or_at_its_first_bat
 ) -> None:
     for rank, found in enumerate(ranks):
         for message in found["not told of the ranks"]:
-            assert f"2 processes train together (this is rank {rank}), and 1 is known of here" in message
+            assert (
+                f"2 processes train together (this is rank {rank}), and 1 is known of here"
+                in message
+            )
             assert "from_torch_distributed(" in message
 
 
-def test_a_data_set_is_shared_out_among_ranks_that_are_filled_in(ranks: list[dict[str, list[str]]]) -> None:
+def test_a_data_set_is_shared_out_among_ranks_that_are_filled_in(
+    ranks: list[dict[str, list[str]]],
+) -> None:
     first, second = (json.loads(found["a data set"][0]) for found in ranks)
     assert sorted(first + second) == list(range(8))
     assert len(first) == len(second) == 4
@@ -113,7 +139,9 @@ def test_nobody_waits_for_ranks_that_make_no_augmenter(ranks: list[dict[str, lis
 
 
 @pytest.mark.parametrize("case", ["different", "drawn"])
-def test_a_rank_with_another_seed_than_rank_0_is_an_error(ranks: list[dict[str, list[str]]], case: str) -> None:
+def test_a_rank_with_another_seed_than_rank_0_is_an_error(
+    ranks: list[dict[str, list[str]]], case: str
+) -> None:
     first, other = (found[case] for found in ranks)
     assert set(first) == {""}
     assert "" not in other[1:], "at the second step it knows"
@@ -124,7 +152,9 @@ def test_a_rank_with_another_seed_than_rank_0_is_an_error(ranks: list[dict[str, 
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [text for record in caplog.records if "same random numbers" in (text := record.getMessage())]
+    return [
+        text for record in caplog.records if "same random numbers" in (text := record.getMessage())
+    ]
 
 
 def numbers(*augmenters: DeterministicAugmenter) -> list[Any]:
@@ -132,7 +162,9 @@ def numbers(*augmenters: DeterministicAugmenter) -> list[Any]:
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_train_and_val_of_one_seed_without_names_are_told_once(caplog: pytest.LogCaptureFixture, n: int) -> None:
+def test_train_and_val_of_one_seed_without_names_are_told_once(
+    caplog: pytest.LogCaptureFixture, n: int
+) -> None:
     with (
         DeterministicAugmenter(Loader("train"), None, n, seed=9000 + n) as train,
         DeterministicAugmenter(Loader("val"), None, n, seed=9000 + n) as val,

@@ -41,7 +41,9 @@ def test_without_a_timeout_a_warning_names_batch_worker_and_time(
     assert re.search(r"for [012] s", warnings[0])
 
 
-def test_stopped_worker_is_said_to_be_stopped(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_stopped_worker_is_said_to_be_stopped(
+    make: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
     expected = prints(take(make(RandomSampler(), None, 0, seed=2), 30))
     augmenter = make(RandomSampler(), None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))
     batches = take(augmenter, 4)
@@ -61,14 +63,19 @@ def stuck(tmp_path: Path) -> Iterator[Path]:
     image.write_bytes(bytes(8 << 20))
     place.mkdir()
     subprocess.run(["mkfs.ext4", "-q", "-F", str(image)], check=True)
-    if subprocess.run(["mount", "-o", "loop", str(image), str(place)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-o", "loop", str(image), str(place)], capture_output=True
+    ).returncode:
         pytest.skip("no file system can be mounted here")
     subprocess.run(["fsfreeze", "-f", str(place)], check=True)
     try:
         yield place
     finally:
         subprocess.run(["fsfreeze", "-u", str(place)], capture_output=True)
-        wait_until(lambda: subprocess.run(["umount", str(place)], capture_output=True).returncode == 0, "unmounted")
+        wait_until(
+            lambda: subprocess.run(["umount", str(place)], capture_output=True).returncode == 0,
+            "unmounted",
+        )
 
 
 def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_elsewhere(
@@ -90,4 +97,6 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     held = int((tmp_path / "pid").read_text())
     assert psutil.pid_exists(held)
     subprocess.run(["fsfreeze", "-u", str(stuck)], check=True)
-    wait_until(lambda: not psutil.pid_exists(held), "it ends when the file system answers", patience=10)
+    wait_until(
+        lambda: not psutil.pid_exists(held), "it ends when the file system answers", patience=10
+    )

@@ -51,7 +51,9 @@ def with_decimals() -> AbstractContextManager[Any]:
 
 def other_locale() -> AbstractContextManager[Any]:
     wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
-    return set_and_back(lambda name: locale.setlocale(locale.LC_ALL, name), wanted, locale.setlocale(locale.LC_ALL))()
+    return set_and_back(
+        lambda name: locale.setlocale(locale.LC_ALL, name), wanted, locale.setlocale(locale.LC_ALL)
+    )()
 
 
 def set_deterministic(warns: bool) -> None:
@@ -63,9 +65,15 @@ SETTINGS: dict[str, tuple[Setting, Any]] = {
     "denormals": (set_and_back(torch.set_flush_denormal, True, False), True),
     "dtype": (set_and_back(torch.set_default_dtype, torch.float64, torch.float32), torch.float64),
     "deterministic": (set_and_back(set_deterministic, True, False), (True, True)),
-    "matmul_precision": (set_and_back(torch.set_float32_matmul_precision, "high", "highest"), "high"),
+    "matmul_precision": (
+        set_and_back(torch.set_float32_matmul_precision, "high", "highest"),
+        "high",
+    ),
     "onednn": (lambda: torch.backends.mkldnn.flags(enabled=False), False),
-    "einsum": (set_and_back(set_strategy, "greedy", "auto"), (torch.backends.opt_einsum.enabled, "greedy")),
+    "einsum": (
+        set_and_back(set_strategy, "greedy", "auto"),
+        (torch.backends.opt_einsum.enabled, "greedy"),
+    ),
     "grad": (torch.no_grad, False),
     "numpy_errors": (lambda: np.errstate(divide="raise"), None),
     "numpy_buffer": (set_and_back(np.setbufsize, 4096, 8192), 4096),
@@ -81,14 +89,20 @@ SETTINGS: dict[str, tuple[Setting, Any]] = {
 on_meta = set_and_back(torch.set_default_device, "meta", None)
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
+)
 def test_all_settings_are_the_same_in_workers_and_here(method: str) -> None:
     with ExitStack() as stack:
         for change, _ in SETTINGS.values():
             stack.enter_context(change())
         seen = []
         for number in (0, 2):
-            options: dict[str, Any] = {"seed": 1, "stateless": True, "executor": workers(number, method)}
+            options: dict[str, Any] = {
+                "seed": 1,
+                "stateless": True,
+                "executor": workers(number, method),
+            }
             augmenter = DeterministicAugmenter(
                 pipelines.Counter(), pipelines.Shows(pipelines.settings), number, **options
             )
@@ -97,7 +111,9 @@ def test_all_settings_are_the_same_in_workers_and_here(method: str) -> None:
         set_here = ProcessSettings.here().values
     assert seen[1:] == seen[:1] * 3
     assert {name: seen[0][name] for name in set_here} == set_here
-    assert [name for name, (_, expected) in SETTINGS.items() if expected not in (None, seen[0][name])] == []
+    assert [
+        name for name, (_, expected) in SETTINGS.items() if expected not in (None, seen[0][name])
+    ] == []
 
 
 def test_workers_have_the_default_device() -> None:
@@ -157,7 +173,9 @@ with DeterministicAugmenter(Counter(), Shows(threads), number, seed=1, check=Fal
 
 def environment_with(**variables: str) -> dict[str, str]:
     root = str(Path(detaug.__file__).parents[1])
-    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHASHSEED", "OMP_NUM_THREADS")}
+    environment = {
+        k: v for k, v in os.environ.items() if k not in ("PYTHONHASHSEED", "OMP_NUM_THREADS")
+    }
     return {**environment, "PYTHONPATH": root, **variables}
 
 
@@ -177,14 +195,18 @@ def run_python(code: str, *arguments: str, **variables: str) -> str:
 
 def run_preloaded(folder: Path, code: str, *arguments: str, **variables: str) -> str:
     """In one that has imported detaug, torch and NumPy already."""
-    run = run_code(code, *arguments, folder=folder, environment=environment_with(**variables), timeout=120)
+    run = run_code(
+        code, *arguments, folder=folder, environment=environment_with(**variables), timeout=120
+    )
     assert run.returncode == 0, run.stderr
     return run.stdout
 
 
 @pytest.mark.parametrize("number", [pytest.param("0", marks=pytest.mark.slow), "1"])
 @pytest.mark.parametrize("name", ["SimpleITK", "numexpr"])
-def test_library_imported_in_the_first_batch_has_one_thread(name: str, number: str, tmp_path: Path) -> None:
+def test_library_imported_in_the_first_batch_has_one_thread(
+    name: str, number: str, tmp_path: Path
+) -> None:
     pytest.importorskip(name)
     assert run_preloaded(tmp_path, LAZY, name, number) == "[1, 1, 1]\n"
 
@@ -211,8 +233,12 @@ print(numba.get_num_threads() == numba.config.NUMBA_NUM_THREADS)
 """
 
 
-def test_numba_kernel_has_one_thread_but_for_the_call_that_starts_its_threads_here(tmp_path: Path) -> None:
-    here, worker = (run_preloaded(tmp_path, PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1"))
+def test_numba_kernel_has_one_thread_but_for_the_call_that_starts_its_threads_here(
+    tmp_path: Path,
+) -> None:
+    here, worker = (
+        run_preloaded(tmp_path, PARALLEL, number, NUMBA_NUM_THREADS="2") for number in ("0", "1")
+    )
     assert (here.count(", 1)"), worker.count(", 1)")) == (2, 3)
     assert here.endswith("True\n")
 
@@ -256,9 +282,15 @@ print(known_hash_seed())
 @pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("given", "set_later"),
-    [pytest.param("77", "", marks=pytest.mark.slow), ("77", "5"), pytest.param("0", "5", marks=pytest.mark.slow)],
+    [
+        pytest.param("77", "", marks=pytest.mark.slow),
+        ("77", "5"),
+        pytest.param("0", "5", marks=pytest.mark.slow),
+    ],
 )
-def test_sets_have_the_parents_order_in_fresh_workers(method: str, given: str, set_later: str) -> None:
+def test_sets_have_the_parents_order_in_fresh_workers(
+    method: str, given: str, set_later: str
+) -> None:
     orders, known = run_python(HASHES, method, set_later, PYTHONHASHSEED=given).splitlines()
     assert orders.count("(") == 1, f"several orders: {orders}"
     assert known == given

@@ -83,7 +83,9 @@ def filled_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert {(worker["compiled"], worker["loaded"]) for worker in result["workers"]} == {(1, 0)}
     before, *_, after = result["said"]  # and how far it is, where it takes long
     once = "once for this machine; `detaug warmup` does it ahead"
-    assert re.fullmatch(rf"compiling 1 kernel, about \d s on an idle core, {re.escape(once)}", before)
+    assert re.fullmatch(
+        rf"compiling 1 kernel, about \d s on an idle core, {re.escape(once)}", before
+    )
     assert re.fullmatch(r"compiled 1 kernel in \d+ s", after)
     return cache
 
@@ -120,10 +122,17 @@ class Holder:
         return batch
 
 
-def test_a_transform_wherever_it_is_is_warmed_up_once_and_a_loader_that_has_such_a_method_is_not() -> None:
+def test_a_transform_wherever_it_is_is_warmed_up_once_and_a_loader_that_has_such_a_method_is_not() -> (
+    None
+):
     composed, in_a_subset, concatenated, loader = Warmable(), Warmable(), Warmable(), Warmable()
-    transform = Holder(transforms=[Holder(transform=composed), Holder(list_of_transforms=(composed,)), len])
-    warm_up(transform, Holder(dataset=Holder(augment=in_a_subset, cases=[object()] * 3), indices=range(2)))
+    transform = Holder(
+        transforms=[Holder(transform=composed), Holder(list_of_transforms=(composed,)), len]
+    )
+    warm_up(
+        transform,
+        Holder(dataset=Holder(augment=in_a_subset, cases=[object()] * 3), indices=range(2)),
+    )
     warm_up(None, Holder(datasets=[Holder(augment=concatenated)]))
     warm_up(None, loader)
     assert (composed.times, in_a_subset.times, concatenated.times, loader.times) == (1, 1, 1, 0)

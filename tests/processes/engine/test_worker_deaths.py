@@ -35,7 +35,9 @@ def test_batch_of_a_worker_that_ended_is_made_again_with_the_same_bytes(
 
 
 @pytest.mark.parametrize("how", REPORTS)
-def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_memory(make: Maker, how: str) -> None:
+def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_memory(
+    make: Maker, how: str
+) -> None:
     augmenter = make(Ends(how), None, 2, seed=3, executor=LocalProcesses(max_restarts=2))
     take(augmenter, 3)
     with pytest.raises(WorkerDied, match=r"epoch 0, step 3 .*ended 2 workers") as caught:
@@ -43,7 +45,9 @@ def test_batch_that_ends_every_worker_is_an_error_with_batch_signal_and_peak_mem
     assert REPORTS[how] in str(caught.value)
     assert "memory had peaked at" in str(caught.value)
     assert ("out-of-memory killer" in str(caught.value)) == (REPORTS[how] == "SIGKILL")
-    assert ("this ends the process; python -X faulthandler" in str(caught.value)) == (REPORTS[how] == "SIGSEGV")
+    assert ("this ends the process; python -X faulthandler" in str(caught.value)) == (
+        REPORTS[how] == "SIGSEGV"
+    )
     assert (caught.value.epoch, caught.value.step) == (0, 3)
 
 
@@ -56,7 +60,9 @@ def test_batch_that_hangs_in_every_worker_is_an_error_that_says_so(make: Maker) 
     assert "out-of-memory" not in str(caught.value)
 
 
-def test_exception_that_is_no_exception_arrives_as_an_error(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+def test_exception_that_is_no_exception_arrives_as_an_error(
+    make: Maker, caplog: pytest.LogCaptureFixture
+) -> None:
     augmenter = make(Ends("cancelled", step=2), None, 2, seed=3)
     take(augmenter, 2)
     with pytest.raises(BatchError, match="the reader was cancelled") as caught:

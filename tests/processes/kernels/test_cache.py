@@ -67,9 +67,17 @@ def test_without_any_place_there_is_none(temporary: Path, monkeypatch: pytest.Mo
 
 def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) -> None:
     def run(*read_only: str, **places: str) -> list[str]:
-        environment = {**os.environ, "PYTHONPATH": str(Path(compiling.__file__).parents[2]), **places}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path(compiling.__file__).parents[2]),
+            **places,
+        }
         done = subprocess.run(
-            [sys.executable, "-c", WHERE_IT_IS, *read_only], env=environment, capture_output=True, text=True, check=True
+            [sys.executable, "-c", WHERE_IT_IS, *read_only],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
         )
         return done.stdout.split()
 
@@ -80,7 +88,10 @@ def test_what_the_read_only_package_holds_is_not_compiled_again(tmp_path: Path) 
     assert there == str(tmp_path / "detaug")
     assert (misses, hits) == ("0", "1")
     _, misses, hits = run(NUMBA_CACHE_DIR=str(tmp_path / "chosen"))
-    assert (misses, hits) == ("1", "0")  # a folder was chosen where the package's own could be used: nothing is copied
+    assert (misses, hits) == (
+        "1",
+        "0",
+    )  # a folder was chosen where the package's own could be used: nothing is copied
 
 
 COMPILED_WITHOUT_A_CACHE = """
@@ -122,7 +133,10 @@ def check(printed: list[str], said: list[str], error: str) -> None:
 
 
 def test_files_that_may_not_become_so_large(tmp_path: Path) -> None:
-    check(*run(tmp_path, "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"), error="File too large")
+    check(
+        *run(tmp_path, "resource.setrlimit(resource.RLIMIT_FSIZE, (64, 64))"),
+        error="File too large",
+    )
 
 
 def test_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
@@ -135,5 +149,7 @@ def test_folder_that_vanishes_is_made_again(tmp_path: Path) -> None:
 def test_cache_that_is_cut_off(tmp_path: Path) -> None:
     run(tmp_path)
     for file in tmp_path.rglob("*.nbc"):
-        file.write_bytes(b"")  # as a full disk leaves what was not yet written out when the machine went down
+        file.write_bytes(
+            b""
+        )  # as a full disk leaves what was not yet written out when the machine went down
     check(*run(tmp_path), error="EOFError")

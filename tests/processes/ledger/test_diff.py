@@ -33,7 +33,9 @@ def test_equal_runs_are_equal_with_any_workers_and_interruption(kept: Path, tmp_
     assert (done.exit_code, done.output) == (0, "equal: all 12 batches\n")
 
 
-def test_the_first_difference_is_named_with_its_keys_and_how_many_follow(kept: Path, tmp_path: Path) -> None:
+def test_the_first_difference_is_named_with_its_keys_and_how_many_follow(
+    kept: Path, tmp_path: Path
+) -> None:
     class Odd(Draws):
         def generate_train_batch(self) -> dict[str, Any]:
             batch = super().generate_train_batch()
@@ -54,9 +56,14 @@ def elsewhere(found: list[dict[str, Any]]) -> None:
     found[0]["environment"]["cpu"]["model"] = "Another CPU"
 
 
-def test_what_differs_in_the_headers_is_named_the_most_likely_cause_first(kept: Path, tmp_path: Path) -> None:
+def test_what_differs_in_the_headers_is_named_the_most_likely_cause_first(
+    kept: Path, tmp_path: Path
+) -> None:
     other = rewritten(
-        run(tmp_path / "b.jsonl", seed=2, loader=Draws(2.0)), tmp_path / "c.jsonl", elsewhere, fitting=True
+        run(tmp_path / "b.jsonl", seed=2, loader=Draws(2.0)),
+        tmp_path / "c.jsonl",
+        elsewhere,
+        fitting=True,
     )
     done = diff(kept, other)
     named = [
@@ -73,11 +80,16 @@ def test_what_differs_in_the_headers_is_named_the_most_likely_cause_first(kept: 
 def test_headers_that_changed_nothing_are_no_difference(kept: Path, tmp_path: Path) -> None:
     done = diff(kept, rewritten(kept, tmp_path / "b.jsonl", elsewhere))
     assert done.exit_code == 0
-    assert "equal: all 12 batches\nwhat differs in the headers has changed no batch:\n  cpu.model:" in done.output
+    assert (
+        "equal: all 12 batches\nwhat differs in the headers has changed no batch:\n  cpu.model:"
+        in done.output
+    )
 
 
 @pytest.mark.parametrize(("a", "b", "where"), [(12, 9, "a"), (9, 12, "b")])
-def test_a_shorter_run_is_equal_as_far_as_it_goes(tmp_path: Path, a: int, b: int, where: str) -> None:
+def test_a_shorter_run_is_equal_as_far_as_it_goes(
+    tmp_path: Path, a: int, b: int, where: str
+) -> None:
     done = diff(run(tmp_path / "a.jsonl", a), run(tmp_path / "b.jsonl", b))
     assert done.exit_code == 1
     assert "epoch 2, step 1 is the first batch that is only in " in done.output
@@ -87,7 +99,9 @@ def test_a_shorter_run_is_equal_as_far_as_it_goes(tmp_path: Path, a: int, b: int
 
 
 @pytest.mark.slow
-def test_two_runs_of_250_000_batches_are_compared_in_bounded_memory(kept: Path, tmp_path: Path) -> None:
+def test_two_runs_of_250_000_batches_are_compared_in_bounded_memory(
+    kept: Path, tmp_path: Path
+) -> None:
     """As many batches as a training of nnU-Net's has; the last one differs."""
     header, first = lines(kept)[:2]
     for name, last in (("a", first["whole"]), ("b", "0" * 32)):

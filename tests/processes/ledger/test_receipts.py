@@ -58,12 +58,20 @@ def test_a_receipt_says_what_was_run_and_how_it_ends(tmp_path: Path) -> None:
     file = receipt_of(ledger, "--checkpoint", tmp_path / "checkpoint_final.pth")
     found = json.loads(file.read_text())
     assert file.stat().st_size <= 4000
-    assert (found["seed"], found["batches"], found["epochs"], found["digest"]) == (1, 12, 3, digest(ledger))
+    assert (found["seed"], found["batches"], found["epochs"], found["digest"]) == (
+        1,
+        12,
+        3,
+        digest(ledger),
+    )
     assert found["pipeline"] == lines(ledger)[0]["pipeline"]
     assert (found["missing"], found["first"], found["last"]) == (0, [0, 0], [2, 3])
     assert {"detaug", "python", "torch", "numpy"} <= found["versions"].keys()
     assert found["checkpoints"] == {"checkpoint_final.pth": hashlib.sha256(b"weights").hexdigest()}
-    assert detaug("receipt", ledger).output == json.dumps({**found, "checkpoints": {}}, indent=1) + "\n"
+    assert (
+        detaug("receipt", ledger).output
+        == json.dumps({**found, "checkpoints": {}}, indent=1) + "\n"
+    )
 
 
 def test_receipts_need_no_nnunet(kept: Path, tmp_path: Path) -> None:
@@ -74,7 +82,9 @@ def test_receipts_need_no_nnunet(kept: Path, tmp_path: Path) -> None:
         ["receipt", kept, *checkpoint, "-o", receipt],
         ["check", receipt, f"{PIPELINES}:plain", "--ledger", kept, *checkpoint, "--samples", "1"],
     ):
-        done = subprocess.run([sys.executable, "-c", without, *command], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", without, *command], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -111,7 +121,11 @@ def test_a_ledger_whose_author_has_found_one_that_the_draw_misses_is_found_with_
             break
     (tmp_path / "own.json").write_text(receipts.as_text(own))
     assert check(tmp_path / "own.json", forged, "plain", "--samples", "2").exit_code == 0
-    salt = next(each for each in map(str, range(100)) if 0 in receipts.drawn(own["digest"], own["batches"], 2, each))
+    salt = next(
+        each
+        for each in map(str, range(100))
+        if 0 in receipts.drawn(own["digest"], own["batches"], 2, each)
+    )
     done = check(tmp_path / "own.json", forged, "plain", "--samples", "2", "--salt", salt)
     assert done.exit_code == 1
     assert "wrong: epoch 0, step 0" in done.output
@@ -126,12 +140,22 @@ def test_a_true_ledger_is_as_its_receipt_says(kept: Path, factory: str) -> None:
     done = check(kept.with_name("receipt.json"), kept, factory, "--samples", "5")
     assert done.exit_code == 0, done.output
     assert "5 of 5 batches, drawn from the digest, are as the ledger has them" in done.output
-    assert "these samples would have found it, at least: 1% with 4.9%, 5% with 22.6%, 10% with 41.0%" in done.output
+    assert (
+        "these samples would have found it, at least: 1% with 4.9%, 5% with 22.6%, 10% with 41.0%"
+        in done.output
+    )
     assert "as the receipt says" in done.output
 
 
 def test_loaders_that_keep_state_are_walked_through_once(tmp_path: Path) -> None:
-    ledger = run(tmp_path / "run.jsonl", 60, loader=Sums(), num_streams=2, batches_per_epoch=20, name="train/a")
+    ledger = run(
+        tmp_path / "run.jsonl",
+        60,
+        loader=Sums(),
+        num_streams=2,
+        batches_per_epoch=20,
+        name="train/a",
+    )
     done = check(receipt_of(ledger), ledger, "sums")
     assert done.exit_code == 0, done.output
     assert "20 of 20 batches" in done.output
@@ -175,7 +199,9 @@ def drop(found: list[dict[str, Any]]) -> None:
 
 
 def describe(found: list[dict[str, Any]]) -> None:
-    declared = [line for line in found[0]["declared"] if not line.startswith("transform")] + ["transform = Mirror"]
+    declared = [line for line in found[0]["declared"] if not line.startswith("transform")] + [
+        "transform = Mirror"
+    ]
     found[0].update(declared=declared, pipeline=digest_of(declared))
 
 
@@ -284,14 +310,22 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
         "pipeline: ",
         "this is another pipeline than the ledger's: transform: here None, in the ledger Mirror",
     ),
-    "keys left out": (leave_out, "left_out: [] in the receipt, ['data'] in the ledger", "has no fingerprint of 'data'"),
+    "keys left out": (
+        leave_out,
+        "left_out: [] in the receipt, ['data'] in the ledger",
+        "has no fingerprint of 'data'",
+    ),
     "keys said to have no bytes": (mute, "there is no fingerprint of 'data'", None),
     "no fingerprints at all": (
         nothing_by_key,
         "is damaged: there is no fingerprint of 'the batch'",
         None,
     ),
-    "versions edited": (lambda found: found[0]["environment"]["packages"].update(numpy="1.0"), "'numpy': '1.0'", ""),
+    "versions edited": (
+        lambda found: found[0]["environment"]["packages"].update(numpy="1.0"),
+        "'numpy': '1.0'",
+        "",
+    ),
     "a line of a foreign kind": (
         lambda found: found[at(found, 1, 2)].update(kind="bach"),
         "there are no lines of the kind 'bach'",
@@ -301,14 +335,20 @@ CHEATS: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str, str | None]]
 
 
 @pytest.mark.parametrize("what", CHEATS)
-def test_a_ledger_that_was_changed_is_not_the_receipts(kept: Path, tmp_path: Path, what: str) -> None:
+def test_a_ledger_that_was_changed_is_not_the_receipts(
+    kept: Path, tmp_path: Path, what: str
+) -> None:
     change, named, _ = CHEATS[what]
-    done = check(kept.with_name("receipt.json"), rewritten(kept, tmp_path / "run.jsonl", change), "plain")
+    done = check(
+        kept.with_name("receipt.json"), rewritten(kept, tmp_path / "run.jsonl", change), "plain"
+    )
     assert (done.exit_code, named in done.output) == (1, True), done.output
 
 
 @pytest.mark.parametrize("what", [name for name, (_, _, found) in CHEATS.items() if found != ""])
-def test_a_ledger_with_digests_and_receipt_made_to_fit_is_found(kept: Path, tmp_path: Path, what: str) -> None:
+def test_a_ledger_with_digests_and_receipt_made_to_fit_is_found(
+    kept: Path, tmp_path: Path, what: str
+) -> None:
     change, named, found = CHEATS[what]
     forged = rewritten(kept, tmp_path / "run.jsonl", change, fitting=True)
     done = detaug("receipt", forged, "-o", tmp_path / "own.json")
@@ -318,16 +358,25 @@ def test_a_ledger_with_digests_and_receipt_made_to_fit_is_found(kept: Path, tmp_
     assert (named if found is None else found) in done.output, done.output
 
 
-@pytest.mark.parametrize("name", ["batches", "epochs", "missing", "last", "versions", "cpu", "left_out", "data"])
-def test_whatever_a_receipt_says_is_compared_with_the_ledger(kept: Path, tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["batches", "epochs", "missing", "last", "versions", "cpu", "left_out", "data"]
+)
+def test_whatever_a_receipt_says_is_compared_with_the_ledger(
+    kept: Path, tmp_path: Path, name: str
+) -> None:
     found = json.loads(kept.with_name("receipt.json").read_text())
     found[name] = {"batches": 11, "epochs": 4, "missing": 1, "last": [2, 2]}.get(name, {"data": 1})
     (tmp_path / "own.json").write_text(json.dumps(found))
     done = check(tmp_path / "own.json", kept, "plain", "--samples", "1")
-    assert (done.exit_code, f"wrong: {name}: " in done.output or "wrong: digest: " in done.output) == (1, True)
+    assert (
+        done.exit_code,
+        f"wrong: {name}: " in done.output or "wrong: digest: " in done.output,
+    ) == (1, True)
 
 
-def test_the_keys_that_are_compared_are_those_of_the_pipeline_here(kept: Path, tmp_path: Path) -> None:
+def test_the_keys_that_are_compared_are_those_of_the_pipeline_here(
+    kept: Path, tmp_path: Path
+) -> None:
     done = check(kept.with_name("receipt.json"), kept, "plain", "--samples", "1")
     assert "compared: 'data', 'at'" in done.output
     ledger = run(tmp_path / "run.jsonl", check=Check(every=0, ignore=("at",)))
@@ -345,7 +394,9 @@ def test_steps_that_were_skipped_or_ended_are_no_fault(tmp_path: Path) -> None:
     assert "note: 3 steps have no line" in done.output
 
 
-def test_another_machine_is_named_and_no_fault_where_batches_are_equal(kept: Path, tmp_path: Path) -> None:
+def test_another_machine_is_named_and_no_fault_where_batches_are_equal(
+    kept: Path, tmp_path: Path
+) -> None:
     def elsewhere(found: list[dict[str, Any]]) -> None:
         found[0]["environment"]["cpu"]["model"] = "Another CPU"
         found[0]["environment"]["packages"]["numpy"] = "1.0"
@@ -373,17 +424,27 @@ def test_changed_data_are_named_by_key(kept: Path) -> None:
 @pytest.mark.parametrize(
     ("factory", "why"),
     [
-        ("another", "another pipeline than the ledger's: data_loader.scale: here 2.0, in the ledger 1.0"),
-        ("lost_data", "cannot be made here: FileNotFoundError: [Errno 2] No such file or directory: 'case_07.b2nd'"),
+        (
+            "another",
+            "another pipeline than the ledger's: data_loader.scale: here 2.0, in the ledger 1.0",
+        ),
+        (
+            "lost_data",
+            "cannot be made here: FileNotFoundError: [Errno 2] No such file or directory: 'case_07.b2nd'",
+        ),
     ],
 )
-def test_a_pipeline_that_is_not_the_ledgers_exits_with_2(kept: Path, factory: str, why: str) -> None:
+def test_a_pipeline_that_is_not_the_ledgers_exits_with_2(
+    kept: Path, factory: str, why: str
+) -> None:
     done = check(kept.with_name("receipt.json"), kept, factory)
     assert done.exit_code == 2, done.output
     assert why in done.output
 
 
-def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tmp_path: Path) -> None:
+def test_receipts_of_other_versions_are_refused_with_both_numbers(
+    kept: Path, tmp_path: Path
+) -> None:
     found = json.loads(kept.with_name("receipt.json").read_text())
     file = tmp_path / "receipt.json"
     for changes, why in (
@@ -400,7 +461,10 @@ def test_receipts_of_other_versions_are_refused_with_both_numbers(kept: Path, tm
     for name, value in (("versions", []), ("cpu", None), ("checkpoints", ["a"])):
         file.write_text(json.dumps({**found, name: value}))
         done = check(file, kept, "plain", "--checkpoint", kept)
-        assert (done.exit_code, f"no receipt of this version: {name} missing or wrong" in done.output) == (2, True)
+        assert (
+            done.exit_code,
+            f"no receipt of this version: {name} missing or wrong" in done.output,
+        ) == (2, True)
     file.write_bytes(b"\x00" * 100_000)
     assert check(file, kept).exit_code == 2
 
@@ -409,7 +473,11 @@ def test_foreign_and_absent_files_exit_with_2(kept: Path, tmp_path: Path) -> Non
     (tmp_path / "foreign.csv").write_text("a,b\n1,2\n")
     receipt = kept.with_name("receipt.json")
     for ledger in (tmp_path / "foreign.csv", tmp_path / "none.jsonl"):
-        for done in (check(receipt, ledger), detaug("receipt", ledger), detaug("diff", ledger, kept)):
+        for done in (
+            check(receipt, ledger),
+            detaug("receipt", ledger),
+            detaug("diff", ledger, kept),
+        ):
             assert done.exit_code == 2, done.output
             assert ledger.name in done.output
     assert check(tmp_path / "none.json", kept).exit_code == 2

@@ -32,20 +32,26 @@ def replay(ledger: Path, epoch: int = 1, step: int = 2) -> Result:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     loader, transform = pipelines.native()
-    return run(tmp_path_factory.mktemp("kept") / "native.jsonl", 8, loader=loader, transform=transform)
+    return run(
+        tmp_path_factory.mktemp("kept") / "native.jsonl", 8, loader=loader, transform=transform
+    )
 
 
 def test_every_transforms_params_and_the_fingerprint_behind_it_are_shown(kept: Path) -> None:
     done = replay(kept)
     assert done.exit_code == 0, done.output
     assert done.output.count("sample ") == 2
-    assert re.search(r"^  [0-9a-f]{12}  (Mirror: axes=\[|InvertImage: apply=True)", done.output, re.M)
+    assert re.search(
+        r"^  [0-9a-f]{12}  (Mirror: axes=\[|InvertImage: apply=True)", done.output, re.M
+    )
     (line,) = (each for each in lines(kept) if (each.get("epoch"), each.get("step")) == (1, 2))
     assert f"epoch 1, step 2: {line['whole']}\n  'data': {line['keys']['data']}\n" in done.output
     assert done.output.endswith("as the ledger has it\n")
 
 
-def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(kept: Path) -> None:
+def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample(
+    kept: Path,
+) -> None:
     remaker = remaker_of(pipelines.native, read_header(kept))
     plain = remaker.make(1, 2)
     batch, stages = watched(remaker, 1, 2)
@@ -58,7 +64,9 @@ def test_watching_changes_nothing_and_the_last_fingerprint_is_that_of_the_sample
 
 def test_a_batch_that_differs_exits_with_1_and_names_its_keys(kept: Path, tmp_path: Path) -> None:
     def change(found: list[dict[str, Any]]) -> None:
-        next(each for each in found if (each.get("epoch"), each.get("step")) == (1, 2))["keys"]["seg"] = "0" * 32
+        next(each for each in found if (each.get("epoch"), each.get("step")) == (1, 2))["keys"][
+            "seg"
+        ] = "0" * 32
 
     done = replay(rewritten(kept, tmp_path / "run.jsonl", change))
     assert done.exit_code == 1
@@ -115,5 +123,7 @@ def test_a_training_that_was_run_as_a_script_is_imported_from_it(
         ("make", 0, "as the ledger has it\n"),
         ("longer", 2, "size: here 4, in the ledger 3\n"),
     ):
-        found = CliRunner().invoke(main, [str(each) for each in (*made, f"script_that_trains:{factory}")])
+        found = CliRunner().invoke(
+            main, [str(each) for each in (*made, f"script_that_trains:{factory}")]
+        )
         assert (found.exit_code, found.output.endswith(text)) == (code, True), found.output

@@ -24,7 +24,10 @@ class Volumes(Draws):
     """Batches that travel in slots."""
 
     def generate_train_batch(self) -> dict:
-        return {**super().generate_train_batch(), "data": np.random.standard_normal((2, 40, 40)).astype(np.float32)}
+        return {
+            **super().generate_train_batch(),
+            "data": np.random.standard_normal((2, 40, 40)).astype(np.float32),
+        }
 
 
 def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> None:
@@ -40,7 +43,9 @@ def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> N
     assert [line["restarts"] for line in lines(tmp_path / "run.jsonl")[1:4]] == [0, 0, 0]
     assert lines(tmp_path / "run.jsonl")[-2]["restarts"] == 2
     assert os.getpid() not in {line.get("worker") for line in lines(tmp_path / "run.jsonl")}
-    assert digest(tmp_path / "run.jsonl") == digest(run(tmp_path / "whole.jsonl", 24, loader=Volumes()))
+    assert digest(tmp_path / "run.jsonl") == digest(
+        run(tmp_path / "whole.jsonl", 24, loader=Volumes())
+    )
 
 
 def train(ledger: Path, state: Path, progress: Path, processes: int) -> None:
@@ -73,7 +78,11 @@ def test_a_program_that_is_killed_again_and_again_ends_with_the_digest_of_one_th
         if kills < 6:
             # In the middle of its work, however long it takes to begin.
             size = _size(progress) + moments.choice([1, 5, 12, 30])
-            wait_until(lambda least=size: _size(progress) >= least, "it has made some more batches", patience=30)
+            wait_until(
+                lambda least=size: _size(progress) >= least,
+                "it has made some more batches",
+                patience=30,
+            )
             time.sleep(moments.uniform(0, 0.01))
             os.killpg(pid, signal.SIGKILL)
         status = os.waitpid(pid, 0)[1]
@@ -87,7 +96,9 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def test_a_fork_that_lives_on_does_not_keep_the_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fork_that_lives_on_does_not_keep_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with augmenter(tmp_path / "run.jsonl") as made:
         take(made, 2)
         fork = os.fork()

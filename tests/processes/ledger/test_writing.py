@@ -44,7 +44,11 @@ def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> Non
         made.num_streams,
         "v2",
     )
-    assert (header["seed_scheme"], header["numerics"], header["declared"]) == (2, NUMERICS, declared)
+    assert (header["seed_scheme"], header["numerics"], header["declared"]) == (
+        2,
+        NUMERICS,
+        declared,
+    )
     assert header["environment"]["packages"]["numpy"] == np.__version__
     assert [line["kind"] for line in rest] == ["batch"] * 4 + ["epoch", "batch"]
     for line, batch in zip([rest[0], rest[5]], [taken[0], taken[4]], strict=True):
@@ -58,7 +62,9 @@ def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> Non
 def test_the_digest_is_sha256_over_the_run_and_its_batches_as_documented(path: Path) -> None:
     header, *rest = lines(run(path, 8))
     names = ("seed", "name", "seed_scheme", "numerics", "pipeline", "num_streams")
-    hashed = sha256(json.dumps([header[name] for name in names], separators=(",", ":")).encode() + b"\n")
+    hashed = sha256(
+        json.dumps([header[name] for name in names], separators=(",", ":")).encode() + b"\n"
+    )
     for line in rest:
         if line["kind"] == "batch":
             what = [line["epoch"], None, line["step"], line["whole"], line["keys"]]
@@ -113,10 +119,15 @@ def test_what_has_no_stable_bytes_stops_the_ledger_until_it_is_left_out(
 
 
 def test_skipped_batches_and_streams_that_end_early_leave_gaps(tmp_path: Path) -> None:
-    run(tmp_path / "run.jsonl", 4, loader=Draws(fails_at=(1,)), on_error=Skip(), batches_per_epoch=5)
+    run(
+        tmp_path / "run.jsonl", 4, loader=Draws(fails_at=(1,)), on_error=Skip(), batches_per_epoch=5
+    )
     assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 2), (0, 3), (0, 4)]
     with augmenter(
-        tmp_path / "streams.jsonl", loader=lambda: iter(range(3)), num_streams=2, batches_per_epoch=None
+        tmp_path / "streams.jsonl",
+        loader=lambda: iter(range(3)),
+        num_streams=2,
+        batches_per_epoch=None,
     ) as made:
         assert list(made) == [0, 0, 1, 1, 2, 2]
     assert kinds(tmp_path / "streams.jsonl") == ["header", *["batch"] * 6, "epoch"]
@@ -153,15 +164,28 @@ def test_after_a_jump_back_the_ledger_is_that_of_a_run_that_never_jumped(path: P
 
 def test_looking_for_an_epochs_end_writes_nothing(tmp_path: Path) -> None:
     """`iter` takes a batch and puts it back where a loader does not say how many it gives."""
-    with augmenter(tmp_path / "run.jsonl", loader=[0, 1, 2], num_streams=1, batches_per_epoch=None) as made:
+    with augmenter(
+        tmp_path / "run.jsonl", loader=[0, 1, 2], num_streams=1, batches_per_epoch=None
+    ) as made:
         assert [next(made) for _ in range(3)] == [0, 1, 2]
         assert list(made) == [0, 1, 2]
         assert next(iter(made)) == 0
         assert next(iter(made)) == 1
-    assert steps(tmp_path / "run.jsonl") == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
+    assert steps(tmp_path / "run.jsonl") == [
+        (0, 0),
+        (0, 1),
+        (0, 2),
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (2, 0),
+        (2, 1),
+    ]
 
 
-def test_a_batch_whose_delivery_is_interrupted_has_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_whose_delivery_is_interrupted_has_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with augmenter(tmp_path / "run.jsonl") as made:
         take(made, 1)
         ledger, delivered = made._ledger, type(made._ledger).delivered
@@ -203,7 +227,9 @@ def test_a_resumed_run_goes_on_without_a_gap_or_a_double(path: Path, until: int)
     assert digest(path) == digest(run(path.with_name("whole.jsonl")))
 
 
-def test_a_ledger_goes_on_after_another_number_of_ranks(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ledger_goes_on_after_another_number_of_ranks(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     two, three = ({"rank": 0, "world_size": ranks, "batches_per_epoch": 10} for ranks in (2, 3))
     with augmenter(path, **two) as made:
         take(made, 1)
@@ -223,15 +249,21 @@ def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureF
     seeds = {each.name: lines(each)[0]["seed"] for each in path.parent.iterdir()}
     name, ending = path.name.split(".", 1)
     assert seeds == {path.name: 3, f"{name}.1.{ending}": 1, f"{name}.2.{ending}": 2}
-    assert f"was the ledger of another run (other seed), and is {path.with_name(f'{name}.1.{ending}')}" in caplog.text
+    assert (
+        f"was the ledger of another run (other seed), and is {path.with_name(f'{name}.1.{ending}')}"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize(
-    "content", [b"\x93NUMPY\x01\x00v\x00\n123", b'{"kind":"header"}\n', b'{"without": "a line feed"}']
+    "content",
+    [b"\x93NUMPY\x01\x00v\x00\n123", b'{"kind":"header"}\n', b'{"without": "a line feed"}'],
 )
 def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "case.npy").write_bytes(content)
-    with pytest.raises(ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"):
+    with pytest.raises(
+        ValueError, match=r"case\.npy' is there already, and is left as it is: .* is no ledger"
+    ):
         augmenter(tmp_path / "case.npy")
     assert (tmp_path / "case.npy").read_bytes() == content
 
@@ -245,11 +277,18 @@ def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
             augmenter(wrong)  # type: ignore[arg-type]
 
 
-def test_a_file_cut_off_anywhere_is_read_to_its_last_whole_line_and_continued(tmp_path: Path) -> None:
+def test_a_file_cut_off_anywhere_is_read_to_its_last_whole_line_and_continued(
+    tmp_path: Path,
+) -> None:
     whole = run(tmp_path / "whole.jsonl", 8).read_bytes()
     header = whole.index(b"\n") + 1
     want = digest(tmp_path / "whole.jsonl")
-    cuts = {*range(header, len(whole), max(1, len(whole) // 9)), len(whole) - 1, len(whole) - 300, header + 5}
+    cuts = {
+        *range(header, len(whole), max(1, len(whole) // 9)),
+        len(whole) - 1,
+        len(whole) - 300,
+        header + 5,
+    }
     for cut in sorted(cuts):
         path = tmp_path / "cut.jsonl"
         path.write_bytes(whole[:cut])
@@ -283,7 +322,9 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
             batch = take(made, 1)
             state = state or made.state_dict()
         assert [each["at"] for each in batch] == [(2, 3)]
-    warnings = [record.getMessage() for record in caplog.records if "stopped" in record.getMessage()]
+    warnings = [
+        record.getMessage() for record in caplog.records if "stopped" in record.getMessage()
+    ]
     assert len(warnings) == 1
     assert "stopped at epoch" in warnings[0]
     assert "File too large" in warnings[0]
@@ -295,16 +336,25 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
     assert digest(path) == digest(whole)
 
 
-def test_a_path_that_cannot_be_written_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_path_that_cannot_be_written_is_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()  # where its folder should be
     with augmenter(tmp_path / "file" / "run.jsonl") as made:
         assert len(take(made, 6)) == 6
-    (warning,) = (record.getMessage() for record in caplog.records if "stopped" in record.getMessage())
+    (warning,) = (
+        record.getMessage() for record in caplog.records if "stopped" in record.getMessage()
+    )
     assert "stopped at epoch 0, step 0: File exists. The run goes on without it" in warning
 
 
-def test_two_augmenters_do_not_write_to_one_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with augmenter(tmp_path / "run.jsonl", name="train") as train, augmenter(tmp_path / "run.jsonl", name="val") as val:
+def test_two_augmenters_do_not_write_to_one_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        augmenter(tmp_path / "run.jsonl", name="train") as train,
+        augmenter(tmp_path / "run.jsonl", name="val") as val,
+    ):
         take(train, 1)
         take(val, 2)
         take(train, 1)
@@ -332,7 +382,10 @@ def test_foreign_files_are_refused_with_their_name(tmp_path: Path) -> None:
     header = lines(run(tmp_path / "run.jsonl", 1))[0]
     for content, why in (
         (b"", "it has no whole line"),
-        (json.dumps({**header, "format": 2}).encode() + b"\n", "has format 2; this version of detaug reads format 3"),
+        (
+            json.dumps({**header, "format": 2}).encode() + b"\n",
+            "has format 2; this version of detaug reads format 3",
+        ),
         (
             json.dumps({"kind": "header", "what": "detaug ledger", "format": 3}).encode() + b"\n",
             "missing or wrong in its header",

@@ -117,14 +117,21 @@ def run(dataset, transform, n, epochs=1, **options):
     [
         (CountsItself, None, "the loader (CountsItself)", "data_loader.fetched"),
         (Items, CountsInItsClass, "the transform (CountsInItsClass)", "CountsInItsClass.calls"),
-        (Items, lambda: Then(Doubles(), CountsInItsClass()), "(CountsInItsClass)", "CountsInItsClass.calls"),
+        (
+            Items,
+            lambda: Then(Doubles(), CountsInItsClass()),
+            "(CountsInItsClass)",
+            "CountsInItsClass.calls",
+        ),
         (Items, lambda: counts_in_its_module, "the transform", "CALLS['number']"),
         (Items, AsksTheSystem, "the transform (AsksTheSystem)", ""),
         (Items, lambda: counts_files, "the transform", ""),
         (MakesItsGenerator, None, "the loader (MakesItsGenerator)", "data_loader.rng"),
     ],
 )
-def test_what_is_not_reproducible_is_an_error_that_names_it(n, dataset, transform, who, what, tmp_path, monkeypatch):
+def test_what_is_not_reproducible_is_an_error_that_names_it(
+    n, dataset, transform, who, what, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ReproducibilityError) as caught:
         run(dataset(), transform and transform(), n)
@@ -159,7 +166,14 @@ def test_a_mean_of_all_batches_is_told_by_eight_slow_workers(batches):
 @pytest.mark.parametrize("start_method", ["fork", "forkserver"])
 def test_what_counts_in_step_with_the_second_making_is_found_too(start_method):
     with pytest.raises(ReproducibilityError, match="CountsInItsClass"):
-        run(Items(), CountsInItsClass(), 1, epochs=3, executor=LocalProcesses(start_method=start_method), check=1)
+        run(
+            Items(),
+            CountsInItsClass(),
+            1,
+            epochs=3,
+            executor=LocalProcesses(start_method=start_method),
+            check=1,
+        )
 
 
 @pytest.mark.parametrize(("check", "least"), [(True, 3), (1, 32), (Check(ignore=("x",)), 3)])
@@ -222,9 +236,16 @@ def test_what_is_loaded_for_every_batch_is_named_unless_it_is_kept(keep, times, 
 def test_checks_go_on_where_their_process_has_died(tmp_path):
     """Under "spawn" one process makes all batches again."""
     (tmp_path / "hold").touch()
-    options = {"check": Check(on_mismatch="raise"), "executor": LocalProcesses("spawn"), "num_processes": 1, "seed": 1}
+    options = {
+        "check": Check(on_mismatch="raise"),
+        "executor": LocalProcesses("spawn"),
+        "num_processes": 1,
+        "seed": 1,
+    }
     transform = CountsAndIsHeld(tmp_path)
-    with DeterministicAugmenter.from_dataset(Items(400_000), 2, transform=transform, **options) as augmenter:
+    with DeterministicAugmenter.from_dataset(
+        Items(400_000), 2, transform=transform, **options
+    ) as augmenter:
         while not (held := list(tmp_path.glob("held *"))):
             next(augmenter)
         checker = int(held[0].name.split()[1])

@@ -58,7 +58,10 @@ class Holder:
 
 
 def _behind_annotations(cell: Any) -> Any:
-    return {"annotations": [{"id": number, "box": [number, 2, 3]} for number in range(900)], "last": [cell]}
+    return {
+        "annotations": [{"id": number, "box": [number, 2, 3]} for number in range(900)],
+        "last": [cell],
+    }
 
 
 CONTAINERS: dict[str, Callable[[Any], Holder]] = {
@@ -66,8 +69,12 @@ CONTAINERS: dict[str, Callable[[Any], Holder]] = {
     "list": lambda cell: Holder([cell], lambda held: held[0]),
     "dict": lambda cell: Holder({"a": {"b": cell}}, lambda held: held["a"]["b"]),
     "tuple": lambda cell: Holder((0, (cell,)), lambda held: held[1][0]),
-    "behind 900 dicts": lambda cell: Holder(_behind_annotations(cell), lambda held: held["last"][0]),
-    "object in an object": lambda cell: Holder(Holder([cell], lambda held: held[0]), lambda inner: inner.held[0]),
+    "behind 900 dicts": lambda cell: Holder(
+        _behind_annotations(cell), lambda held: held["last"][0]
+    ),
+    "object in an object": lambda cell: Holder(
+        Holder([cell], lambda held: held[0]), lambda inner: inner.held[0]
+    ),
 }
 
 
@@ -130,13 +137,17 @@ class Endless:
 
 
 def _data_set(data: Any, **options: Any) -> Make:
-    return functools.partial(DeterministicAugmenter.from_dataset, data, 2, collate_fn=np.stack, **options)
+    return functools.partial(
+        DeterministicAugmenter.from_dataset, data, 2, collate_fn=np.stack, **options
+    )
 
 
 PLACES: dict[str, Callable[[Any], Make]] = {
     "transform": lambda step: _data_set(Items(lambda data: data), transform=step),
     "data set": lambda step: _data_set(Items(step)),
-    "finite loader": lambda step: functools.partial(DeterministicAugmenter, Finite(step), None, num_streams=1),
+    "finite loader": lambda step: functools.partial(
+        DeterministicAugmenter, Finite(step), None, num_streams=1
+    ),
     "endless loader": lambda step: functools.partial(
         DeterministicAugmenter, Endless(step), None, num_streams=2, batches_per_epoch=STEPS
     ),
@@ -162,7 +173,9 @@ def pipelines(draw: st.DrawFn, start_methods: tuple[str, ...]) -> tuple[Make, bo
 
     def with_processes(num_processes: int) -> DeterministicAugmenter:
         executor = LocalProcesses(method) if num_processes else None
-        return make(num_processes=num_processes, executor=executor, seed=3, check=check_every(num_processes))
+        return make(
+            num_processes=num_processes, executor=executor, seed=3, check=check_every(num_processes)
+        )
 
     is_copied = cell != "class attribute" and (method == "fork" or _can_travel(holder))
     return with_processes, place == "transform" and is_copied

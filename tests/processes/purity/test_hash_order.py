@@ -14,7 +14,9 @@ from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity import hash_order_pipelines as pipelines
 from tests.support.augmenters import workers
 
-pytestmark = pytest.mark.skipif(known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes")
+pytestmark = pytest.mark.skipif(
+    known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes"
+)
 
 
 def batches_until_known(transform, num_processes, method="fork", **options):
@@ -93,7 +95,9 @@ def test_an_interpreter_that_is_not_done_ends_with_the_augmenter():
     while not (begun := set(psutil.Process().children()) - before):
         next(augmenter)
     augmenter.close()
-    assert not any(process.is_running() for process in begun)  # a zombie runs, so they were reaped as well
+    assert not any(
+        process.is_running() for process in begun
+    )  # a zombie runs, so they were reaped as well
 
 
 def test_a_program_with_a_fixed_hash_seed_starts_no_interpreter():

@@ -104,13 +104,22 @@ SHARED, COPIED = Preallocated, LeastRecentlyUsed
 @pytest.mark.parametrize("kind", CACHES)
 def test_a_data_set_with_a_cache_gives_every_item_once(kind: type) -> None:
     dataset = kind()
-    assert [dataset[index] for index in (44, 3, 17, 4)] == [44, 3, 17, 4]  # as it was filled when it was handed in
-    assert_every_item_once(run_all_ways(making_from(dataset, BATCH), with_workers(kind, (SHARED, COPIED))))
+    assert [dataset[index] for index in (44, 3, 17, 4)] == [
+        44,
+        3,
+        17,
+        4,
+    ]  # as it was filled when it was handed in
+    assert_every_item_once(
+        run_all_ways(making_from(dataset, BATCH), with_workers(kind, (SHARED, COPIED)))
+    )
 
 
 @pytest.mark.parametrize("kind", [PlaceForEach, Preallocated, OfAMethod])
 @pytest.mark.parametrize("num_processes", [0, 1])
-def test_what_is_cached_is_loaded_once_for_each_process(kind: type, num_processes: int, tmp_path: Path) -> None:
+def test_what_is_cached_is_loaded_once_for_each_process(
+    kind: type, num_processes: int, tmp_path: Path
+) -> None:
     diary = tmp_path / "loaded"
     with making_from(kind(diary), BATCH, check=False)(num_processes=num_processes) as augmenter:
         for _ in range(3):
@@ -144,4 +153,6 @@ def test_keep_lets_a_transforms_cache_stay(tmp_path: Path) -> None:
             assert items_of(list(augmenter)) == list(range(ITEMS))
         assert diary.read_text().count("read") == times
         diary.unlink()
-    assert_every_item_once(run_all_ways(making_from(PlaceForEach(), BATCH, transform=Atlas(diary), keep=("atlas",))))
+    assert_every_item_once(
+        run_all_ways(making_from(PlaceForEach(), BATCH, transform=Atlas(diary), keep=("atlas",)))
+    )

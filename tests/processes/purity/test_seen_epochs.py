@@ -125,7 +125,9 @@ TOLD: dict[str, Any] = {
     "closure": lambda: making(Constant(), (lambda fade: lambda **batch: fade(**batch))(Fading())),
     "loader": lambda: making(FadingLoader()),
     "loader's transforms": lambda: making(Constant(Then(OneOf(Fading())))),
-    "inside a data set": lambda: making_from(FadingItems(), 3, collate_fn=lambda items: {"data": np.array(items)}),
+    "inside a data set": lambda: making_from(
+        FadingItems(), 3, collate_fn=lambda items: {"data": np.array(items)}
+    ),
 }
 
 
@@ -182,14 +184,18 @@ class Searches:
         return self.items
 
     def __getitem__(self, index: int) -> int:
-        return next(item for item in range(self.items) if item == index and item not in self.missing)
+        return next(
+            item for item in range(self.items) if item == index and item not in self.missing
+        )
 
 
 def _collates_by_search(items: list[int]) -> int:
     return next(item for item in items if item != 13)
 
 
-@pytest.mark.parametrize("num_processes", [0, pytest.param(2, marks=pytest.mark.slow)])  # in workers: the next test
+@pytest.mark.parametrize(
+    "num_processes", [0, pytest.param(2, marks=pytest.mark.slow)]
+)  # in workers: the next test
 @pytest.mark.parametrize(
     ("dataset", "options"),
     [
@@ -197,11 +203,16 @@ def _collates_by_search(items: list[int]) -> int:
         (Searches(31, ()), {"collate_fn": _collates_by_search, "batch_size": 1}),
         (
             Searches(31, ()),
-            {"transform": lambda batch: next(item for item in batch if int(item) != 13), "batch_size": 1},
+            {
+                "transform": lambda batch: next(item for item in batch if int(item) != 13),
+                "batch_size": 1,
+            },
         ),
     ],
 )
-def test_a_search_without_a_match_is_an_error_and_not_the_end(dataset: Any, options: Any, num_processes: int) -> None:
+def test_a_search_without_a_match_is_an_error_and_not_the_end(
+    dataset: Any, options: Any, num_processes: int
+) -> None:
     settings = {"batch_size": 2, "seed": 3, "num_processes": num_processes, **options}
     with (
         DeterministicAugmenter.from_dataset(dataset, **settings) as augmenter,
@@ -219,5 +230,8 @@ class SearchesInALoader(Constant):
 
 
 def test_so_it_is_in_a_stateless_loader() -> None:
-    with making(SearchesInALoader(), batches_per_epoch=60)(num_processes=1) as augmenter, pytest.raises(BatchError):
+    with (
+        making(SearchesInALoader(), batches_per_epoch=60)(num_processes=1) as augmenter,
+        pytest.raises(BatchError),
+    ):
         list(augmenter)

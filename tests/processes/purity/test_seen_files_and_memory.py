@@ -90,7 +90,9 @@ HELD: dict[str, Callable[[Path], Any]] = {
     "a file": lambda folder: FromAFile(folder).file,
     "an archive": lambda folder: FromAnArchive(folder).archive,
     "a compressed file": lambda folder: gzip.open(folder / "x.gz", "wb"),  # noqa: SIM115
-    "a file in a closure": lambda folder: (lambda file: lambda: file.read())(FromAFile(folder).file),
+    "a file in a closure": lambda folder: (lambda file: lambda: file.read())(
+        FromAFile(folder).file
+    ),
     "a socket": lambda _: socket.socket(),
     "a database": database,
     "a lock of several processes": lambda _: multiprocessing.Lock(),
@@ -113,9 +115,13 @@ def test_what_forks_would_share_is_not_kept(what: str, num_processes: int, tmp_p
 
 @pytest.mark.parametrize("num_processes", [0, 2])
 @pytest.mark.parametrize("what", ["a file", "an archive", "a socket", "a database", "a generator"])
-def test_what_cannot_be_copied_is_refused_with_advice(what: str, num_processes: int, tmp_path: Path) -> None:
+def test_what_cannot_be_copied_is_refused_with_advice(
+    what: str, num_processes: int, tmp_path: Path
+) -> None:
     holding = Holding(HELD[what](tmp_path) if what in HELD else (number for number in range(9)))
-    with pytest.raises(TypeError, match=r"data_loader\.made \(.*cannot be copied.*first use") as raised:
+    with pytest.raises(
+        TypeError, match=r"data_loader\.made \(.*cannot be copied.*first use"
+    ) as raised:
         making_from(holding, BATCH)(num_processes=num_processes)
     assert ("keep=('made',)" in str(raised.value)) == (what == "a generator")
     assert "~" not in str(raised.value)
@@ -144,7 +150,9 @@ KEPT: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("what", KEPT)
 def test_what_forks_do_not_share_is_kept(what: str, tmp_path: Path) -> None:
-    with making_from(Holding(KEPT[what](tmp_path)), BATCH, keep=("made",))(num_processes=0) as augmenter:
+    with making_from(Holding(KEPT[what](tmp_path)), BATCH, keep=("made",))(
+        num_processes=0
+    ) as augmenter:
         assert items_of(list(augmenter)) == list(range(ITEMS))
 
 
@@ -160,7 +168,9 @@ def test_advice_names_the_users_attributes_and_works_when_it_is_followed() -> No
     advised: tuple[str, ...] = ()
     for name in ("f", "g"):
         with pytest.raises(TypeError, match=rf"^transform\.{name} ") as raised:
-            making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised)(num_processes=2)
+            making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised)(
+                num_processes=2
+            )
         advised = ast.literal_eval(re.search(r"keep=(\(.*?\))", str(raised.value)).group(1))  # type: ignore[union-attr]
     assert advised == ("f", "g")
     make = making_from(list(range(ITEMS)), BATCH, transform=Doubling(), keep=advised)
@@ -234,8 +244,12 @@ class Doubles:
         return {"data": data}
 
 
-@pytest.mark.parametrize(("values", "processes"), [(300, (0,)), (30_000, (0, 2))])  # workers share the large one
-def test_a_transform_may_write_to_what_a_loader_lends_it(values: int, processes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("values", "processes"), [(300, (0,)), (30_000, (0, 2))]
+)  # workers share the large one
+def test_a_transform_may_write_to_what_a_loader_lends_it(
+    values: int, processes: tuple[int, ...]
+) -> None:
     loader = Views(values)
     run_all_ways(making(loader, Doubles()), processes, kill=False).assert_right()
     with making(loader, Doubles(), check=False)(num_processes=0) as augmenter:

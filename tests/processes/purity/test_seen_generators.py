@@ -54,7 +54,12 @@ def assert_every_number_is_drawn_once(found: Findings) -> None:
     found.assert_right()
     for way in found.batches:
         if way not in ("resumed", "replayed"):
-            numbers = [number for epoch in (0, 2) for batch in found.epoch(way, epoch) for _, number in batch]
+            numbers = [
+                number
+                for epoch in (0, 2)
+                for batch in found.epoch(way, epoch)
+                for _, number in batch
+            ]
             assert len(set(numbers)) == len(numbers) == 2 * ITEMS
 
 
@@ -71,7 +76,9 @@ class Holder:
 
 class Behind900Dicts(Holder):
     def __init__(self, generator: Any) -> None:
-        self.annotations = [{"id": number, "box": [number, {"area": number}]} for number in range(450)]
+        self.annotations = [
+            {"id": number, "box": [number, {"area": number}]} for number in range(450)
+        ]
         self.more = {number: {"name": str(number)} for number in range(450)}
         self.last = {"end": [({"generator": generator},)]}
 
@@ -193,16 +200,26 @@ def test_every_number_is_drawn_once_wherever_the_generator_is(place: Any) -> Non
 
 def test_two_generators_at_two_places_draw_different_numbers() -> None:
     pair = [np.random.default_rng(5), np.random.default_rng(5)]
-    found = run_all_ways(in_a_data_set(lambda: pair[0].random() - pair[1].random()), processes=(0,), kill=False)
+    found = run_all_ways(
+        in_a_data_set(lambda: pair[0].random() - pair[1].random()), processes=(0,), kill=False
+    )
     assert all(number for batch in found.epoch("0 workers", 0) for _, number in batch)
 
 
 def test_the_users_own_generators_are_afterwards_as_they_were() -> None:
     mine = np.random.default_rng(77)
     InAClass.generator.random()
-    before = mine.bit_generator.state, InAClass.generator.bit_generator.state, str(GENERATOR.get_state())
+    before = (
+        mine.bit_generator.state,
+        InAClass.generator.bit_generator.state,
+        str(GENERATOR.get_state()),
+    )
     draws = [Holder(mine), InAClass(), InTheModule()]
     with in_a_data_set(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
         list(augmenter)
         augmenter.replay(4, 3)
-    assert before == (mine.bit_generator.state, InAClass.generator.bit_generator.state, str(GENERATOR.get_state()))
+    assert before == (
+        mine.bit_generator.state,
+        InAClass.generator.bit_generator.state,
+        str(GENERATOR.get_state()),
+    )

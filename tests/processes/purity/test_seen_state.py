@@ -205,7 +205,9 @@ class MadeOnFirstUse(Step):
         if self.rng is None:
             self.rng = {"inner": [self.make()]}
         rng = self.rng["inner"][0]
-        return float(torch.rand((), generator=rng) if isinstance(rng, torch.Generator) else rng.random())
+        return float(
+            torch.rand((), generator=rng) if isinstance(rng, torch.Generator) else rng.random()
+        )
 
 
 def _seed_of_the_batch() -> int:
@@ -223,10 +225,15 @@ MADE: dict[str, Callable[[Callable[[], int]], Any]] = {
 @pytest.mark.parametrize("kind", MADE)
 def test_a_generator_made_with_one_seed_in_every_batch_is_told_of(kind: str) -> None:
     """Issue: the same number in every batch, and called equal."""
-    found = run_all_ways(making(Noise(), Then(MadeOnFirstUse(lambda: MADE[kind](lambda: 6)))), kill=False)
+    found = run_all_ways(
+        making(Noise(), Then(MadeOnFirstUse(lambda: MADE[kind](lambda: 6)))), kill=False
+    )
     assert found.different() == []
     for way in ("0 workers", "2 workers"):
-        assert any(word.startswith(way) and "transforms[0].rng" in word and "same seed" in word for word in found.words)
+        assert any(
+            word.startswith(way) and "transforms[0].rng" in word and "same seed" in word
+            for word in found.words
+        )
 
 
 def test_a_generator_made_from_the_batchs_numbers_is_right() -> None:
@@ -275,10 +282,14 @@ SHUFFLED = [
 
 @pytest.mark.parametrize(("kind", "items"), SHUFFLED)
 @pytest.mark.parametrize("num_streams", [1, 3])
-def test_a_loader_may_shuffle_in_place_whatever_its_size(kind: Any, items: int, num_streams: int) -> None:
+def test_a_loader_may_shuffle_in_place_whatever_its_size(
+    kind: Any, items: int, num_streams: int
+) -> None:
     loader = kind(items)
     in_workers = num_streams == 3 and items in (1001, 60_000)
-    run_all_ways(making(loader, num_streams=num_streams), processes=(0, 2) if in_workers else (0,)).assert_right()
+    run_all_ways(
+        making(loader, num_streams=num_streams), processes=(0, 2) if in_workers else (0,)
+    ).assert_right()
     assert list(loader.order) == list(range(items))
 
 
@@ -301,7 +312,9 @@ def test_a_loader_taken_for_stateless_that_is_not_is_told_of() -> None:
             pytest.raises(ReproducibilityError, match="stateless=False"),
         ):
             list(augmenter)
-    run_all_ways(making(InAnInfiniteLoader(1003), stateless=False), processes=(0, 2), kill=False).assert_right()
+    run_all_ways(
+        making(InAnInfiniteLoader(1003), stateless=False), processes=(0, 2), kill=False
+    ).assert_right()
 
 
 class WithItsOwnTransforms(Noise):
@@ -356,7 +369,9 @@ class StatelessMetadata(Noise):
 @pytest.mark.parametrize("loader", [WritesMetadata, StatelessMetadata])
 def test_a_transform_reads_what_the_loader_wrote_for_this_batch(loader: Any) -> None:
     metadata: dict[str, Any] = {}
-    found = run_all_ways(making(loader(metadata), Then(Then(ReadsMetadata(metadata))), num_streams=2))
+    found = run_all_ways(
+        making(loader(metadata), Then(Then(ReadsMetadata(metadata))), num_streams=2)
+    )
     found.assert_right()
     assert len({float(batch["data"][0]) for batch in found.epoch("2 workers", 0)}) > 3
     assert metadata == {}

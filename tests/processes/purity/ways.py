@@ -23,7 +23,12 @@ EPOCHS = (0, 2)
 #: Warnings that say nothing about whether batches are reproducible.
 OTHER_WARNINGS = (
     *("will be idle", "stepped forward", "seed was given"),
-    *("(SIGKILL)", "has been starting for", "The others go on", "the loop waited"),  # of workers, on a busy machine
+    *(
+        "(SIGKILL)",
+        "has been starting for",
+        "The others go on",
+        "the loop waited",
+    ),  # of workers, on a busy machine
     *("are copied for every batch", "of a batch's time"),
 )
 #: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
@@ -65,7 +70,11 @@ class Findings:
         """The pipeline is correct: the same batches in all ways, and nothing to say about it."""
         assert not self.words, self.words[0]
         assert self.different() == []
-        whole = {way: set(batches) for way, batches in self.batches.items() if way not in ("replayed", "resumed")}
+        whole = {
+            way: set(batches)
+            for way, batches in self.batches.items()
+            if way not in ("replayed", "resumed")
+        }
         assert len({frozenset(keys) for keys in whole.values()}) == 1, whole
 
     def assert_same_or_said(self) -> None:
@@ -74,7 +83,9 @@ class Findings:
 
     def epoch(self, way: str, epoch: int) -> list[Any]:
         """An epoch's batches in order."""
-        return [batch for (number, _), batch in sorted(self.batches[way].items()) if number == epoch]
+        return [
+            batch for (number, _), batch in sorted(self.batches[way].items()) if number == epoch
+        ]
 
 
 @contextmanager
@@ -112,7 +123,10 @@ def making(loader: Any, transform: Any = None, **options: Any) -> Make:
 def making_from(dataset: Any, batch_size: int, **options: Any) -> Make:
     """Makes augmenters over a data set."""
     return lambda num_processes: DeterministicAugmenter.from_dataset(
-        dataset, batch_size, num_processes=num_processes, **{"seed": 19, "check": check_every(num_processes), **options}
+        dataset,
+        batch_size,
+        num_processes=num_processes,
+        **{"seed": 19, "check": check_every(num_processes), **options},
     )
 
 
@@ -164,7 +178,9 @@ def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 2), kill: bool = T
     for number in processes:
         ways[f"{number} workers"] = lambda number=number: _run(make, number, kill)
     ways["resumed"] = lambda: _resumed(make, int(any(processes)))
-    ways["replayed"] = lambda: _replayed(make, dict.fromkeys(key for b in found.batches.values() for key in b))
+    ways["replayed"] = lambda: _replayed(
+        make, dict.fromkeys(key for b in found.batches.values() for key in b)
+    )
     for way, run in ways.items():
         batches = found.batches[way] = {}
         with listening() as heard:

@@ -44,10 +44,18 @@ def seeds_in_this_group(rank):
     found["drawn"] = seed_everything(), draws(), os.environ["DETAUG_SEED"]
 
     os.environ.pop("DETAUG_SEED")
-    found["drawn, apart"] = seed_everything(diff_rank_seed=True), draws(), os.environ.pop("DETAUG_SEED")
+    found["drawn, apart"] = (
+        seed_everything(diff_rank_seed=True),
+        draws(),
+        os.environ.pop("DETAUG_SEED"),
+    )
 
     os.environ["DETAUG_SEED"] = str(70 + rank)
-    found["from the environment"] = seed_everything(workers=False), draws(), os.environ["DETAUG_SEED"]
+    found["from the environment"] = (
+        seed_everything(workers=False),
+        draws(),
+        os.environ["DETAUG_SEED"],
+    )
 
     os.environ["DETAUG_SEED"] = "seven" if rank == 0 else "7"
     found["wrong on rank 0"] = message_of(seed_everything)
@@ -60,7 +68,9 @@ def seeds_in_this_group(rank):
 
 
 def run_rank(rank, folder):
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS
+    )
     found = seeds_in_this_group(rank)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -81,11 +91,23 @@ def start_ranks(folder):
 def ranks(tmp_path_factory):
     """What each rank found."""
     folder = tmp_path_factory.mktemp("ranks")
-    kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("RANK", "WORLD_SIZE", "DETAUG_SEED")
+    }
     root = str(Path(__file__).parents[3])
-    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([root, kept.get("PYTHONPATH", "")])}
+    environment = {
+        **kept,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([root, kept.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
-        [sys.executable, __file__, str(folder)], env=environment, capture_output=True, text=True, timeout=120
+        [sys.executable, __file__, str(folder)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(RANKS)]
@@ -118,7 +140,9 @@ class TestInAProcessGroup:
             assert len(set(generator)) == RANKS
 
     def test_rank_0s_variable_counts_on_all_ranks(self, ranks):
-        for rank, (seed, numbers, variable) in enumerate(found["from the environment"] for found in ranks):
+        for rank, (seed, numbers, variable) in enumerate(
+            found["from the environment"] for found in ranks
+        ):
             assert seed == 70
             assert numbers == ranks[0]["from the environment"][1]
             assert variable == str(70 + rank), "workers=False leaves the environment alone"
@@ -163,9 +187,16 @@ def test_ranks_apart_need_a_rank(monkeypatch):
 
 @pytest.mark.parametrize(
     ("variables", "arguments"),
-    [({"WORLD_SIZE": "2"}, {}), ({"RANK": "1"}, {}), ({}, {"rank": 1}), ({"WORLD_SIZE": "2"}, {"rank": 0})],
+    [
+        ({"WORLD_SIZE": "2"}, {}),
+        ({"RANK": "1"}, {}),
+        ({}, {"rank": 1}),
+        ({"WORLD_SIZE": "2"}, {"rank": 0}),
+    ],
 )
-def test_one_of_several_processes_does_not_draw_a_seed_for_itself(monkeypatch, variables, arguments):
+def test_one_of_several_processes_does_not_draw_a_seed_for_itself(
+    monkeypatch, variables, arguments
+):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     for kind in (RuntimeError, ValueError):

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.timeout(COMPILING + 60)
 # Those that belong to its baseline cannot be disabled.
 NUMPY_FEATURES = " ".join(golden.numpy_features())
 # glibc 2.33 and later / before
-LIBM_FEATURES = ",".join(f"-{name},-{name}_Usable" for name in ("AVX512F", "AVX512VL", "AVX2", "FMA", "FMA4", "AVX"))
+LIBM_FEATURES = ",".join(
+    f"-{name},-{name}_Usable" for name in ("AVX512F", "AVX512VL", "AVX2", "FMA", "FMA4", "AVX")
+)
 
 ONE_THREAD = {"DETAUG_TEST_THREADS": "1", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 TWO_THREADS = {"DETAUG_TEST_THREADS": "2", "NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
@@ -50,7 +52,9 @@ ALL_AT_ONCE = {**SETTINGS["no vectors, one thread"], "NUMBA_CPU_NAME": "generic"
 @pytest.fixture(scope="module")
 def committed() -> dict[str, str]:
     record = json.loads(golden.FILE.read_text())
-    assert record["numerics"] == NUMERICS, "the committed fingerprints belong to another numerics version"
+    assert record["numerics"] == NUMERICS, (
+        "the committed fingerprints belong to another numerics version"
+    )
     fingerprints: dict[str, str] = record["fingerprints"]
     return fingerprints
 
@@ -64,7 +68,9 @@ def numba_cache(request: pytest.FixtureRequest) -> Path:
 
 
 def made_with(environment: dict[str, str]) -> dict[str, Any]:
-    kept = {k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")}
+    kept = {
+        k: v for k, v in os.environ.items() if k not in ("ATEN_CPU_CAPABILITY", "NUMBA_CPU_NAME")
+    }
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.transforms.golden"],
         cwd=ROOT,
@@ -85,7 +91,9 @@ def surroundings_as_they_are() -> dict[str, Any]:
 
 
 def differing(made: dict[str, str], committed: dict[str, str]) -> list[str]:
-    return sorted(name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name))
+    return sorted(
+        name for name in made.keys() | committed.keys() if made.get(name) != committed.get(name)
+    )
 
 
 def test_this_process_makes_the_committed_bytes(committed: dict[str, str]) -> None:
@@ -104,7 +112,9 @@ def test_seeds_give_different_bytes(committed: dict[str, str]) -> None:
         for name, each in SETTINGS.items()
     ],
 )
-def test_settings_make_the_committed_bytes(environment: dict[str, str], committed: dict[str, str]) -> None:
+def test_settings_make_the_committed_bytes(
+    environment: dict[str, str], committed: dict[str, str]
+) -> None:
     made = made_with(environment)
     assert_took_effect(environment, made["surroundings"])
     assert differing(made["fingerprints"], committed) == []
@@ -112,7 +122,9 @@ def test_settings_make_the_committed_bytes(environment: dict[str, str], committe
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_all_settings_at_once_make_the_committed_bytes(committed: dict[str, str], numba_cache: Path) -> None:
+def test_all_settings_at_once_make_the_committed_bytes(
+    committed: dict[str, str], numba_cache: Path
+) -> None:
     made = made_with({**ALL_AT_ONCE, "NUMBA_CACHE_DIR": str(numba_cache)})
     assert_took_effect(ALL_AT_ONCE, made["surroundings"])
     assert differing(made["fingerprints"], committed) == []

@@ -30,7 +30,10 @@ class Loader(SlimDataLoaderBase):
         super().__init__(None, 2)
 
     def generate_train_batch(self) -> Batch:
-        return {"data": np.random.standard_normal((2, 1, 8, 8)).astype(np.float32), "torch": torch.rand(3)}
+        return {
+            "data": np.random.standard_normal((2, 1, 8, 8)).astype(np.float32),
+            "torch": torch.rand(3),
+        }
 
 
 class Walker(SlimDataLoaderBase):
@@ -49,7 +52,9 @@ class Ten(DataLoader):
     """Finite: ten items in a shuffled order."""
 
     def __init__(self) -> None:
-        super().__init__(list(range(10)), 2, 1, 7, shuffle=True, infinite=False, return_incomplete=True)
+        super().__init__(
+            list(range(10)), 2, 1, 7, shuffle=True, infinite=False, return_incomplete=True
+        )
         self.indices = list(range(10))
 
     def generate_train_batch(self) -> Batch:
@@ -60,7 +65,9 @@ class Noise:
     """Sound: it draws from the global state, which detaug seeds."""
 
     def __call__(self, **batch: Any) -> Batch:
-        batch["data"] = batch["data"] + np.random.standard_normal(batch["data"].shape).astype(np.float32)
+        batch["data"] = batch["data"] + np.random.standard_normal(batch["data"].shape).astype(
+            np.float32
+        )
         return batch
 
 
@@ -274,7 +281,14 @@ class RaisesWhereTheClockIsWrong:
         return batch
 
 
-CHANCE = ("DefaultRng", "UnseededRandom", "UrandomByName", "Secrets", "SeedsGlobalStateAnew", "SeedsTorchAnew")
+CHANCE = (
+    "DefaultRng",
+    "UnseededRandom",
+    "UrandomByName",
+    "Secrets",
+    "SeedsGlobalStateAnew",
+    "SeedsTorchAnew",
+)
 
 
 def faulty(*names: str) -> Any:
@@ -304,6 +318,12 @@ def _broken(**batch: Any) -> Batch:
 def line_of(name: str) -> int:
     """The number of the line of that class that is marked as the fault."""
     lines = Path(__file__).read_text().splitlines()
-    first = next(number for number, line in enumerate(lines) if line.startswith((f"class {name}:", f"class {name}(")))
+    first = next(
+        number
+        for number, line in enumerate(lines)
+        if line.startswith((f"class {name}:", f"class {name}("))
+    )
     # the marked line may be in a function behind the class
-    return next(number + 1 for number in range(first, len(lines)) if lines[number].endswith("# FAULT"))
+    return next(
+        number + 1 for number in range(first, len(lines)) if lines[number].endswith("# FAULT")
+    )

@@ -30,9 +30,14 @@ def failed(result: Result) -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("start", "cause"),
-    [(no_interpreter, "No such file or directory"), (interpreter_that_ends_at_once, "ended (exit code 1) before")],
+    [
+        (no_interpreter, "No such file or directory"),
+        (interpreter_that_ends_at_once, "ended (exit code 1) before"),
+    ],
 )
-def test_what_cannot_start_is_no_difference(monkeypatch: pytest.MonkeyPatch, start: Any, cause: str) -> None:
+def test_what_cannot_start_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, start: Any, cause: str
+) -> None:
     monkeypatch.setattr(trials, "start", start)
     result = verify(pipelines.sound, **QUICK)
     told = failed(result)
@@ -48,4 +53,6 @@ def test_difference_remains_one_where_other_rows_fail(monkeypatch: pytest.Monkey
     result = verify(pipelines.default_rng, **QUICK)
     assert failed(result)
     assert result.status == 1
-    assert str(result.cause).startswith("the pipeline depends on something that only shows with: 1 process, fork")
+    assert str(result.cause).startswith(
+        "the pipeline depends on something that only shows with: 1 process, fork"
+    )

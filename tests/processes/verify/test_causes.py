@@ -46,20 +46,29 @@ def test_every_line_that_takes_the_clock_the_process_or_a_folders_order_is_named
 def test_state_that_no_copy_puts_back_differs_after_other_batches_and_in_a_fresh_process() -> None:
     result = verified("CountsInItsClass")  # where no copy of the pipeline reaches
     differ = {row.what for row in result.rows if row.verdict == "different"}
-    assert {"made twice, after other batches", "each batch alone in a fresh process, in epochs 0 and 2"} <= differ
+    assert {
+        "made twice, after other batches",
+        "each batch alone in a fresh process, in epochs 0 and 2",
+    } <= differ
     (cause,) = result.causes
     assert cause.what == "the pipeline depends on which batches were made before"
     assert "CountsInItsClass" in str(cause.difference)
 
 
 def test_loader_that_shuffles_its_list_is_different_where_it_is_declared_stateless() -> None:
-    declared = verify(pipelines.shuffling_but_declared_stateless, batches=5, processes=[2], start_methods=["fork"])
-    assert "each batch alone in a fresh process, in epochs 0 and 2" in {row.what for row in declared.rows if not row.ok}
+    declared = verify(
+        pipelines.shuffling_but_declared_stateless, batches=5, processes=[2], start_methods=["fork"]
+    )
+    assert "each batch alone in a fresh process, in epochs 0 and 2" in {
+        row.what for row in declared.rows if not row.ok
+    }
     assert declared.cause is not None
     assert str(declared.cause.difference).startswith("ShufflesItsList: ")
 
 
-def test_what_raises_only_in_other_circumstances_could_not_be_measured_and_is_no_difference() -> None:
+def test_what_raises_only_in_other_circumstances_could_not_be_measured_and_is_no_difference() -> (
+    None
+):
     result = verified("RaisesWhereTheClockIsWrong")
     failed = {each.what: each.detail for each in result.rows if each.verdict == "failed"}
     assert "another clock" in failed, str(result)
@@ -87,7 +96,12 @@ def test_hash_order_is_told_by_other_interpreters_with_its_transform() -> None:
     )
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, cwd=REPOSITORY, capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", code],
+        env=environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     rows, what, *difference = done.stdout.splitlines()
@@ -99,4 +113,6 @@ def test_hash_order_is_told_by_other_interpreters_with_its_transform() -> None:
 def test_fault_of_the_loader_is_told_from_one_of_the_transform() -> None:
     result = verified("FaultyLoader")
     assert [cause.site for cause in result.causes] == list(lines("FaultyLoader"))
-    assert str(result.causes[0].difference).startswith("FaultyLoader: ['data'] differs in 128 of 128 elements, by")
+    assert str(result.causes[0].difference).startswith(
+        "FaultyLoader: ['data'] differs in 128 of 128 elements, by"
+    )

@@ -28,24 +28,42 @@ def detaug(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[
     return run_code(code, "verify", *arguments, folder=folder, environment=environment, timeout=280)
 
 
-@pytest.mark.parametrize("arguments", [("--processes", "1"), pytest.param((), marks=pytest.mark.slow)])
-def test_sound_pipeline_exits_with_0_after_a_row_for_every_circumstance(arguments: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [("--processes", "1"), pytest.param((), marks=pytest.mark.slow)]
+)
+def test_sound_pipeline_exits_with_0_after_a_row_for_every_circumstance(
+    arguments: tuple[str, ...],
+) -> None:
     done = detaug("tests.processes.verify.pipelines:sound", "--batches", "3", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     spawned = "1 process, spawn" if arguments else "2 processes, spawn"
-    rows = ("1 process, fork", spawned, "resumed at random", "another PYTHONHASHSEED", "another clock")
+    rows = (
+        "1 process, fork",
+        spawned,
+        "resumed at random",
+        "another PYTHONHASHSEED",
+        "another clock",
+    )
     for expected in rows:
         assert expected in done.stdout
     assert "different" not in done.stdout
 
 
-def test_faulty_pipeline_exits_with_1_and_names_the_line_on_the_screen_and_in_json(tmp_path: Path) -> None:
-    done = detaug("tests.processes.verify.pipelines:default_rng", *QUICK, "--json", str(tmp_path / "found.json"))
+def test_faulty_pipeline_exits_with_1_and_names_the_line_on_the_screen_and_in_json(
+    tmp_path: Path,
+) -> None:
+    done = detaug(
+        "tests.processes.verify.pipelines:default_rng",
+        *QUICK,
+        "--json",
+        str(tmp_path / "found.json"),
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     line = pipelines.line_of("DefaultRng")
     assert f"tests/processes/verify/pipelines.py:{line}: `return _plus" in done.stdout
     told = re.search(
-        r"first differs in DefaultRng: \['data'\] differs in 128 of 128 elements, by at most (.*)", done.stdout
+        r"first differs in DefaultRng: \['data'\] differs in 128 of 128 elements, by at most (.*)",
+        done.stdout,
     )
     assert told is not None
     assert 0 < float(told[1]) < 1  # the fault adds a number below 1
@@ -94,8 +112,14 @@ def test_factory_in_a_file_of_its_own_is_found_and_sent_to_spawned_workers(tmp_p
         (("tests.processes.verify.pipelines:no_pair", *QUICK), "must return (loader, transform)"),
         (("tests.processes.verify.pipelines:fails", *QUICK), "this transform cannot be used"),
         (("tests.processes.verify.pipelines:sound", "--batches", "0"), "--batches"),
-        (("tests.processes.verify.pipelines:sound", "--processes", "two"), "not a list of non-negative integers"),
-        (("tests.processes.verify.pipelines:sound", "--json", "nowhere/found.json"), "does not exist"),
+        (
+            ("tests.processes.verify.pipelines:sound", "--processes", "two"),
+            "not a list of non-negative integers",
+        ),
+        (
+            ("tests.processes.verify.pipelines:sound", "--json", "nowhere/found.json"),
+            "does not exist",
+        ),
     ],
 )
 def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], message: str) -> None:

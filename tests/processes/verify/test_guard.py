@@ -16,7 +16,9 @@ from detaug.watching.randomness import is_the_time
 from tests.processes.verify import pipelines
 
 
-def reports(caplog: pytest.LogCaptureFixture, factory: Any, processes: int, **options: Any) -> list[str]:
+def reports(
+    caplog: pytest.LogCaptureFixture, factory: Any, processes: int, **options: Any
+) -> list[str]:
     caplog.clear()
     with caplog.at_level(logging.WARNING, logger="detaug"):
         loader, transform = factory()
@@ -26,7 +28,11 @@ def reports(caplog: pytest.LogCaptureFixture, factory: Any, processes: int, **op
         for _ in range(5):  # as many as the finite loader has
             next(augmenter)
         augmenter.close()
-    return [record.getMessage() for record in caplog.records if "while a batch is made" in record.getMessage()]
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if "while a batch is made" in record.getMessage()
+    ]
 
 
 @pytest.mark.parametrize("processes", [0, 2])
@@ -35,32 +41,41 @@ def test_every_line_that_draws_chance_from_the_system_is_reported_once(
 ) -> None:
     names = (*pipelines.CHANCE, "TimeAsSeed")
     found = reports(caplog, partial(pipelines.faulty, *names), processes)
-    assert sorted(text.split()[0] for text in found) == sorted(
-        f"{pipelines.__file__}:{pipelines.line_of(name)}"
-        if name != "TimeAsSeed"
-        else f"{pipelines.__file__}:{pipelines.line_of(name) + 1}"  # where the time becomes the seed
-        for name in names
+    assert (
+        sorted(text.split()[0] for text in found)
+        == sorted(
+            f"{pipelines.__file__}:{pipelines.line_of(name)}"
+            if name != "TimeAsSeed"
+            else f"{pipelines.__file__}:{pipelines.line_of(name) + 1}"  # where the time becomes the seed
+            for name in names
+        )
     )
     assert sum("by the time of day" in text for text in found) == 1
 
 
 def test_workers_that_are_spawned_are_watched_as_well(caplog: pytest.LogCaptureFixture) -> None:
     found = reports(caplog, pipelines.default_rng, 1, executor=LocalProcesses(start_method="spawn"))
-    assert [text.split()[0] for text in found] == [f"{pipelines.__file__}:{pipelines.line_of('DefaultRng')}"]
+    assert [text.split()[0] for text in found] == [
+        f"{pipelines.__file__}:{pipelines.line_of('DefaultRng')}"
+    ]
 
 
 def test_batches_are_the_same_with_the_guard_and_without() -> None:
     runs = []
     for guard in (False, True):
         loader, transform = pipelines.sound()
-        augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, check=Check(guard=guard, every=0))
+        augmenter = DeterministicAugmenter(
+            loader, transform, 0, seed=1, check=Check(guard=guard, every=0)
+        )
         runs.append([fingerprint(next(augmenter)) for _ in range(4)])
     assert runs[0] == runs[1]
 
 
 def test_nothing_is_watched_between_batches(caplog: pytest.LogCaptureFixture) -> None:
     loader, transform = pipelines.sound()
-    augmenter = DeterministicAugmenter(loader, transform, 0, seed=1, check=Check(guard=True, every=0))
+    augmenter = DeterministicAugmenter(
+        loader, transform, 0, seed=1, check=Check(guard=True, every=0)
+    )
     original = random.Random.seed
     next(augmenter)
     with caplog.at_level(logging.WARNING, logger="detaug"):
@@ -81,7 +96,12 @@ def _uses_a_temporary_file(**batch: Any) -> Any:
 
 @pytest.mark.parametrize(
     "factory",
-    [pipelines.sound, pipelines.stateful, pipelines.finite, lambda: (pipelines.Loader(), _uses_a_temporary_file)],
+    [
+        pipelines.sound,
+        pipelines.stateful,
+        pipelines.finite,
+        lambda: (pipelines.Loader(), _uses_a_temporary_file),
+    ],
 )
 def test_draws_from_seeded_state_and_names_of_temporary_files_are_no_fault(
     caplog: pytest.LogCaptureFixture, factory: Any
@@ -90,7 +110,9 @@ def test_draws_from_seeded_state_and_names_of_temporary_files_are_no_fault(
 
 
 @pytest.mark.parametrize("unit", [1, 1e3, 1e6, 1e9])
-def test_present_time_is_known_in_every_unit_and_other_seeds_are_not_taken_for_it(unit: float) -> None:
+def test_present_time_is_known_in_every_unit_and_other_seeds_are_not_taken_for_it(
+    unit: float,
+) -> None:
     now = time.time()
     assert is_the_time(int(now * unit))
     assert not is_the_time(int((now - 86_400) * unit))

@@ -56,12 +56,20 @@ def with_a_transform() -> Any:
 
 def augmenter() -> DeterministicAugmenter:
     return DeterministicAugmenter(
-        pipelines.Walker(), pipelines.Noise(), 2, seed=[3, 9], name="val", num_streams=5, batches_per_epoch=4
+        pipelines.Walker(),
+        pipelines.Noise(),
+        2,
+        seed=[3, 9],
+        name="val",
+        num_streams=5,
+        batches_per_epoch=4,
     )
 
 
 def of_a_data_set() -> DeterministicAugmenter:
-    return DeterministicAugmenter.from_dataset(Squares(10), 5, shuffle=False, seed=8, keep=("length",))
+    return DeterministicAugmenter.from_dataset(
+        Squares(10), 5, shuffle=False, seed=8, keep=("length",)
+    )
 
 
 def test_map_style_data_set_is_verified() -> None:
@@ -77,7 +85,9 @@ def test_augmenter_is_verified_with_its_own_seed() -> None:
     assert result.seed == [3, 9]
 
 
-@pytest.mark.parametrize(("length", "batch_size"), [(100, BATCH_SIZE), (16, 4), (9, 2), (3, 1), (1, 1)])
+@pytest.mark.parametrize(
+    ("length", "batch_size"), [(100, BATCH_SIZE), (16, 4), (9, 2), (3, 1), (1, 1)]
+)
 def test_batches_of_a_data_set_are_small_where_it_is(length: int, batch_size: int) -> None:
     source = call_factory(lambda: Squares(length)).source
     assert isinstance(source, DatasetSource)

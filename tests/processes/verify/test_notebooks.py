@@ -28,7 +28,12 @@ def make_noise():
 
 QUICK = dict(batches=3, processes=[1])
 """
-LINE = CELLS.splitlines().index('    return {"data": SCALE * batch["data"] + np.random.default_rng().random()}') + 1
+LINE = (
+    CELLS.splitlines().index(
+        '    return {"data": SCALE * batch["data"] + np.random.default_rng().random()}'
+    )
+    + 1
+)
 
 
 @pytest.mark.slow
@@ -36,10 +41,18 @@ def test_notebook_verifies_what_its_cells_define(tmp_path: Path) -> None:
     pytest.importorskip("ipykernel")
     client = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
-    cells = [CELLS.strip(), "detaug.verify(make, **QUICK)", "print(detaug.verify(make_noise, **QUICK).cause)"]
+    cells = [
+        CELLS.strip(),
+        "detaug.verify(make, **QUICK)",
+        "print(detaug.verify(make_noise, **QUICK).cause)",
+    ]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    client.NotebookClient(book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    table = next(each for each in book.cells[1].outputs if each.output_type == "execute_result").data["text/plain"]
+    client.NotebookClient(
+        book, timeout=240, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    table = next(
+        each for each in book.cells[1].outputs if each.output_type == "execute_result"
+    ).data["text/plain"]
     said = "".join(each.text for each in book.cells[2].outputs if each.get("name") == "stdout")
     assert "\nequal: the same bytes in the same order in every row" in table
     assert "1 process, spawn" in table

@@ -44,7 +44,9 @@ def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere()
     assert "equal in all rows but 1" in str(result)
 
 
-def test_harmless_habits_are_equal_and_callers_random_state_and_module_are_left_as_they_were() -> None:
+def test_harmless_habits_are_equal_and_callers_random_state_and_module_are_left_as_they_were() -> (
+    None
+):
     random.seed(1)
     np.random.seed(2)
     torch.manual_seed(3)
@@ -62,7 +64,9 @@ def test_harmless_habits_are_equal_and_callers_random_state_and_module_are_left_
     assert_equal_in_every_row(result)
 
 
-@pytest.mark.parametrize("option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}]
+)
 def test_arguments_that_cannot_be_right_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):
         verify(pipelines.sound, **{**QUICK, **option})

@@ -22,12 +22,18 @@ class Blobs(DataLoader):
         axes = np.mgrid[-1:1:20j, -1:1:18j, -1:1:16j]
         ball = np.exp(-3 * (axes**2).sum(0))
         noise = 0.05 * np.random.standard_normal((2, 1, *ball.shape))
-        return {"data": (ball + noise).astype(np.float32), "seg": np.stack([ball[None] > 0.4] * 2).astype(np.int16)}
+        return {
+            "data": (ball + noise).astype(np.float32),
+            "seg": np.stack([ball[None] > 0.4] * 2).astype(np.int16),
+        }
 
 
 def native() -> tuple[Any, Any]:
     return Blobs(), t.Compose(
-        [t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5), t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)])]
+        [
+            t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5),
+            t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)]),
+        ]
     )
 
 

@@ -30,7 +30,11 @@ class Draws(DataLoader):
 
 
 def augmenter(
-    ledger: Path | None, processes: int = 0, loader: Any = None, transform: Any = None, **options: Any
+    ledger: Path | None,
+    processes: int = 0,
+    loader: Any = None,
+    transform: Any = None,
+    **options: Any,
 ) -> DeterministicAugmenter:
     """Seed 1, four batches in an epoch."""
     options = {"seed": 1, "batches_per_epoch": 4, "check": False, **options}
@@ -76,7 +80,9 @@ def digest(ledger: Path) -> str:
     return str([line["digest"] for line in lines(ledger) if line["kind"] == "epoch"][-1])
 
 
-def rewritten(ledger: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any], fitting: bool = False) -> Path:
+def rewritten(
+    ledger: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any], fitting: bool = False
+) -> Path:
     """A copy with its lines changed in place; with `fitting` all digests are made anew."""
     found = lines(ledger)
     change(found)

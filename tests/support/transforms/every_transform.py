@@ -21,7 +21,13 @@ def spatial(**options: object) -> Make:
     """A spatial transform to a patch smaller than what it is given."""
 
     def make(dims: int) -> t.Transform:
-        always = {"p_rotation": 1, "rotation": ANGLES, "p_scaling": 1, "scaling": (0.7, 1.4), "random_crop": False}
+        always = {
+            "p_rotation": 1,
+            "rotation": ANGLES,
+            "p_scaling": 1,
+            "scaling": (0.7, 1.4),
+            "random_crop": False,
+        }
         return t.SpatialTransform((14, 12, 10)[:dims], 0, **{**always, **options})
 
     return make
@@ -36,7 +42,9 @@ def foreign(**arrays: Any) -> dict[str, Any]:
 # name -> a function of the number of spatial axes
 EVERY: dict[str, Make] = {
     "Anisotropy": lambda dims: t.Anisotropy(downsampling=(1.5, 5), synchronize_channels=False),
-    "Anisotropy, box": lambda dims: t.Anisotropy(downsampling=(1.5, 5), profile="box", synchronize_channels=False),
+    "Anisotropy, box": lambda dims: t.Anisotropy(
+        downsampling=(1.5, 5), profile="box", synchronize_channels=False
+    ),
     "ApplyRandomBinaryOperator": lambda dims: t.Compose(
         [
             t.MoveSegAsOneHotToData(1, (1, 2), True),
@@ -47,22 +55,34 @@ EVERY: dict[str, Make] = {
     "BiasField, Legendre": lambda dims: t.BiasField((0, 0.5), 4, "legendre"),
     "BlankRectangle": lambda dims: t.BlankRectangle([[2, 6]] * dims, (-1.0, 1.0), (2, 5)),
     "BrightnessAdditive": lambda dims: t.BrightnessAdditive(0.1, 0.5, False),
-    "BrightnessGradientAdditive": lambda dims: t.BrightnessGradientAdditive((4, 9), (-0.5, 1.5), (1, 5), False),
+    "BrightnessGradientAdditive": lambda dims: t.BrightnessGradientAdditive(
+        (4, 9), (-0.5, 1.5), (1, 5), False
+    ),
     "CenterCrop": lambda dims: t.CenterCrop((20, 8, 15)[:dims]),
     "ChannelMisalignment": lambda dims: t.ChannelMisalignment(
         [1], (0.1, 0.1, 0.1)[:dims], 1, (0.2, 0.15, 0.1), "rad", 1, (2, 2, 2)[:dims], 1
     ),
     "CoarseDropout": lambda dims: t.CoarseDropout(2, 3, max_holes=5, max_spatial_size=8),
-    "CoarseDropout, outside": lambda dims: t.CoarseDropout(2, 3, False, (-1, 1), max_spatial_size=8),
+    "CoarseDropout, outside": lambda dims: t.CoarseDropout(
+        2, 3, False, (-1, 1), max_spatial_size=8
+    ),
     "CoarseShuffle": lambda dims: t.CoarseShuffle(2, 3, 5, 8),
     "Contrast": lambda dims: t.Contrast(t.BGContrast((0.5, 2)), True, False),
     "Contrast, range not kept": lambda dims: t.Contrast((0.5, 2), False, True),
     "Convert3DTo2D and back": lambda dims: (
-        t.Compose([t.Convert3DTo2D(), t.SpatialTransform((12, 10), 0, False, p_rotation=1), t.Convert2DTo3D()])
+        t.Compose(
+            [
+                t.Convert3DTo2D(),
+                t.SpatialTransform((12, 10), 0, False, p_rotation=1),
+                t.Convert2DTo3D(),
+            ]
+        )
         if dims == 3
         else t.Compose([])
     ),
-    "ConvertSegmentationToRegions": lambda dims: t.ConvertSegmentationToRegions([[1, 2], 2, [0]], 0),
+    "ConvertSegmentationToRegions": lambda dims: t.ConvertSegmentationToRegions(
+        [[1, 2], 2, [0]], 0
+    ),
     "CutOffOutliers": lambda dims: t.CutOffOutliers((1, 5), (95, 99)),
     "DownsampleSegForDS": lambda dims: t.DownsampleSegForDS([1, 0.5, 0.3]),
     "ForeignTransform": lambda dims: t.ForeignTransform(foreign),
@@ -81,7 +101,9 @@ EVERY: dict[str, Make] = {
     "MaskImage": lambda dims: t.MaskImage([0, 1]),
     "MedianFilter": lambda dims: t.MedianFilter((2, 6)),
     "Mirror": lambda dims: t.Mirror(tuple(range(dims))),
-    "Motion": lambda dims: t.Motion(translation=(-2, 2), axes=range(dims), synchronize_channels=False),
+    "Motion": lambda dims: t.Motion(
+        translation=(-2, 2), axes=range(dims), synchronize_channels=False
+    ),
     "MoveChannels": lambda dims: t.MoveChannels((1,), "image", "regression_target"),
     "MoveSegAsOneHotToData": lambda dims: t.MoveSegAsOneHotToData(1, (1, 2), True),
     "MultiplicativeBrightness": lambda dims: t.MultiplicativeBrightness((0.7, 1.3), False),
@@ -104,12 +126,18 @@ EVERY: dict[str, Make] = {
     "SpatialTransform, borders": spatial(
         border_mode_seg="border", padding_mode_image="reflection", random_crop=True, p_rotation=0
     ),
-    "SpatialTransform, cubic": spatial(mode_image="bicubic", mode_seg="nearest", p_rot_per_axis=0.5),
+    "SpatialTransform, cubic": spatial(
+        mode_image="bicubic", mode_seg="nearest", p_rot_per_axis=0.5
+    ),
     "SpatialTransform, elastic": spatial(
         p_elastic_deform=1, elastic_deform_scale=(0.1, 0.3), elastic_deform_magnitude=(0.05, 0.2)
     ),
-    "SpatialTransform, nearest": spatial(mode_image="nearest", mode_seg="nearest", padding_value_seg=-1),
+    "SpatialTransform, nearest": spatial(
+        mode_image="nearest", mode_seg="nearest", padding_value_seg=-1
+    ),
     "Spikes": lambda dims: t.Spikes((1, 3), synchronize_channels=False),
-    "TimedCompose": lambda dims: bgv2.TimedComposeTransforms([t.InvertImage(1), t.GaussianNoise(0.1)]),
+    "TimedCompose": lambda dims: bgv2.TimedComposeTransforms(
+        [t.InvertImage(1), t.GaussianNoise(0.1)]
+    ),
     "TransposeAxes": lambda dims: t.TransposeAxes({0, 1}),
 }

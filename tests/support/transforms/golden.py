@@ -35,7 +35,9 @@ SCALES = [[1, 1, 1], [0.5, 0.5, 0.5], [0.25, 0.25, 0.25]]
 def image(seed: int, shape: tuple[int, ...]) -> np.ndarray:
     """Even numbers from -2 to 2 in steps of 2^-22, which every machine makes alike."""
     words = np.random.PCG64DXSM(seed).random_raw(math.prod(shape))
-    return ((words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-22) - np.float32(2)).reshape(shape)
+    return (
+        (words >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-22) - np.float32(2)
+    ).reshape(shape)
 
 
 def labels(seed: int, shape: tuple[int, ...]) -> np.ndarray:
@@ -66,15 +68,31 @@ def pipelines() -> dict[str, tuple[Transform, tuple[int, ...], int]]:
     cascade = {"is_cascaded": True, "foreground_labels": (1, 2)}
     regions = {"regions": [[1, 2], 2], "ignore_label": 3, "use_mask_for_norm": [True, False]}
     return {
-        "3-D": (training_transforms(cubic, (-LITTLE, LITTLE), SCALES, (0, 1, 2), False), (32, 29, 26), 1),
-        "3-D, regions": (training_transforms(cubic, (-LITTLE, LITTLE), None, (0,), False, **regions), (32, 29, 26), 2),
+        "3-D": (
+            training_transforms(cubic, (-LITTLE, LITTLE), SCALES, (0, 1, 2), False),
+            (32, 29, 26),
+            1,
+        ),
+        "3-D, regions": (
+            training_transforms(cubic, (-LITTLE, LITTLE), None, (0,), False, **regions),
+            (32, 29, 26),
+            2,
+        ),
         "2-D": (
             training_transforms(flat, (-MUCH, MUCH), [s[:2] for s in SCALES], (0, 1), False),
             (52, 45),
             2,
         ),
-        "dummy 2-D": (training_transforms(slabs, (-MUCH, MUCH), SCALES, (0, 1, 2), True), (6, 46, 39), 1),
-        "cascade": (training_transforms(cubic, (-LITTLE, LITTLE), SCALES, None, False, **cascade), (32, 29, 26), 1),
+        "dummy 2-D": (
+            training_transforms(slabs, (-MUCH, MUCH), SCALES, (0, 1, 2), True),
+            (6, 46, 39),
+            1,
+        ),
+        "cascade": (
+            training_transforms(cubic, (-LITTLE, LITTLE), SCALES, None, False, **cascade),
+            (32, 29, 26),
+            1,
+        ),
         "DA5": (da5((18, 18, 12), (-LITTLE, LITTLE), SCALES, (0, 1, 2), False), (30, 30, 24), 1),
         "k-space, large primes": (Compose([GibbsNoise((0.2, 0.8)), Ghosting()]), (37, 6, 41), 1),
         "validation": (validation_transforms(SCALES, **cascade), cubic, 1),
@@ -91,7 +109,9 @@ def fingerprints() -> dict[str, str]:
     for name, make in EVERY.items():
         for dims, shape in ((3, (18, 18, 14)), (2, (24, 24))):
             transform = make(dims)
-            samples = [transform(**sample(seed, shape), rng=tree.generator(1, seed)) for seed in range(2)]
+            samples = [
+                transform(**sample(seed, shape), rng=tree.generator(1, seed)) for seed in range(2)
+            ]
             found[f"{name}, {dims}-D"] = fingerprint(samples)
     return found
 

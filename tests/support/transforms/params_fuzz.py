@@ -125,7 +125,10 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     given = sample(1, SHAPES[dims])
     shapes = {key: array.shape for key, array in given.items()}
     drawn = [transform.sample(SeedTree(seed).generator(0, n), shapes) for n in range(4)]
-    others = [EVERY[other](dims).sample(SeedTree(seed).generator(1, 0), shapes) for other in rng.sample(list(EVERY), 6)]
+    others = [
+        EVERY[other](dims).sample(SeedTree(seed).generator(1, 0), shapes)
+        for other in rng.sample(list(EVERY), 6)
+    ]
     refused = 0
     before = fingerprint(given)
     for n in range(rounds):
@@ -135,7 +138,9 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
             arrays = {key: guarded.copy(array) for key, array in given.items()}
             found = error_of(lambda arrays=arrays, params=params: transform.apply(arrays, params))
             guarded.check()
-            assert fingerprint(arrays) == before, f"{name} with {params!r} wrote into what it was given"
+            assert fingerprint(arrays) == before, (
+                f"{name} with {params!r} wrote into what it was given"
+            )
         if found is not None:
             refused += 1
             named = "params" in str(found) or "Convert3DTo2D must come before" in str(found)
@@ -148,7 +153,9 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
 def check_that_kernels_check() -> None:
     """With ``NUMBA_BOUNDSCHECK=1``, a kernel that reads beyond an array raises."""
     if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
-        found = error_of(lambda: picked(np.zeros((1, 1, 4), np.float32), [np.array([0]), np.array([9])]))
+        found = error_of(
+            lambda: picked(np.zeros((1, 1, 4), np.float32), [np.array([0]), np.array([9])])
+        )
         assert isinstance(found, IndexError), found
 
 
@@ -159,7 +166,10 @@ def main() -> None:
     check_that_kernels_check()
     for name in EVERY:
         counts = [fuzz(name, dims, options.rounds, seed=0) for dims in SHAPES]
-        print(f"{name}: {sum(c[0] for c in counts)} refused, {sum(c[1] for c in counts)} applied", flush=True)
+        print(
+            f"{name}: {sum(c[0] for c in counts)} refused, {sum(c[1] for c in counts)} applied",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

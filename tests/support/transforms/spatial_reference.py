@@ -12,7 +12,9 @@ from detaug.transforms import SpatialTransform
 from detaug.transforms.geometry.elastic import displacement
 
 
-def reference_params(transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+def reference_params(
+    transform: SpatialTransform, params: dict[str, Any], shape: tuple[int, ...]
+) -> dict[str, Any]:
     """What batchgeneratorsv2's `_apply_to_image` and `_apply_to_segmentation` take."""
     grid = None
     if params["affine"] is not None or params["elastic"] is not None:
@@ -30,24 +32,36 @@ def sampling_grid(
     mean: Any = 0
     if params["elastic"] is not None:
         field, _ = displacement(patch, **params["elastic"])
-        grid = grid + torch.from_numpy(np.moveaxis(field[-len(patch) :].reshape(-1, *patch), 0, -1).copy()).to(dtype)
+        grid = grid + torch.from_numpy(
+            np.moveaxis(field[-len(patch) :].reshape(-1, *patch), 0, -1).copy()
+        ).to(dtype)
     if params["affine"] is not None:
         grid = grid @ torch.tensor(params["affine"], dtype=torch.float64).T.to(dtype)
     if transform.center_deformation and params["elastic"] is not None:
         mean = grid.mean(dim=list(range(len(patch))))
-    center = torch.tensor([c - n / 2 for c, n in zip(params["center_location_in_pixels"], shape, strict=True)])
+    center = torch.tensor(
+        [c - n / 2 for c, n in zip(params["center_location_in_pixels"], shape, strict=True)]
+    )
     grid = grid + (center.to(dtype) - mean)
     return (grid / (torch.tensor(shape, dtype=dtype) / 2)).flip(-1)
 
 
-def image_in_float64(transform: SpatialTransform, params: dict[str, Any], image: np.ndarray) -> np.ndarray:
+def image_in_float64(
+    transform: SpatialTransform, params: dict[str, Any], image: np.ndarray
+) -> np.ndarray:
     """The resampled image, everything in float64."""
     shift = transform.padding_value_image if transform.padding_mode_image == "constant" else 0.0
     grid = sampling_grid(transform, params, image.shape[1:], torch.float64)
-    padding = "zeros" if transform.padding_mode_image == "constant" else transform.padding_mode_image
+    padding = (
+        "zeros" if transform.padding_mode_image == "constant" else transform.padding_mode_image
+    )
     source = torch.from_numpy(image.astype(np.float64)) - shift
     sampled = grid_sample(
-        source[None], grid[None], mode=transform.mode_image, padding_mode=padding, align_corners=transform.align_corners
+        source[None],
+        grid[None],
+        mode=transform.mode_image,
+        padding_mode=padding,
+        align_corners=transform.align_corners,
     )
     return sampled[0].numpy() + shift
 
@@ -58,7 +72,9 @@ def label_weights_in_float64(
     """(labels, weights) of one channel: which there are, and each one's interpolated one-hot weight, in float64."""
     constant = transform.border_mode_seg in ("zeros", "constant")
     pad = transform.padding_value_seg if transform.border_mode_seg == "constant" else 0
-    values = np.unique(np.append(labels, np.asarray(pad).astype(labels.dtype)) if constant else labels)
+    values = np.unique(
+        np.append(labels, np.asarray(pad).astype(labels.dtype)) if constant else labels
+    )
     grid = sampling_grid(transform, params, labels.shape, torch.float64)[None]
     weights = []
     for value in values:

@@ -15,7 +15,10 @@ def made_up(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:
     """Runs with these fingerprints; the first of each augmenter is the reference."""
     rows = []
     for augmenter, prints in ((run.STOCK, stock), (run.OURS, ours)):
-        verdicts = ["reference", *("equal" if each == prints[0] else "different" for each in prints[1:])]
+        verdicts = [
+            "reference",
+            *("equal" if each == prints[0] else "different" for each in prints[1:]),
+        ]
         rows += [run.Run(augmenter, verdict, augmenter=augmenter) for verdict in verdicts]
     return run.Runs(tuple(rows))
 
@@ -29,7 +32,9 @@ def test_a_run_of_ours_that_differs_fails_the_demo(monkeypatch: pytest.MonkeyPat
     assert "1 of 3 runs differ" in result.output
 
 
-@pytest.mark.parametrize(("second", "said"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")])
+@pytest.mark.parametrize(
+    ("second", "said"), [("aa", "agree this time"), ("ab", "two runs with the same seeds differ")]
+)
 def test_stock_runs_are_told_as_they_are_and_do_not_count(second: str, said: str) -> None:
     found = made_up(["aa", second], ["ba", "ba"])
     assert said in str(found)

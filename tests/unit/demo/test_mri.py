@@ -19,7 +19,9 @@ def test_template_is_the_box_of_the_brain_normalised_over_it_and_read_only() -> 
     brain = head.image > head.image.min()
     assert head.image[brain].mean(dtype=np.float64) == pytest.approx(0, abs=1e-4)
     assert head.image[brain].std(dtype=np.float64) == pytest.approx(1, abs=1e-4)
-    white, grey = (head.image[head.labels == label].mean() for label in (mri.WHITE_MATTER, mri.GREY_MATTER))
+    white, grey = (
+        head.image[head.labels == label].mean() for label in (mri.WHITE_MATTER, mri.GREY_MATTER)
+    )
     assert white > grey, "as in T1"
     with pytest.raises(ValueError, match="read-only"):
         head.image[0, 0, 0] = 1

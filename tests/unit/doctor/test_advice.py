@@ -15,7 +15,11 @@ WORKSTATION: dict[str, Any] = {
     "gpu": {"devices": [{"name": "A100"}], "cuda": "12.4"},
     "threads": {"torch": 8},
     "switches": {"torch.backends.cudnn.benchmark": False, "torch.cuda.tunable": False},
-    "variables": {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "8", "PYTHONHASHSEED": "0"},
+    "variables": {
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "OMP_NUM_THREADS": "8",
+        "PYTHONHASHSEED": "0",
+    },
     "kernel_cache": {"folder": "~/cache", "kernels": 45, "compiled": 45},
 }
 
@@ -25,7 +29,9 @@ def changed(**changes: Any) -> dict[str, Any]:
     record = copy.deepcopy(WORKSTATION)
     for key, value in changes.items():
         if isinstance(value, dict):
-            record[key] = {name: each for name, each in {**record[key], **value}.items() if each is not None}
+            record[key] = {
+                name: each for name, each in {**record[key], **value}.items() if each is not None
+            }
         else:
             record[key] = value
     return record
@@ -48,19 +54,36 @@ def test_nothing_is_said_against_a_machine_that_is_well_set() -> None:
         ),
         ({"switches": {"torch.backends.cudnn.benchmark": True}}, "cuDNN", "warning", "by timing"),
         ({"switches": {"torch.cuda.tunable": True}}, "TunableOp", "warning", "by timing"),
-        ({"variables": {"CUBLAS_WORKSPACE_CONFIG": None}}, "cuBLAS", "warning", "export CUBLAS_WORKSPACE_CONFIG"),
+        (
+            {"variables": {"CUBLAS_WORKSPACE_CONFIG": None}},
+            "cuBLAS",
+            "warning",
+            "export CUBLAS_WORKSPACE_CONFIG",
+        ),
         ({"variables": {"CUBLAS_WORKSPACE_CONFIG": ":0:0"}}, "cuBLAS", "warning", ":4096:8 alone"),
         ({"variables": {"NVIDIA_TF32_OVERRIDE": "1"}}, "TF32", "warning", "unset it"),
         ({"gpu": {"devices": [{}, {}]}}, "NCCL", "warning", "NCCL_NVLS_ENABLE=0"),
-        ({"variables": {"OMP_NUM_THREADS": None}}, "threads", "note", "torch uses 8 threads.*OMP_NUM_THREADS"),
+        (
+            {"variables": {"OMP_NUM_THREADS": None}},
+            "threads",
+            "note",
+            "torch uses 8 threads.*OMP_NUM_THREADS",
+        ),
         ({"packages": {"nnunetv2": "2.80.0"}}, "nnU-Net", "warning", r"2\.80\.0 is not 2\.8\.x"),
         ({"variables": {"nnUNet_compile": "true"}}, "torch.compile", "warning", "nnUNet_compile=f"),
-        ({"variables": {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}}, "torch.compile", "warning", "unset it"),
+        (
+            {"variables": {"TORCHINDUCTOR_MAX_AUTOTUNE": "1"}},
+            "torch.compile",
+            "warning",
+            "unset it",
+        ),
         ({"variables": {"PYTHONHASHSEED": "random"}}, "hash seed", "note", "PYTHONHASHSEED"),
         ({"variables": {"PYTHONHASHSEED": None}}, "hash seed", "note", "PYTHONHASHSEED"),
     ],
 )
-def test_each_fault_is_named_alone_with_what_to_do(change: dict[str, Any], topic: str, level: str, says: str) -> None:
+def test_each_fault_is_named_alone_with_what_to_do(
+    change: dict[str, Any], topic: str, level: str, says: str
+) -> None:
     record = changed(**change)
     if record["kernel_cache"].get("folder") is None:
         record["kernel_cache"]["folder"] = None
@@ -74,7 +97,10 @@ def test_each_fault_is_named_alone_with_what_to_do(change: dict[str, Any], topic
     [
         {"variables": {"nnUNet_n_proc_DA": "4"}},
         {"gpu": {"devices": [{}, {}]}, "variables": {"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}},
-        {"gpu": {"devices": []}, "variables": {"CUBLAS_WORKSPACE_CONFIG": None, "NVIDIA_TF32_OVERRIDE": "1"}},
+        {
+            "gpu": {"devices": []},
+            "variables": {"CUBLAS_WORKSPACE_CONFIG": None, "NVIDIA_TF32_OVERRIDE": "1"},
+        },
         {"variables": {"nnUNet_compile": "f"}},
         {"packages": {"nnunetv2": "2.8.0"}},
     ],
@@ -84,5 +110,7 @@ def test_what_does_no_harm_is_not_complained_of(change: dict[str, Any]) -> None:
 
 
 def test_warnings_come_first() -> None:
-    record = changed(kernel_cache={"compiled": 3}, switches={"torch.backends.cudnn.benchmark": True})
+    record = changed(
+        kernel_cache={"compiled": 3}, switches={"torch.backends.cudnn.benchmark": True}
+    )
     assert [each.level for each in advice(record)] == ["warning", "note"]

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import gcd
 
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Outcome, Position, Skipped, Task
+from detaug.engine.order.outcomes import (
+    Delivered,
+    EpochEnd,
+    Failed,
+    Outcome,
+    Position,
+    Skipped,
+    Task,
+)
 from detaug.pipeline.plan import BatchKey, Plan
 
 
@@ -37,10 +45,16 @@ class ReferenceSchedule:
 
     def _key(self, position: Position) -> BatchKey:
         wraps = self.plan.wraps_at is not None
-        return BatchKey(position.epoch, self.plan.made_at(position.step) if wraps else position.step)
+        return BatchKey(
+            position.epoch, self.plan.made_at(position.step) if wraps else position.step
+        )
 
     def _probed(self, position: Position) -> list[BatchKey]:
-        return [BatchKey(position.epoch, step) for step in self._round(position) if step != position.step]
+        return [
+            BatchKey(position.epoch, step)
+            for step in self._round(position)
+            if step != position.step
+        ]
 
     def upcoming(self) -> Iterator[tuple[BatchKey, Task]]:
         """(place, task)"""
@@ -62,7 +76,9 @@ class ReferenceSchedule:
             position = self.after(position)
 
     def wanted(self) -> dict[BatchKey, Task]:
-        self._ended = {epoch: ended for epoch, ended in self._ended.items() if epoch >= self.position.epoch}
+        self._ended = {
+            epoch: ended for epoch, ended in self._ended.items() if epoch >= self.position.epoch
+        }
         return {task.key: task for _, task in self.upcoming()}
 
     def next_for(self, worker: int) -> Task | None:
@@ -101,7 +117,11 @@ class ReferenceSchedule:
         self.outcomes = {key: outcome for key, outcome in self.outcomes.items() if key in wanted}
 
     def forget_failures(self) -> None:
-        self.outcomes = {key: outcome for key, outcome in self.outcomes.items() if not isinstance(outcome, Failed)}
+        self.outcomes = {
+            key: outcome
+            for key, outcome in self.outcomes.items()
+            if not isinstance(outcome, Failed)
+        }
 
     def due(self) -> tuple[Position, Outcome | EpochEnd | None]:
         position = self.position
@@ -113,7 +133,9 @@ class ReferenceSchedule:
             if self._gap(key):
                 position = position._replace(step=position.step + self.plan.world_size)
                 continue
-            if self.probing and not all(each in self.outcomes for each in [key, *self._probed(position)]):
+            if self.probing and not all(
+                each in self.outcomes for each in [key, *self._probed(position)]
+            ):
                 return position, None
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
@@ -121,7 +143,9 @@ class ReferenceSchedule:
             position = self.after(position)._replace(skipped=position.skipped + 1)
 
     def after(self, position: Position) -> Position:
-        return position._replace(step=position.step + self.plan.world_size, taken=position.taken + 1, skipped=0)
+        return position._replace(
+            step=position.step + self.plan.world_size, taken=position.taken + 1, skipped=0
+        )
 
     def hand_out(self, position: Position, outcome: Outcome | EpochEnd | None) -> None:
         if isinstance(outcome, Delivered):
@@ -133,7 +157,9 @@ class ReferenceSchedule:
             self.position = position
 
     def _end_at(self, position: Position) -> EpochEnd | None:
-        over = self.limit is not None and position.taken >= self.plan.share_of(max(0, self.limit - position.before))
+        over = self.limit is not None and position.taken >= self.plan.share_of(
+            max(0, self.limit - position.before)
+        )
         end = self.plan.end(self.plan.phase_of(position.step))  # `Plan` has tests of its own
         over = over or (end is not None and position.step >= end)
         ended = self._ended.get(position.epoch)
@@ -144,11 +170,21 @@ class ReferenceSchedule:
             else:
                 own = {
                     step % self.plan.num_streams
-                    for step in range(position.step, position.step + 1000 * self.plan.world_size, self.plan.world_size)
+                    for step in range(
+                        position.step,
+                        position.step + 1000 * self.plan.world_size,
+                        self.plan.world_size,
+                    )
                 }
                 if all(stream in ended for stream in own):
-                    over = position.step > max(self.plan.step_of(stream, ended[stream] - 1) for stream in own)
-        return EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped)) if over else None
+                    over = position.step > max(
+                        self.plan.step_of(stream, ended[stream] - 1) for stream in own
+                    )
+        return (
+            EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped))
+            if over
+            else None
+        )
 
     def _gap(self, key: BatchKey) -> bool:
         turn = self._ended.get(key.epoch, {}).get(self.plan.stream_of(key.step))

@@ -42,13 +42,19 @@ def augmenter(num_processes: int = 0, **options: Any) -> DeterministicAugmenter:
 
 def test_the_arguments_are_these_in_this_order() -> None:
     parameters = inspect.signature(DeterministicAugmenter).parameters
-    assert [name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD] == NAMES.split()
-    assert [parameters[name].kind.name for name in ("wait_time", "seed")] == ["POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"]
+    assert [
+        name for name, each in parameters.items() if each.kind is not each.VAR_KEYWORD
+    ] == NAMES.split()
+    assert [parameters[name].kind.name for name in ("wait_time", "seed")] == [
+        "POSITIONAL_OR_KEYWORD",
+        "KEYWORD_ONLY",
+    ]
 
 
 def test_no_workers_beside_settings_of_workers_are_an_error_that_names_both() -> None:
     with pytest.raises(
-        ValueError, match=r"num_processes=0 .*stall_timeout=60\.0.* no effect: leave executor out, or pass num_"
+        ValueError,
+        match=r"num_processes=0 .*stall_timeout=60\.0.* no effect: leave executor out, or pass num_",
     ):
         augmenter(0, executor=LocalProcesses(stall_timeout=60.0))
     with pytest.raises(ValueError, match=r"num_processes=0 .* no effect"):
@@ -57,7 +63,8 @@ def test_no_workers_beside_settings_of_workers_are_an_error_that_names_both() ->
 
 def test_workers_beside_this_process_are_an_error_that_names_both() -> None:
     with pytest.raises(
-        ValueError, match=r"InThisProcess\(\) .* num_processes=4 has no effect: pass num_processes=0, or "
+        ValueError,
+        match=r"InThisProcess\(\) .* num_processes=4 has no effect: pass num_processes=0, or ",
     ):
         augmenter(4, executor=InThisProcess())
 
@@ -131,7 +138,9 @@ def test_what_is_no_group_is_refused_with_what_is_allowed(option: str, value: An
         (Skip, {"most": 0.5}),
     ],
 )
-def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(group: type, options: dict[str, Any]) -> None:
+def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(
+    group: type, options: dict[str, Any]
+) -> None:
     with pytest.raises((TypeError, ValueError), match=next(iter(options))):
         group(**options)
 
@@ -147,7 +156,9 @@ def test_an_argument_of_a_group_that_cannot_be_right_is_refused_by_name(group: t
         ({"guard": True}, r"check=Check\(guard=True\)"),
     ],
 )
-def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(old: dict[str, Any], new: str) -> None:
+def test_an_argument_of_a_group_given_by_itself_is_refused_with_the_spelling(
+    old: dict[str, Any], new: str
+) -> None:
     with pytest.raises(TypeError, match=f"write {new}$"):
         augmenter(2, **old)
 
@@ -195,7 +206,9 @@ def test_numpy_ints_are_ints() -> None:
         RandomLoader(), Noise(), np.int64(0), np.int32(2), seed=np.int64(3), num_streams=np.int8(2),
         batches_per_epoch=np.int16(4), rank=np.int64(0), world_size=np.uint8(1),
     )  # fmt: skip
-    plain = DeterministicAugmenter(RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4)
+    plain = DeterministicAugmenter(
+        RandomLoader(), Noise(), 0, 2, seed=3, num_streams=2, batches_per_epoch=4
+    )
     assert prints(made) == prints(plain)
     assert len(made) == 4
 
@@ -242,6 +255,8 @@ def in_a_torch_checkpoint(augmenter: Any) -> None:
 )
 def test_every_copy_is_refused_with_what_to_save(take: Callable[[Any], Any]) -> None:
     with LateAugmenter(Draws(), None, 0, seed=1, batches_per_epoch=4) as augmenter:
-        with pytest.raises(TypeError, match=r"a LateAugmenter can be neither .* save aug.state_dict\(\)"):
+        with pytest.raises(
+            TypeError, match=r"a LateAugmenter can be neither .* save aug.state_dict\(\)"
+        ):
             take(augmenter)
         assert next(augmenter)["at"] == (0, 0), "the refusal changes nothing"

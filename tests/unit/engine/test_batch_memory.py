@@ -78,9 +78,14 @@ MEMORY: list[Any] = []
 
 
 @pytest.mark.parametrize("beside", [{}, {"taken": SMALLEST}])
-def test_memory_that_an_object_of_the_batch_frees_is_read_before(pair: Pair, beside: dict[str, int]) -> None:
+def test_memory_that_an_object_of_the_batch_frees_is_read_before(
+    pair: Pair, beside: dict[str, int]
+) -> None:
     def make() -> dict[str, Any]:
-        return {"image": Image(7, 50_000), **{name: empty(size, np.uint8) for name, size in beside.items()}}
+        return {
+            "image": Image(7, 50_000),
+            **{name: empty(size, np.uint8) for name, size in beside.items()},
+        }
 
     made = len(MEMORY)
     assert (pair.send(make)["image"] == 7).all()
@@ -94,7 +99,11 @@ def filled(value: float, shape: Any = SIDES, dtype: Any = np.float32) -> np.ndar
 
 
 def address(array: Any) -> int:
-    found: int = array.data_ptr() if isinstance(array, torch.Tensor) else array.__array_interface__["data"][0]
+    found: int = (
+        array.data_ptr()
+        if isinstance(array, torch.Tensor)
+        else array.__array_interface__["data"][0]
+    )
     return found
 
 
@@ -180,7 +189,9 @@ def test_an_array_that_is_kept_is_copied(pair: Pair) -> None:
 
     batches = [pair.send(make) for _ in range(7)]
     assert all((batch["data"] == 2.0).all() for batch in batches)
-    assert not any(np.shares_memory(a["data"], b["data"]) for a in batches for b in batches if a is not b)
+    assert not any(
+        np.shares_memory(a["data"], b["data"]) for a in batches for b in batches if a is not b
+    )
 
 
 def test_a_batch_that_fails_leaves_its_slot_to_the_next(pair: Pair) -> None:
@@ -229,7 +240,9 @@ def test_slots_of_batches_that_have_grown_are_used_again(pair: Pair) -> None:
     assert pair.made == made + 2, "large slots take the place of small ones"
 
 
-def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritten(pair: Pair) -> None:
+def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritten(
+    pair: Pair,
+) -> None:
     contents, batch = pair.carry(filled(1))
     hand_over = pair.parent.hand_over(contents)
     slots._before_fork()
@@ -261,7 +274,9 @@ def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: P
     contents, batch = pair.carry(np.arange(10_000))
     lines: list[str] = []
     before = sys.getprofile()
-    sys.setprofile(lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None)
+    sys.setprofile(
+        lambda frame, event, _: lines.append(frame.f_code.co_name) if event == "call" else None
+    )
     try:
         del batch
     finally:
@@ -301,4 +316,6 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
     assert all(each == [True] + [False] * 4 for each in seen)
     assert len(returned[0]) == 4
     held.clear()
-    assert parent.take_returned() == ([], [contents.slot - 4]), "the child may see it: it is not filled again"
+    assert parent.take_returned() == ([], [contents.slot - 4]), (
+        "the child may see it: it is not filled again"
+    )

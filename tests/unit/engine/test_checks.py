@@ -95,7 +95,9 @@ def test_what_is_carried_is_told_before_a_short_program_ends(workers):
 
 def test_many_workers_first_batches_are_made_again_after_another_one():
     made = Run(64, 2.0, 20).made
-    assert [(each.number, each.after is not None and each.after != each.key) for each in made] == [(1, True)]
+    assert [(each.number, each.after is not None and each.after != each.key) for each in made] == [
+        (1, True)
+    ]
 
 
 def test_later_checks_take_batches_after_the_longest_history():
@@ -117,7 +119,18 @@ def test_a_check_that_came_to_nothing_is_followed_by_another():
 
 
 def test_first_second_fourth_and_then_one_in_so_many():
-    assert [n for n in range(1, 400) if is_checked(n, 100)] == [1, 2, 4, 8, 16, 32, 64, 100, 200, 300]
+    assert [n for n in range(1, 400) if is_checked(n, 100)] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+        32,
+        64,
+        100,
+        200,
+        300,
+    ]
     assert [n for n in range(1, 10) if is_checked(n, 1)] == list(range(1, 10))
     assert not any(is_checked(n, 0) for n in range(1, 100))
 
@@ -152,11 +165,18 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(("pid",))
     first = CheckedBatch(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
-    assert checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None), print) is None
-    found = checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None), print)
+    assert (
+        checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None), print)
+        is None
+    )
+    found = checks.compare(
+        first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None), print
+    )
     assert found is not None
     assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
-    found = checks.compare(first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None), print)
+    found = checks.compare(
+        first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None), print
+    )
     assert found is not None
     assert found.in_loader
     assert (checks.done, checks.informative, checks.different) == (3, 3, 2)

@@ -28,7 +28,9 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
     looks: list[float], killed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr(handles, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None))
+    monkeypatch.setattr(
+        handles, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
+    )
     monkeypatch.setattr(handles, "describe_batch", lambda key, places: "a batch")
     pool: Any = Mock()
     watch = StallWatch(5.0, pool, Mock())
@@ -57,7 +59,12 @@ def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_
 
 @pytest.mark.parametrize(
     ("batches", "seconds", "waited", "told"),
-    [(100, 100.0, 5.1, True), (100, 100.0, 4.9, False), (9, 100.0, 50.0, False), (100, 9.0, 8.0, False)],
+    [
+        (100, 100.0, 5.1, True),
+        (100, 100.0, 4.9, False),
+        (9, 100.0, 50.0, False),
+        (100, 9.0, 8.0, False),
+    ],
 )
 def test_more_than_a_twentieth_of_a_long_epoch_is_told(
     batches: int,
@@ -71,9 +78,14 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
     monkeypatch.setattr(health, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(health, "usable_cores", lambda: 4)
     kept = Health()
-    for asked in [40.0, *[50.0 - waited / (batches - 1)] * (batches - 1)]:  # the engine's start is no waiting
+    for asked in [
+        40.0,
+        *[50.0 - waited / (batches - 1)] * (batches - 1),
+    ]:  # the engine's start is no waiting
         kept.got_a_batch(asked)
     kept.worked, clock[0] = 1.2 * seconds, 50.0 + seconds
     kept.epoch_ends(3, num_processes=2)
     assert ("epoch 3: the loop waited for data" in caplog.text) == told
-    assert ("made by 2 workers, busy 60 % of the time, on a machine with 4 cores" in caplog.text) == told
+    assert (
+        "made by 2 workers, busy 60 % of the time, on a machine with 4 cores" in caplog.text
+    ) == told

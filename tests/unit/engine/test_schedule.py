@@ -18,7 +18,9 @@ from detaug.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 
-def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int) -> list[BatchKey]:
+def run(
+    schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int
+) -> list[BatchKey]:
     """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
     plan, handed_out = schedule.plan, []
     workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(num_workers)]
@@ -49,7 +51,9 @@ def run(schedule: Schedule, lengths: list[int] | None, num_workers: int, order, 
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap(lengths, runs, known, chance):
+def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap(
+    lengths, runs, known, chance
+):
     """(world size, rounds) for each run; the last one goes on to the end of the epoch."""
     num_streams = len(lengths)
     if known:  # dealt out one by one
@@ -76,7 +80,9 @@ def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap
             reached = len(taken)
             assert taken == list(range(reached))
         else:  # a single process passes over gaps
-            assert [key.step for key in of_ranks[0]] == sorted(step for step in exists if step >= reached)
+            assert [key.step for key in of_ranks[0]] == sorted(
+                step for step in exists if step >= reached
+            )
         position = Position(0, 0, 0, before=reached)
     if runs[-1][0] > 1 or known:
         assert first_gap - reached < runs[-1][0]
@@ -89,7 +95,9 @@ def schedules(draw):
     num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
     wraps_at = num_steps or None if tail == "pad" else None
     arguments = {
-        "plan": Plan(num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at),
+        "plan": Plan(
+            num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at
+        ),
         "window": draw(st.integers(1, 9)),
         "num_workers": draw(st.integers(1, 4)),
         "stateless": draw(st.booleans()),
@@ -124,12 +132,17 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
 
     def finish():
         task = begun.pop(chance.randrange(len(begun)))
-        if lengths is not None and plan.turn_of(task.key.step) >= lengths[plan.stream_of(task.key.step)]:
+        if (
+            lengths is not None
+            and plan.turn_of(task.key.step) >= lengths[plan.stream_of(task.key.step)]
+        ):
             each("end_stream", task.key)
         elif task.probe:
             each("finish", task.key, Exists())
         else:
-            outcome = chance.choices([Delivered(task.key), Skipped(), Failed(ValueError())], [8, 1, 1])[0]
+            outcome = chance.choices(
+                [Delivered(task.key), Skipped(), Failed(ValueError())], [8, 1, 1]
+            )[0]
             each("finish", task.key, outcome)
 
     def go_on():
@@ -155,7 +168,9 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         place = Position(max(0, epoch), plan.rank + turn * plan.world_size, turn)
         first = chance.randrange(12)  # from there on there are as many ranks as now
         taken = chance.randrange(3)
-        begun_by_others = Position(place.epoch, first + plan.rank + taken * plan.world_size, taken, first)
+        begun_by_others = Position(
+            place.epoch, first + plan.rank + taken * plan.world_size, taken, first
+        )
         places = [schedule.start_of(place.epoch), place, begun_by_others]
         schedule.position = reference.position = chance.choice(places)
 
@@ -197,7 +212,9 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_fi
     assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]
 
 
-@pytest.mark.parametrize(("limit", "num_steps", "total"), [(None, None, None), (7, None, 7), (None, 9, 9), (7, 9, 7)])
+@pytest.mark.parametrize(
+    ("limit", "num_steps", "total"), [(None, None, None), (7, None, 7), (None, 9, 9), (7, 9, 7)]
+)
 def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(limit, num_steps, total):
     source = resolve_source([1], None, limit)
     source.num_steps = num_steps
@@ -205,7 +222,12 @@ def test_total_is_the_smaller_of_what_the_user_and_the_loader_say(limit, num_ste
 
 
 @pytest.mark.parametrize(("num_processes", "window"), [(3, 5), (0, 1)])
-def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers(num_processes, window):
+def test_the_window_has_what_is_made_and_what_is_kept_ready_and_one_step_without_workers(
+    num_processes, window
+):
     assert (
-        DeterministicAugmenter.from_dataset([1, 2], 1, num_processes=num_processes, seed=1)._schedule.window == window
+        DeterministicAugmenter.from_dataset(
+            [1, 2], 1, num_processes=num_processes, seed=1
+        )._schedule.window
+        == window
     )

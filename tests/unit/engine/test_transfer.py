@@ -107,7 +107,9 @@ SIXTEEN_MEGABYTES = 4_000_000
 BULKY = {
     "tensor subclass": lambda: Meta(torch.zeros(SIXTEEN_MEGABYTES), np.eye(4)),
     "part of a larger tensor subclass": lambda: Meta(torch.zeros(100, 1000, 100))[:2, ::2],
-    "channels-last tensor subclass": lambda: Meta(torch.zeros(2, 3, 40, 50).to(memory_format=torch.channels_last)),
+    "channels-last tensor subclass": lambda: Meta(
+        torch.zeros(2, 3, 40, 50).to(memory_format=torch.channels_last)
+    ),
     "bfloat16 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.bfloat16)),
     "float8 tensor subclass": lambda: Meta(torch.zeros(5000, dtype=torch.float8_e4m3fn)),
     "parameter": lambda: torch.nn.Parameter(torch.zeros(5000)),
@@ -127,7 +129,9 @@ def test_only_the_part_that_is_seen_of_a_tensor_is_sent():
 
 
 def as_floats(tensor):
-    return (tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)).float()
+    return (
+        tensor.to_dense() if tensor.is_sparse else tensor.detach().as_subclass(torch.Tensor)
+    ).float()
 
 
 @pytest.mark.parametrize("what", BULKY)
@@ -141,7 +145,11 @@ def test_what_is_sent_comes_back_in_its_class_with_its_bytes_out_of_the_pickle(w
     if isinstance(batch, np.ndarray):
         assert (back.dtype, back.shape, back.flags.writeable) == (batch.dtype, batch.shape, True)
         assert back.flags.f_contiguous == batch.flags.f_contiguous
-        assert np.ma.allequal(back, batch) if isinstance(batch, np.ma.MaskedArray) else (back == batch).all()
+        assert (
+            np.ma.allequal(back, batch)
+            if isinstance(batch, np.ma.MaskedArray)
+            else (back == batch).all()
+        )
     else:
         assert (back.dtype, back.shape, back.layout, back.requires_grad) == (
             batch.dtype, batch.shape, batch.layout, batch.requires_grad)  # fmt: skip
@@ -175,7 +183,9 @@ def test_a_memory_map_is_sent_as_what_it_shows(tmp_path):
 
 
 def test_masks_fill_values_and_hardness_are_kept():
-    batch = np.ma.array(np.arange(2000), mask=np.arange(2000) % 3 == 0, fill_value=-7, hard_mask=True)
+    batch = np.ma.array(
+        np.arange(2000), mask=np.arange(2000) % 3 == 0, fill_value=-7, hard_mask=True
+    )
     back = through(batch)
     assert np.array_equal(back.mask, batch.mask)
     assert (back.fill_value, back.hardmask) == (-7, True)
@@ -265,7 +275,9 @@ def test_message_of_any_size_arrives_whole_and_in_order(ends):
         os.close(number)
 
 
-def test_a_descriptor_for_which_there_is_no_number_is_none_and_later_ones_are_those_of_their_messages(ends):
+def test_a_descriptor_for_which_there_is_no_number_is_none_and_later_ones_are_those_of_their_messages(
+    ends,
+):
     ours, theirs = ends
     read, write = os.pipe()
     before = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -19,7 +19,10 @@ def test_a_filter_of_any_length_is_the_formula_in_float64(n):
         volumes = rng.standard_normal((2, *shape)).astype(np.float32)
         gains = rng.uniform(-1, 1, (2, n))
         along = [-1 if d == axis else 1 for d in range(3)]
-        shifted = [np.fft.fftshift(np.fft.fft(volume, axis=axis), axes=axis) for volume in volumes.astype(np.float64)]
+        shifted = [
+            np.fft.fftshift(np.fft.fft(volume, axis=axis), axes=axis)
+            for volume in volumes.astype(np.float64)
+        ]
         total = sum(k * gain.reshape(along) for k, gain in zip(shifted, gains, strict=True))
         exact = np.fft.ifft(np.fft.ifftshift(total, axes=axis), axis=axis).real
         found = np.empty(shape, np.float32)

@@ -31,7 +31,9 @@ def exactly(n, location, scale):
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0, 15.0])
 def test_factors_are_the_voxels_probabilities(location, scale):
     if location / scale < 25 and -location / scale < 5.5:  # beyond, float64's tails vanish
-        np.testing.assert_allclose(factors(16, location, scale), exactly(16, location, scale), rtol=3e-12, atol=1e-300)
+        np.testing.assert_allclose(
+            factors(16, location, scale), exactly(16, location, scale), rtol=3e-12, atol=1e-300
+        )
 
 
 def test_a_wide_gaussian_keeps_its_small_differences():
@@ -47,11 +49,15 @@ def test_above_the_centre_factors_saturate_as_differences_of_a_distribution_func
     out = np.empty(n)
     largest = window_factors(out, -0.5 - distance * scale, scale)
     expected = np.diff(norm.cdf(np.arange(n + 1) - 0.5, -0.5 - distance * scale, scale))
-    np.testing.assert_allclose(out * largest, expected, rtol=1e-12, atol=1.2e-16)  # one unit of a number below 1
+    np.testing.assert_allclose(
+        out * largest, expected, rtol=1e-12, atol=1.2e-16
+    )  # one unit of a number below 1
     assert (largest == 0.0) == (distance >= 8.3)
     assert largest > 0.0 or not out.any()
 
 
-@pytest.mark.parametrize(("arguments", "expected"), [((5, 2.1, 1e-3), [0, 0, 1, 0, 0]), ((1, 40.0, 0.5), [1])])
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [((5, 2.1, 1e-3), [0, 0, 1, 0, 0]), ((1, 40.0, 0.5), [1])]
+)
 def test_one_voxel_may_have_it_all(arguments, expected):
     np.testing.assert_array_equal(factors(*arguments), expected)

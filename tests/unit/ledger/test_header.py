@@ -11,7 +11,10 @@ from detaug.remaking.pipelines import CannotRemake, _compare
 @pytest.mark.parametrize(
     ("line", "kept"),
     [
-        ("data_loader.folder = Path('/home/somebody/data/Dataset001')", "data_loader.folder = Path('.../Dataset001')"),
+        (
+            "data_loader.folder = Path('/home/somebody/data/Dataset001')",
+            "data_loader.folder = Path('.../Dataset001')",
+        ),
         ("data_loader.file = '/data/a.npy'", "data_loader.file = '.../a.npy'"),
         (
             "data_loader.files = ['/data/a.npy', \"/b's.npy\", 'c/d.npy']",

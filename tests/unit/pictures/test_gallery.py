@@ -17,7 +17,9 @@ pytestmark = pytest.mark.skipif(find_spec("nilearn") is None, reason="nilearn is
 
 
 def test_page_is_what_the_script_writes() -> None:
-    assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page(), "run `python -m docs.gallery`"
+    assert gallery.PAGE.read_text(encoding="utf-8") == gallery.page(), (
+        "run `python -m docs.gallery`"
+    )
     files = {entry.file for entry in gallery.entries()}
     assert {path.name for path in gallery.PICTURES.glob("*")} == files
     assert len(files) == len(list(gallery.entries()))
@@ -27,7 +29,9 @@ def test_every_transform_is_on_the_page() -> None:
     classes = {
         each.__name__
         for each in (getattr(t, name) for name in t.__all__)
-        if inspect.isclass(each) and issubclass(each, t.Transform) and each.change is not t.Transform.change
+        if inspect.isclass(each)
+        and issubclass(each, t.Transform)
+        and each.change is not t.Transform.change
     }
     shown = {entry.name for entry in gallery.entries()}
     assert shown | set(gallery.WITHOUT_PICTURES) == classes
@@ -41,9 +45,13 @@ def test_pictures_are_made_by_the_code_that_is_shown() -> None:
         kept = np.asarray(Image.open(gallery.PICTURES / entry.file).convert("RGB"))
         assert kept.shape == made.shape, entry.title
         # the file has few colours
-        assert np.abs(kept.astype(int) - made).mean() < 12, f"{entry.title}: run `python -m docs.gallery`"
+        assert np.abs(kept.astype(int) - made).mean() < 12, (
+            f"{entry.title}: run `python -m docs.gallery`"
+        )
         strengths = np.array_split(made, 4, axis=1)
-        assert any((each != strengths[0]).any() for each in strengths[1:]), f"{entry.title} changes nothing"
+        assert any((each != strengths[0]).any() for each in strengths[1:]), (
+            f"{entry.title} changes nothing"
+        )
 
 
 def test_pictures_are_small() -> None:

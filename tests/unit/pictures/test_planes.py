@@ -8,7 +8,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from detaug.pictures.planes import NOT_FINITE, OKABE_ITO, OUTSIDE, Plane, colour_of, draw, planes_of, window_of
+from detaug.pictures.planes import (
+    NOT_FINITE,
+    OKABE_ITO,
+    OUTSIDE,
+    Plane,
+    colour_of,
+    draw,
+    planes_of,
+    window_of,
+)
 
 
 def test_planes_are_cut_across_each_axis_and_the_first_runs_upwards() -> None:
@@ -19,7 +28,9 @@ def test_planes_are_cut_across_each_axis_and_the_first_runs_upwards() -> None:
     np.testing.assert_array_equal(third, volume[1, ::-1, :, 3])
 
 
-def test_labels_are_masks_outside_of_the_case_too_and_left_out_where_their_shape_is_another() -> None:
+def test_labels_are_masks_outside_of_the_case_too_and_left_out_where_their_shape_is_another() -> (
+    None
+):
     labels = np.array([[[0, 1, 2], [-1, -1, 2]]], np.int16)
     (plane,) = planes_of(np.zeros((1, 2, 3), np.float32), labels)
     assert sorted(plane.masks) == [-1, 1, 2]
@@ -62,11 +73,15 @@ def test_outline_runs_around_its_label_in_its_colour() -> None:
     labels = np.zeros((1, 6, 6), np.int16)
     labels[0, 2:4, 2:4] = 2
     (plane,) = planes_of(np.zeros((1, 6, 6), np.float32), labels)
-    difference = np.array(to_rgb(OKABE_ITO[1])) - drawn(plane)  # thin lines are mixed with the black around them
+    difference = np.array(to_rgb(OKABE_ITO[1])) - drawn(
+        plane
+    )  # thin lines are mixed with the black around them
     coloured = (difference < 0.7 * np.array(to_rgb(OKABE_ITO[1]))).all(-1)
     rows, columns = np.nonzero(coloured)
     assert coloured.any()
-    assert (rows.min() > 60, rows.max() < 180, columns.min() > 60, columns.max() < 180) == (True,) * 4
+    assert (rows.min() > 60, rows.max() < 180, columns.min() > 60, columns.max() < 180) == (
+        True,
+    ) * 4
     assert not coloured[110:130, 110:130].any()
 
 
@@ -77,7 +92,9 @@ def test_nan_and_infinity_are_coloured_and_leave_the_grey_scale_alone() -> None:
     low, high = window_of([plane])
     assert 0 <= low < high <= 1
     picture = drawn(plane, window=(low, high))
-    np.testing.assert_allclose(picture[5:35, 5:115], np.broadcast_to(to_rgb(NOT_FINITE), (30, 110, 3)), atol=0.02)
+    np.testing.assert_allclose(
+        picture[5:35, 5:115], np.broadcast_to(to_rgb(NOT_FINITE), (30, 110, 3)), atol=0.02
+    )
     assert (picture[50:, -5:] > 0.97).all()
 
 

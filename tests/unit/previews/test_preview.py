@@ -75,7 +75,9 @@ def test_every_stage_is_seen_with_its_params_and_those_that_changed_nothing_are_
     preview = detaug.preview(make, samples=8, seed=5)
     assert [name for _, name in preview.places] == ["CenterCrop", "GaussianNoise", "Mirror"]
     assert preview.unchanging == ["RemoveLabel"]
-    noisy = [step for sample in preview.samples for step in sample.steps if step.name == "GaussianNoise"]
+    noisy = [
+        step for sample in preview.samples for step in sample.steps if step.name == "GaussianNoise"
+    ]
     assert 0 < len(noisy) < 8, "it is applied to half of the samples"
     assert all(step.caption[0].startswith("sigmas=[0.") for step in noisy)
     assert not any("key" in line for step in noisy for line in step.caption)
@@ -87,7 +89,11 @@ def test_transforms_in_a_loader_are_seen_as_well() -> None:
     class Within(Loader):
         def __next__(self) -> dict[str, Any]:
             made = [
-                PIPELINE(image=self.image, segmentation=self.labels, rng=current().next_sample_generator())
+                PIPELINE(
+                    image=self.image,
+                    segmentation=self.labels,
+                    rng=current().next_sample_generator(),
+                )
                 for _ in range(2)
             ]
             return {
@@ -110,7 +116,9 @@ def test_transform_of_whom_nothing_is_known_has_before_and_after() -> None:
     preview = detaug.preview(lambda: (Loader(*blob()), Doubled()), samples=2)
     assert [name for _, name in preview.places] == ["Doubled"]
     for number, sample in enumerate(preview.samples):
-        np.testing.assert_array_equal(last_image(preview, number), 2 * sample.before.planes[0].image)
+        np.testing.assert_array_equal(
+            last_image(preview, number), 2 * sample.before.planes[0].image
+        )
 
 
 def test_four_channels_regions_label_minus_one_and_nan() -> None:
@@ -145,7 +153,9 @@ def test_batch_without_an_image_is_described() -> None:
         def __next__(self) -> dict[str, Any]:
             return {"data": np.zeros(3), "name": "x"}
 
-    with pytest.raises(UnusableError, match=r"there is no image in a batch.*\{'data': \(3,\), 'name': 'str'\}"):
+    with pytest.raises(
+        UnusableError, match=r"there is no image in a batch.*\{'data': \(3,\), 'name': 'str'\}"
+    ):
         detaug.preview(lambda: (Numbers(), None))
 
 
@@ -161,6 +171,8 @@ def test_missing_matplotlib_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatc
     import importlib.util
 
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name))
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
+    )
     with pytest.raises(NotInstalled, match=r"pip install 'detaug\[plots\]'"):
         detaug.preview(make)

@@ -20,7 +20,13 @@ from detaug.seeding.generators import (
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
 
-NUMPY_KINDS = [np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64]
+NUMPY_KINDS = [
+    np.random.MT19937,
+    np.random.PCG64,
+    np.random.PCG64DXSM,
+    np.random.Philox,
+    np.random.SFC64,
+]
 
 
 class Named(np.random.PCG64):
@@ -47,11 +53,18 @@ def sequence(*key: int) -> np.random.SeedSequence:
 
 
 def numpy_draws(generator: np.random.Generator) -> Any:
-    return [generator.random(3).tolist(), generator.integers(0, 9, 3, dtype=np.uint8).tolist(), generator.normal()]
+    return [
+        generator.random(3).tolist(),
+        generator.integers(0, 9, 3, dtype=np.uint8).tolist(),
+        generator.normal(),
+    ]
 
 
 def legacy_draws(state: np.random.RandomState) -> Any:
-    return [state.rand(3).tolist(), state.randn(1).tolist()]  # an odd number: the second normal is kept for later
+    return [
+        state.rand(3).tolist(),
+        state.randn(1).tolist(),
+    ]  # an odd number: the second normal is kept for later
 
 
 def python_draws(generator: random.Random) -> Any:
@@ -59,7 +72,9 @@ def python_draws(generator: random.Random) -> Any:
 
 
 def torch_draws(generator: torch.Generator) -> Any:
-    numbers = torch.rand(3, generator=generator).tolist() + torch.randn(1, generator=generator).tolist()
+    numbers = (
+        torch.rand(3, generator=generator).tolist() + torch.randn(1, generator=generator).tolist()
+    )
     return numbers + torch.randn(1, generator=generator, dtype=torch.float64).tolist()
 
 
@@ -71,7 +86,9 @@ CASES = [
     pytest.param(lambda: np.random.Generator(Named("x")), numpy_draws, id="subclass of PCG64"),
     *[
         pytest.param(
-            lambda kind=kind: np.random.RandomState(kind(7)), legacy_draws, id=f"RandomState over {kind.__name__}"
+            lambda kind=kind: np.random.RandomState(kind(7)),
+            legacy_draws,
+            id=f"RandomState over {kind.__name__}",
         )
         for kind in NUMPY_KINDS
     ],
@@ -82,7 +99,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("make", "draw"), CASES)
-def test_the_same_sequence_alone_gives_the_same_draws_whatever_was_drawn_before(make: Any, draw: Any) -> None:
+def test_the_same_sequence_alone_gives_the_same_draws_whatever_was_drawn_before(
+    make: Any, draw: Any
+) -> None:
     generator, other = make(), make()
     reseed = reseeder_of(type(generator))
     assert reseed is not None
@@ -136,7 +155,9 @@ def test_states_hold_all_words_and_no_second_normal() -> None:
     assert python.getstate() == (3, (*words, 624), None)
     asked = Counting()
     seed_python_random(asked, node)
-    assert asked.heard == sum(word << 32 * i for i, word in enumerate(node.generate_state(8).tolist()))
+    assert asked.heard == sum(
+        word << 32 * i for i, word in enumerate(node.generate_state(8).tolist())
+    )
     seed_random_state(numpys, node)
     state = numpys.get_state(legacy=False)
     assert state["state"]["key"].tolist() == words

@@ -54,7 +54,9 @@ def test_copies_are_made_without_it() -> None:
 
 def test_what_is_large_in_costly_copies_is_named() -> None:
     said: list[str] = []
-    held = SimpleNamespace(table=np.zeros(30_000), cases=[{"id": i} for i in range(20_000)], few=[1, 2], odd=Unsized())
+    held = SimpleNamespace(
+        table=np.zeros(30_000), cases=[{"id": i} for i in range(20_000)], few=[1, 2], odd=Unsized()
+    )
     pristine: Any = SimpleNamespace(transforms={"transform": held}, keep=())
     costly, cheap = (CopyCost(pristine, said.append) for _ in range(2))
     used: Any = SimpleNamespace(value=pristine.transforms)
@@ -62,4 +64,7 @@ def test_what_is_large_in_costly_copies_is_named() -> None:
         cheap.add(0.0005, 0.1, used)
         costly.add(0.01, 0.1, used)
     (text,) = said
-    assert "takes 10.0 ms, 9.1 % of a batch; largest: transform.table (234 kB), transform.cases (1" in text
+    assert (
+        "takes 10.0 ms, 9.1 % of a batch; largest: transform.table (234 kB), transform.cases (1"
+        in text
+    )

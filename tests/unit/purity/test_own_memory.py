@@ -17,7 +17,9 @@ DATA, TENSOR = np.zeros((4, 100)), torch.zeros(4, 100)
 NESTED = {"inner": [np.zeros(3)]}
 
 
-@pytest.mark.parametrize("x", [DATA[0], DATA, TENSOR[1:], TENSOR, torch.from_numpy(DATA), TENSOR.numpy()])
+@pytest.mark.parametrize(
+    "x", [DATA[0], DATA, TENSOR[1:], TENSOR, torch.from_numpy(DATA), TENSOR.numpy()]
+)
 def test_arrays_and_tensors_are_copied(x):
     own({"x": x})["x"][...] = 7
     assert not DATA.any()

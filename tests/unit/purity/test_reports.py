@@ -37,8 +37,12 @@ def test_one_number_that_differs_makes_a_key_random_wherever_it_is(kind: Any, ch
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
-@pytest.mark.parametrize("values", [np.ones(LONG, np.float32), np.ones(1), np.ones((0, 3)), np.arange(5)])
-def test_equal_numbers_one_number_none_and_integers_are_not_random(kind: Any, values: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "values", [np.ones(LONG, np.float32), np.ones(1), np.ones((0, 3)), np.arange(5)]
+)
+def test_equal_numbers_one_number_none_and_integers_are_not_random(
+    kind: Any, values: np.ndarray
+) -> None:
     assert random_keys({"data": kind(values)}) == ()
 
 
@@ -68,13 +72,17 @@ OBJECTS: dict[str, Callable[[int], Any]] = {
     "fields of long doubles": lambda n: np.full(2, n, [("x", np.longdouble)]),
     "sparse": lambda n: (torch.eye(2) * n).to_sparse(),
     "compressed": lambda n: (torch.eye(2) * n).to_sparse_csr(),
-    "quantized": lambda n: torch.quantize_per_tensor(torch.full((2,), float(n)), 0.1, 0, torch.quint8),
+    "quantized": lambda n: torch.quantize_per_tensor(
+        torch.full((2,), float(n)), 0.1, 0, torch.quint8
+    ),
     "nested": lambda n: torch.nested.nested_tensor([torch.full((2,), float(n))]),
 }
 
 
 @pytest.mark.parametrize("form", OBJECTS)
-@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"case": value}]], ids=["alone", "in a list"])
+@pytest.mark.parametrize(
+    "wrap", [lambda value: value, lambda value: [{"case": value}]], ids=["alone", "in a list"]
+)
 def test_a_report_depends_on_the_values_of_objects(form: str, wrap: Callable[[Any], Any]) -> None:
     make = OBJECTS[form]
     one, same, other = (prints_of({"data": wrap(make(n))}) for n in (1, 1, 2))

@@ -67,7 +67,9 @@ def test_users_come_before_detaug_and_the_later_registration_before_the_earlier(
     assert reseeder_of(Sampler) is reseed_dice  # the most derived one decides
 
 
-@pytest.mark.parametrize(("kind", "function"), [("Dice", reseed_dice), (Dice(), reseed_dice), (Dice, "seed")])
+@pytest.mark.parametrize(
+    ("kind", "function"), [("Dice", reseed_dice), (Dice(), reseed_dice), (Dice, "seed")]
+)
 def test_what_cannot_be_registered_is_refused(kind: Any, function: Any) -> None:
     before = registered()
     with pytest.raises(TypeError, match="register_reseeder"):

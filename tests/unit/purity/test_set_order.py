@@ -62,4 +62,7 @@ def test_private_attributes_count_where_the_object_is_the_users() -> None:
     assert in_a_sets_order({"data_loader": SimpleNamespace(cases=names)}) == "data_loader.cases"
     assert in_a_sets_order({"data_loader": SimpleNamespace(_targets=names)}) == ""
     assert in_a_sets_order({"data_loader": SimpleNamespace(_parts=[Loader(names)])}) == ""
-    assert in_a_sets_order({"data_loader": [SimpleNamespace(loader=Loader(names))]}) == "data_loader[0].loader._names"
+    assert (
+        in_a_sets_order({"data_loader": [SimpleNamespace(loader=Loader(names))]})
+        == "data_loader[0].loader._names"
+    )

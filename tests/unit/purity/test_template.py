@@ -174,7 +174,9 @@ def test_tensors_are_copied_whatever_the_default_device():
 
 
 def test_modules_keep_tied_weights_and_what_needs_no_gradient():
-    module = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+    module = torch.nn.Sequential(
+        torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)
+    )
     module[1].weight = module[0].weight
     copy = Template(module).copy()[0]
     assert copy[0].weight is copy[1].weight
@@ -238,7 +240,9 @@ def test_a_generator_elsewhere_moves_no_other_one():
         return copy.value.mine.random()
 
     alone = drawn(mine=np.random.default_rng(1))
-    beside = drawn(first=np.random.default_rng(2), mine=np.random.default_rng(), other=[random.Random()])
+    beside = drawn(
+        first=np.random.default_rng(2), mine=np.random.default_rng(), other=[random.Random()]
+    )
     assert alone == beside
 
 

@@ -22,12 +22,21 @@ class Found(Report[Row]):
         return {"rows": [row.as_json() for row in self.rows]}
 
     def shown(self) -> list[RenderableType]:
-        return [table("run", self.rows, ("letters", lambda row: str(len(row.what)), True)), Text("word " * 50)]
+        return [
+            table("run", self.rows, ("letters", lambda row: str(len(row.what)), True)),
+            Text("word " * 50),
+        ]
 
 
 @pytest.mark.parametrize(
     ("verdict", "ok"),
-    [("reference", True), ("equal", True), ("not run", True), ("different", False), ("failed", False)],
+    [
+        ("reference", True),
+        ("equal", True),
+        ("not run", True),
+        ("different", False),
+        ("failed", False),
+    ],
 )
 def test_what_differs_or_fails_is_not_ok(verdict: str, ok: bool) -> None:
     assert Row("a", verdict).ok is Row("a", verdict).as_json()["ok"] is ok
@@ -39,7 +48,11 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
         logging.getLogger("detaug").warning("said by %s", what)
         return Row(what)
 
-    planned = [Planned("a", lambda: noisy("a")), Planned("b", lambda: Row("b")), Planned("c", lambda: noisy("c"))]
+    planned = [
+        Planned("a", lambda: noisy("a")),
+        Planned("b", lambda: Row("b")),
+        Planned("c", lambda: noisy("c")),
+    ]
     rows = list(run_rows(planned, Progress()))
     assert [row.notices for row in rows] == [("said by a",), (), ("said by c",)]
     assert all(row.seconds > 0 for row in rows)

@@ -60,12 +60,18 @@ class Loader:
         ([], ValueError, "the data set (list) is empty"),
         ({"train": [1, 2], "test": [3]}, TypeError, NO_DATA_SET),
         (DataLoader(Samples(), 3), TypeError, "pass its data set"),
-        (iter(range(3)), TypeError, "goes to DeterministicAugmenter(data, transform, num_processes)"),
+        (
+            iter(range(3)),
+            TypeError,
+            "goes to DeterministicAugmenter(data, transform, num_processes)",
+        ),
         ((i for i in range(3)), TypeError, "from_dataset(list(samples), batch_size)"),
         (None, TypeError, "got None of type NoneType"),
     ],
 )
-def test_what_is_no_data_set_is_refused_with_the_line_to_write(dataset: Any, error: type, line: str) -> None:
+def test_what_is_no_data_set_is_refused_with_the_line_to_write(
+    dataset: Any, error: type, line: str
+) -> None:
     with pytest.raises(error) as raised:
         DeterministicAugmenter.from_dataset(dataset, 2, num_processes=0)
     assert line in str(raised.value)
@@ -83,7 +89,10 @@ def test_what_is_no_data_set_is_refused_with_the_line_to_write(dataset: Any, err
         (lambda: "cases", "is a path"),
         (lambda: Samples(), "was to make a loader"),
         (3, "must be a batchgenerators loader"),
-        (DataLoader(Samples(), 2), "from_dataset(loader.dataset, 2, shuffle=False, num_processes=0)"),
+        (
+            DataLoader(Samples(), 2),
+            "from_dataset(loader.dataset, 2, shuffle=False, num_processes=0)",
+        ),
     ],
 )
 def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: str) -> None:
@@ -97,15 +106,35 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
     [
         ({"num_workers": 4}, TypeError, "num_workers=4: write num_processes=4"),
         ({"prefetch_factor": 2}, TypeError, "write num_cached=2"),
-        ({"sampler": range(5), "shuffle": True}, TypeError, "each of shuffle and sampler says the order"),
-        ({"sampler": range(5), "weights": [1] * 5}, TypeError, "each of sampler and weights says the order"),
-        ({"batch_sampler": [[1]]}, TypeError, "batch_sampler gives whole batches: leave out batch_size"),
+        (
+            {"sampler": range(5), "shuffle": True},
+            TypeError,
+            "each of shuffle and sampler says the order",
+        ),
+        (
+            {"sampler": range(5), "weights": [1] * 5},
+            TypeError,
+            "each of sampler and weights says the order",
+        ),
+        (
+            {"batch_sampler": [[1]]},
+            TypeError,
+            "batch_sampler gives whole batches: leave out batch_size",
+        ),
         ({"sampler": (i for i in range(5))}, TypeError, "sampler must have a length"),
-        ({"sampler": Unpicklable()}, TypeError, "sampler is copied for every epoch, and Unpicklable cannot be"),
+        (
+            {"sampler": Unpicklable()},
+            TypeError,
+            "sampler is copied for every epoch, and Unpicklable cannot be",
+        ),
         ({"generator": torch.Generator()}, TypeError, "write seed=..."),
         ({"persistent_workers": True}, TypeError, "leave it out"),
         ({"timeout": 60}, TypeError, "write executor=LocalProcesses(stall_timeout=60)"),
-        ({"multiprocessing_context": "spawn"}, TypeError, "write executor=LocalProcesses(start_method='spawn')"),
+        (
+            {"multiprocessing_context": "spawn"},
+            TypeError,
+            "write executor=LocalProcesses(start_method='spawn')",
+        ),
         ({"num_procesess": 4}, TypeError, "did you mean num_processes=?"),
         ({"xyz": np.zeros(100)}, TypeError, "help(DeterministicAugmenter)"),
         ({"batch_size": None}, TypeError, "batch_size must be a non-negative integer, got None"),
@@ -118,12 +147,24 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
             "leave out batch_size and drop_last",
         ),
         ({"shuffle": "False"}, TypeError, "shuffle must be True or False, got 'False'"),
-        ({"batch_size": 8, "drop_last": True}, ValueError, "pass a smaller batch_size, or drop_last=False"),
-        ({"weights": [1, 2]}, ValueError, "weights must be one for each of 5 samples, got shape (2,)"),
+        (
+            {"batch_size": 8, "drop_last": True},
+            ValueError,
+            "pass a smaller batch_size, or drop_last=False",
+        ),
+        (
+            {"weights": [1, 2]},
+            ValueError,
+            "weights must be one for each of 5 samples, got shape (2,)",
+        ),
         ({"weights": [1, 2, -1, 0, 0]}, ValueError, "got weights[2] = -1.0"),
         ({"weights": [0] * 5}, ValueError, "must be positive and finite, got 0.0"),
         ({"sampler": []}, ValueError, "the sampler gives 0 samples"),
-        ({"sampler": DistributedSampler(Samples(), 2, 0)}, ValueError, "out, and pass rank=... and world_size=..."),
+        (
+            {"sampler": DistributedSampler(Samples(), 2, 0)},
+            ValueError,
+            "out, and pass rank=... and world_size=...",
+        ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )
@@ -135,9 +176,13 @@ def test_arguments_that_do_not_fit_are_answered_with_what_to_write(
     assert line in str(raised.value)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "batch_size", "collate_fn", "batch_sampler", "worker_init_fn"])
+@pytest.mark.parametrize(
+    "name", ["shuffle", "batch_size", "collate_fn", "batch_sampler", "worker_init_fn"]
+)
 def test_a_loaders_samples_are_not_put_together_again(name: str) -> None:
-    with pytest.raises(TypeError, match=f"no argument {name}=True: it goes with a data set.*from_dataset"):
+    with pytest.raises(
+        TypeError, match=f"no argument {name}=True: it goes with a data set.*from_dataset"
+    ):
         DeterministicAugmenter([1, 2], None, 0, **{name: True})  # type: ignore[arg-type]
 
 
@@ -146,7 +191,9 @@ def test_a_batch_larger_than_the_data_set_is_all_of_it() -> None:
         assert [sorted(batch.tolist()) for batch in augmenter] == [[0, 1, 2, 3, 4]]
 
 
-@pytest.mark.parametrize("argument", [{"shuffle": True}, {"sampler": [1]}, {"weights": [1]}, {"batch_sampler": [[1]]}])
+@pytest.mark.parametrize(
+    "argument", [{"shuffle": True}, {"sampler": [1]}, {"weights": [1]}, {"batch_sampler": [[1]]}]
+)
 def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"so that {next(iter(argument))}.* has no effect"):
         DeterministicAugmenter.from_dataset(Streaming(), 2, **argument)
@@ -160,17 +207,31 @@ def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) 
         (DataLoader(Samples(), 2), "2, shuffle=False"),
         (DataLoader(Samples(), 2, shuffle=True, drop_last=True), "2, shuffle=True, drop_last=True"),
         (
-            DataLoader(Samples(), 2, sampler=SubsetRandomSampler([1, 2]), collate_fn=list, worker_init_fn=print),
+            DataLoader(
+                Samples(),
+                2,
+                sampler=SubsetRandomSampler([1, 2]),
+                collate_fn=list,
+                worker_init_fn=print,
+            ),
             "2, sampler=loader.sampler, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn",
         ),
-        (DataLoader(Samples(), 2, sampler=RandomSampler(Samples(), True, 9)), "2, sampler=loader.sampler"),
+        (
+            DataLoader(Samples(), 2, sampler=RandomSampler(Samples(), True, 9)),
+            "2, sampler=loader.sampler",
+        ),
         (DataLoader(Samples(), batch_sampler=[[1], [2, 3]]), "batch_sampler=loader.batch_sampler"),
         (DataLoader(Streaming(), 2), "2"),
-        (DataLoader(Samples(), None), "1, shuffle=False, collate_fn=lambda samples: loader.collate_fn(samples[0])"),
+        (
+            DataLoader(Samples(), None),
+            "1, shuffle=False, collate_fn=lambda samples: loader.collate_fn(samples[0])",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(loader: Any, line: str) -> None:
+def test_a_torch_loader_is_answered_with_the_line_that_does_what_it_does(
+    loader: Any, line: str
+) -> None:
     with pytest.raises(TypeError) as raised:
         DeterministicAugmenter(loader, None, 0)
     call = str(raised.value).partition("data set, ")[2]

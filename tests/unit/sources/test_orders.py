@@ -41,7 +41,13 @@ class Own:
 
     def __iter__(self) -> Iterator[Any]:
         self.begun += 1
-        yield from (self.epoch, self.begun, random.randrange(999), np.random.randint(999), torch.randint(999, ()))
+        yield from (
+            self.epoch,
+            self.begun,
+            random.randrange(999),
+            np.random.randint(999),
+            torch.randint(999, ()),
+        )
         yield self.numbers.integers(999)
         yield self.python.randrange(999)
         yield torch.randint(999, (), generator=self.torch)
@@ -59,7 +65,9 @@ def of(order: Order, epoch: int = 0) -> list[Any]:
 
 @settings(max_examples=60, deadline=None)
 @given(length=st.integers(1, 5000), epoch=st.integers(0, 2**32 - 1), cut=st.integers(0, 5000))
-def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(length: int, epoch: int, cut: int) -> None:
+def test_a_computed_permutation_has_every_item_once_wherever_it_is_cut(
+    length: int, epoch: int, cut: int
+) -> None:
     order = Shuffled(length, large=0)
     cut = min(cut, length)
     parts = order.entries(ENTROPY, epoch, 0, cut) + order.entries(ENTROPY, epoch, cut, length)
@@ -124,19 +132,29 @@ def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:
 def test_drawing_an_order_leaves_the_programs_random_numbers_alone() -> None:
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # type: ignore[index]
     of(Sampled(Own(), "sampler"))
-    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # type: ignore[index]
+    assert states == (
+        random.getstate(),
+        np.random.get_state()[1].tolist(),
+        torch.get_rng_state().tolist(),
+    )  # type: ignore[index]
 
 
 def test_a_batch_sampler_gives_lists() -> None:
-    order = Sampled(BatchSampler(SequentialSampler(range(5)), 2, False), "batch_sampler", gives_batches=True)
+    order = Sampled(
+        BatchSampler(SequentialSampler(range(5)), 2, False), "batch_sampler", gives_batches=True
+    )
     assert of(order) == [[0, 1], [2, 3], [4]]
 
 
 def test_a_batch_without_samples_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the batch_sampler \(list\) gave a batch without samples"):
+    with pytest.raises(
+        ValueError, match=r"the batch_sampler \(list\) gave a batch without samples"
+    ):
         of(Sampled([[1], []], "batch_sampler", gives_batches=True))
 
 
 def test_another_number_of_entries_than_a_samplers_length_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"the sampler \(Short\) gave 3 entries in epoch 2, but its length is 5"):
+    with pytest.raises(
+        ValueError, match=r"the sampler \(Short\) gave 3 entries in epoch 2, but its length is 5"
+    ):
         of(Sampled(Short([1, 2, 3]), "sampler"), 2)

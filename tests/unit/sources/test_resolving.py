@@ -94,7 +94,11 @@ def three():
 )
 def test_the_safe_reading_is_taken(loader, stateless, streams, steps):
     source = resolve_source(loader)
-    assert (source.stateless, source.default_num_streams, source.num_steps) == (stateless, streams, steps)
+    assert (source.stateless, source.default_num_streams, source.num_steps) == (
+        stateless,
+        streams,
+        steps,
+    )
 
 
 def test_the_users_word_on_statelessness_counts():

@@ -54,7 +54,12 @@ class DeadAfterAnError:
 
 
 def copy_of(
-    loader: Any, limit: int | None, epoch: int = 0, stream: int = 0, num_streams: int = 1, log: Any = print
+    loader: Any,
+    limit: int | None,
+    epoch: int = 0,
+    stream: int = 0,
+    num_streams: int = 1,
+    log: Any = print,
 ) -> StreamCopy:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
@@ -63,7 +68,9 @@ def copy_of(
 
 def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
     copy.step_forward_to(epoch, turn)
-    return copy.take(Current(SeedBranch(SeedTree(0), num_streams), epoch, turn * num_streams + stream))
+    return copy.take(
+        Current(SeedBranch(SeedTree(0), num_streams), epoch, turn * num_streams + stream)
+    )
 
 
 def outcome(copy: StreamCopy, *where: int) -> Any:
@@ -76,7 +83,9 @@ def outcome(copy: StreamCopy, *where: int) -> Any:
         return str(error)
 
 
-def epochs_of(make_loader: Any, limit: int | None, count: int, stream: int = 0, num_streams: int = 1) -> list[Any]:
+def epochs_of(
+    make_loader: Any, limit: int | None, count: int, stream: int = 0, num_streams: int = 1
+) -> list[Any]:
     """Each epoch until its end or its limit, as a running copy gives it."""
     copy = copy_of(make_loader(), limit, stream=stream, num_streams=num_streams)
     turns = copy.source.turns_per_epoch(stream, num_streams)
@@ -129,11 +138,23 @@ def passes(number: int, *places: int) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("make_loader", "limit", "epochs"),
     [
-        (Walker, 5, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]]),  # what says nothing goes on
-        (lambda: Passes(3), None, [passes(0, 0, 1, 2), passes(1, 0, 1, 2)]),  # the end of a pass is the epoch's
+        (
+            Walker,
+            5,
+            [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13, 14]],
+        ),  # what says nothing goes on
+        (
+            lambda: Passes(3),
+            None,
+            [passes(0, 0, 1, 2), passes(1, 0, 1, 2)],
+        ),  # the end of a pass is the epoch's
         (lambda: Passes(3), 4, [passes(0, 0, 1, 2), passes(1, 0, 1, 2)]),
         (lambda: Passes(3), 2, [passes(0, 0, 1), passes(0, 2), passes(1, 0, 1), passes(1, 2)]),
-        (lambda: Passes(4), 4, [passes(0, 0, 1, 2, 3), passes(1, 0, 1, 2, 3)]),  # and leaves no empty one behind
+        (
+            lambda: Passes(4),
+            4,
+            [passes(0, 0, 1, 2, 3), passes(1, 0, 1, 2, 3)],
+        ),  # and leaves no empty one behind
         (lambda: Passes(4), 2, [passes(0, 0, 1), passes(0, 2, 3), passes(1, 0, 1)]),
         (lambda: list(range(8)), 3, [[0, 1, 2], [0, 1, 2]]),  # what is known to end begins anew
         (
@@ -144,7 +165,9 @@ def passes(number: int, *places: int) -> list[tuple[int, int]]:
         (DeadAfterAnError, None, [[0, 1, 2, "item 3"], [0, 1, 2, "item 3"]]),
     ],
 )
-def test_epochs_of_a_stream_are(make_loader: Any, limit: int | None, epochs: list[list[Any]]) -> None:
+def test_epochs_of_a_stream_are(
+    make_loader: Any, limit: int | None, epochs: list[list[Any]]
+) -> None:
     assert epochs_of(make_loader, limit, len(epochs)) == epochs
 
 
@@ -163,14 +186,23 @@ def test_turns_beyond_the_epochs_are_given_and_the_next_epoch_is_not_moved_by_th
     assert not copy.leads_to(1, 0)
 
 
-def test_a_pass_without_an_end_is_not_walked_through_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_without_an_end_is_not_walked_through_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streams, "_LONGEST_PASS", 1_000)
     with pytest.raises(RuntimeError, match="batches_per_epoch"):
         give(copy_of(Walker(), None, epoch=1), 1, 0)
 
 
-def test_stepping_forward_is_told_after_twice_as_long_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stepping_forward_is_told_after_twice_as_long_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     seconds, said = itertools.count(), list[str]()
     monkeypatch.setattr(streams, "time", SimpleNamespace(monotonic=lambda: float(next(seconds))))
     copy_of(Walker(), None, log=said.append).step_forward_to(0, 50)
-    assert [text.partition("now at epoch 0, turn ")[2].partition(")")[0] for text in said] == ["6", "11", "21", "41"]
+    assert [text.partition("now at epoch 0, turn ")[2].partition(")")[0] for text in said] == [
+        "6",
+        "11",
+        "21",
+        "41",
+    ]

@@ -50,17 +50,23 @@ class NoisyBackward(nn.Module):
 
 def network(*added: nn.Module) -> nn.Sequential:
     torch.manual_seed(1)
-    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), *added, nn.Conv2d(4, 2, 1))
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), *added, nn.Conv2d(4, 2, 1)
+    )
 
 
 BATCH = torch.ones(2, 1, 6, 6), np.zeros((2, 4, 4), dtype=np.int64)
 
 
 @pytest.mark.parametrize("added", [[], [Counting()], [nn.MaxPool2d(1)]])
-def test_dropout_and_what_counts_its_calls_are_the_same_in_every_run(added: list[nn.Module]) -> None:
+def test_dropout_and_what_counts_its_calls_are_the_same_in_every_run(
+    added: list[nn.Module],
+) -> None:
     report = audit(network(*added), nn.CrossEntropyLoss(), BATCH)
     assert report.deterministic, str(report)
-    assert str(report).startswith("Deterministic: the same bytes in all outputs and gradients on cpu")
+    assert str(report).startswith(
+        "Deterministic: the same bytes in all outputs and gradients on cpu"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,8 +91,14 @@ def test_operations_that_pytorch_alerts_on_are_named_with_what_to_use_instead() 
     model = nn.Sequential(nn.Conv3d(1, 2, 3), nn.AvgPool3d(2))
     batch = torch.ones(1, 1, 6, 6, 6), torch.zeros(1, 2, 2, 2)
     report = audit(model, lambda output, _: output.sum(), batch, "cuda")
-    assert any("avg_pool3d" in name and "make_deterministic" in text for name, text in report.operations.items())
-    assert audit(make_deterministic(model), lambda output, _: output.sum(), batch, "cuda").operations == {}
+    assert any(
+        "avg_pool3d" in name and "make_deterministic" in text
+        for name, text in report.operations.items()
+    )
+    assert (
+        audit(make_deterministic(model), lambda output, _: output.sum(), batch, "cuda").operations
+        == {}
+    )
 
 
 def test_an_operation_that_alerts_on_a_cpu_is_named() -> None:

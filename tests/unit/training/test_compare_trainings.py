@@ -25,13 +25,18 @@ class PlainLoop:
         self.model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         self.inputs = torch.arange(36.0).view(12, 3) / 36
-        self.order = DeterministicAugmenter.from_dataset(range(12), 1, num_processes=0, seed=3, check=False)
+        self.order = DeterministicAugmenter.from_dataset(
+            range(12), 1, num_processes=0, seed=3, check=False
+        )
         self.done = 0
 
     def train(self, steps: int) -> None:
         while self.done < steps:
             for index in self.order:
-                self.step(self.inputs[index] + (random.SystemRandom().random() if self.without == "data" else 0))
+                self.step(
+                    self.inputs[index]
+                    + (random.SystemRandom().random() if self.without == "data" else 0)
+                )
                 self.done += 1
                 if self.done == steps:
                     return
@@ -87,12 +92,17 @@ class Threaded(PlainLoop):
         seed_everything(11, deterministic=True, threads=1, verbose=False)
 
 
-def test_switches_threads_and_the_seed_variable_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switches_threads_and_the_seed_variable_are_put_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("DETAUG_SEED", "5")
     torch.set_num_threads(2)
     before = torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()
     assert compare_trainings(Threaded, steps=2)
-    assert (torch.backends.cudnn.deterministic, torch.are_deterministic_algorithms_enabled()) == before
+    assert (
+        torch.backends.cudnn.deterministic,
+        torch.are_deterministic_algorithms_enabled(),
+    ) == before
     assert (torch.get_num_threads(), os.environ["DETAUG_SEED"]) == (2, "5")
 
 
@@ -104,7 +114,9 @@ def test_switches_threads_and_the_seed_variable_are_put_back(monkeypatch: pytest
         ("target", 0, "backward", "gradient of 0.weight"),
     ],
 )
-def test_where_a_second_training_diverges_is_said(without: str, step: int, stage: str, what: str) -> None:
+def test_where_a_second_training_diverges_is_said(
+    without: str, step: int, stage: str, what: str
+) -> None:
     diverged = compare_trainings(lambda: PlainLoop(without), steps=4).again
     assert diverged is not None
     assert (diverged.step, diverged.stage, diverged.what) == (step, stage, what)
@@ -112,7 +124,12 @@ def test_where_a_second_training_diverges_is_said(without: str, step: int, stage
 
 @pytest.mark.parametrize(
     ("without", "step", "stage"),
-    [("model", -1, "resume"), ("optimizer", 2, "optimizer"), ("order", 2, "data"), ("rng", 2, "forward")],
+    [
+        ("model", -1, "resume"),
+        ("optimizer", 2, "optimizer"),
+        ("order", 2, "data"),
+        ("rng", 2, "forward"),
+    ],
 )
 def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_diverges(
     without: str, step: int, stage: str
@@ -127,7 +144,9 @@ def test_what_a_checkpoint_lacks_is_told_by_where_the_resumed_training_diverges(
 
 
 def test_wrong_arguments_and_trainings_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"interrupt_after must be within 1 \.\.\. steps - 1, 3, got 4"):
+    with pytest.raises(
+        ValueError, match=r"interrupt_after must be within 1 \.\.\. steps - 1, 3, got 4"
+    ):
         compare_trainings(PlainLoop, steps=4, interrupt_after=4)
 
     class Endless(PlainLoop):
@@ -182,7 +201,9 @@ def test_each_of_two_optimizers_counts() -> None:
 
         def load(self, file: Path) -> None:
             super().load(file)
-            for each, state in zip((self.critic, self.other), torch.load(f"{file}-critic"), strict=True):
+            for each, state in zip(
+                (self.critic, self.other), torch.load(f"{file}-critic"), strict=True
+            ):
                 each.load_state_dict(state)
 
     report = compare_trainings(Adversary, steps=8)
@@ -190,7 +211,9 @@ def test_each_of_two_optimizers_counts() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
-def test_a_training_that_fails_leaves_no_hooks_and_the_random_state_as_it_was(error: type[BaseException]) -> None:
+def test_a_training_that_fails_leaves_no_hooks_and_the_random_state_as_it_was(
+    error: type[BaseException],
+) -> None:
     from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
     models = []
@@ -204,7 +227,11 @@ def test_a_training_that_fails_leaves_no_hooks_and_the_random_state_as_it_was(er
             super().step(x)
             raise error("disk full")
 
-    before = torch.get_rng_state(), len(_global_optimizer_post_hooks), len(_global_optimizer_pre_hooks)
+    before = (
+        torch.get_rng_state(),
+        len(_global_optimizer_post_hooks),
+        len(_global_optimizer_pre_hooks),
+    )
     with pytest.raises(error, match="disk full"):
         compare_trainings(Failing, steps=2)
     assert torch.equal(torch.get_rng_state(), before[0])

@@ -17,22 +17,29 @@ from detaug.training import deterministic_mode
 from detaug.training.layers import functions as ours
 
 needs_cuda = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="needs a CUDA device: the CPU's own kernels do not vary from run to run"
+    not torch.cuda.is_available(),
+    reason="needs a CUDA device: the CPU's own kernels do not vary from run to run",
 )
 
 Function = Callable[[torch.Tensor], torch.Tensor]
 
 
-def value_and_gradient(function: Function, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def value_and_gradient(
+    function: Function, tensor: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The value, and the gradient of the value's product with fixed random numbers."""
     leaf = tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     value = function(leaf)
-    cotangent = torch.randn(value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    cotangent = torch.randn(
+        value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    )
     (gradient,) = torch.autograd.grad(value, leaf, cotangent.to(value.device, value.dtype))
     return value.detach(), gradient
 
 
-def assert_same_as(original: Function, ours: Function, tensor: torch.Tensor, rtol: float = 1e-10) -> None:
+def assert_same_as(
+    original: Function, ours: Function, tensor: torch.Tensor, rtol: float = 1e-10
+) -> None:
     """Value and gradient are the original's, in float64 to within rounding."""
     expected, got = value_and_gradient(original, tensor), value_and_gradient(ours, tensor)
     for wanted, found in zip(expected, got, strict=True):
@@ -53,13 +60,17 @@ def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
 
 
 def noise(shape: tuple[int, ...], dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(
+        dtype
+    )
 
 
 # --- losses
 
 
-def logits_and_target(shape: tuple[int, ...], classes: int, ignored: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_and_target(
+    shape: tuple[int, ...], classes: int, ignored: float = 0.0
+) -> tuple[torch.Tensor, torch.Tensor]:
     random = torch.Generator().manual_seed(len(shape) + classes)
     logits = torch.randn((*shape[:1], classes, *shape[1:]), dtype=torch.float64, generator=random)
     target = torch.randint(0, classes, shape, generator=random)
@@ -76,7 +87,12 @@ def logits_and_target(shape: tuple[int, ...], classes: int, ignored: float = 0.0
     reduction=st.sampled_from(["mean", "sum", "none"]),
 )
 def test_cross_entropy_equals_pytorchs(
-    shape: tuple[int, ...], classes: int, weighted: bool, ignored: float, smoothing: float, reduction: str
+    shape: tuple[int, ...],
+    classes: int,
+    weighted: bool,
+    ignored: float,
+    smoothing: float,
+    reduction: str,
 ) -> None:
     logits, target = logits_and_target(shape, classes, ignored)
     weight = torch.linspace(0.2, 1, classes, dtype=torch.float64) if weighted else None
@@ -117,7 +133,11 @@ def test_an_impossible_class_costs_an_ignored_voxel_nothing() -> None:
     logits = torch.zeros(1, 2, 3, dtype=torch.float64)
     logits[0, 0] = -torch.inf
     target = torch.tensor([[1, -100, 1]])
-    assert_same_as(lambda x: functional.cross_entropy(x, target), lambda x: ours.cross_entropy(x, target), logits)
+    assert_same_as(
+        lambda x: functional.cross_entropy(x, target),
+        lambda x: ours.cross_entropy(x, target),
+        logits,
+    )
 
 
 def test_with_deprecated_arguments_the_loss_is_pytorchs_own() -> None:
@@ -151,7 +171,11 @@ def test_the_operation_that_varies_is_called_without_its_reduction_only() -> Non
     with Record():
         ours.cross_entropy(logits.requires_grad_(), target, label_smoothing=0.1).backward()
     assert reductions() == {0}
-    assert not [name for name, _ in called if "scatter_add" in name or "index_add" in name or "index_put" in name]
+    assert not [
+        name
+        for name, _ in called
+        if "scatter_add" in name or "index_add" in name or "index_put" in name
+    ]
     called.clear()
     with Record():
         functional.cross_entropy(logits, target).backward()
@@ -165,11 +189,16 @@ def test_the_operation_that_varies_is_called_without_its_reduction_only() -> Non
 @given(data=st.data())
 def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) -> None:
     kernel = tuple(data.draw(st.integers(1, 4)) for _ in range(3))
-    stride = data.draw(st.sampled_from([kernel, tuple(data.draw(st.integers(1, 5)) for _ in range(3))]))
+    stride = data.draw(
+        st.sampled_from([kernel, tuple(data.draw(st.integers(1, 5)) for _ in range(3))])
+    )
     padding = tuple(data.draw(st.integers(0, k // 2)) for k in kernel)
     shape = tuple(data.draw(st.integers(1, 9)) for _ in range(3))
     assume(all(size >= k for size, k in zip(shape, kernel, strict=True)))
-    arguments = {"ceil_mode": data.draw(st.booleans()), "count_include_pad": data.draw(st.booleans())}
+    arguments = {
+        "ceil_mode": data.draw(st.booleans()),
+        "count_include_pad": data.draw(st.booleans()),
+    }
     arguments |= {"divisor_override": data.draw(st.sampled_from([None, 5]))}
     assert_same_as(
         lambda x: functional.avg_pool3d(x, kernel, stride, padding, **arguments),
@@ -181,7 +210,14 @@ def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) 
 # --- interpolation
 
 
-MODES = [(1, "nearest"), (1, "linear"), (2, "bilinear"), (2, "bicubic"), (3, "trilinear"), (3, "area")]
+MODES = [
+    (1, "nearest"),
+    (1, "linear"),
+    (2, "bilinear"),
+    (2, "bicubic"),
+    (3, "trilinear"),
+    (3, "area"),
+]
 TARGETS: list[dict[str, Any]] = [
     {"size": (5, 11, 16)},
     {"size": 1},
@@ -200,7 +236,10 @@ def arguments_for(ndim: int, mode: str) -> list[dict[str, Any]]:
     cases = itertools.product(corners, smoothing, TARGETS)
     return [
         {"mode": mode, "align_corners": corner, "antialias": antialias}
-        | {name: value[:ndim] if isinstance(value, tuple) else value for name, value in target.items()}
+        | {
+            name: value[:ndim] if isinstance(value, tuple) else value
+            for name, value in target.items()
+        }
         for corner, antialias, target in cases
     ]
 
@@ -226,17 +265,26 @@ def test_interpolation_equals_pytorchs_for_all_arguments(ndim: int, mode: str) -
 def test_any_scale_factor(size: int, scale: float, recompute: bool | None, corners: bool) -> None:
     if int(size * scale) == 0:
         return
-    keywords = {"scale_factor": scale, "mode": "linear", "recompute_scale_factor": recompute, "align_corners": corners}
+    keywords = {
+        "scale_factor": scale,
+        "mode": "linear",
+        "recompute_scale_factor": recompute,
+        "align_corners": corners,
+    }
     tensor = noise((2, 2, size))
     value, gradient = value_and_gradient(lambda x: ours.interpolate(x, **keywords), tensor)
     matrix = functional.interpolate(torch.eye(size, dtype=torch.float64)[None], **keywords)[0]
-    cotangent = torch.randn(value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    cotangent = torch.randn(
+        value.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64
+    )
     torch.testing.assert_close(gradient, cotangent @ matrix.T, rtol=1e-10, atol=1e-10)
 
 
 def test_bytes_are_images_too() -> None:
     picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
-    assert torch.equal(ours.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2))
+    assert torch.equal(
+        ours.interpolate(picture, scale_factor=2), functional.interpolate(picture, scale_factor=2)
+    )
 
 
 # --- what they are given in practice
@@ -251,7 +299,10 @@ CALLS: dict[str, tuple[Call, tuple[int, ...]]] = {
     ),
     "avg_pool3d": (lambda f, x: f.avg_pool3d(x, 3, 2, 1), (1, 2, 5, 4, 6)),
     "avg_pool3d_with_lists": (lambda f, x: f.avg_pool3d(x, [1, 2, 2], [1, 2, 2]), (1, 2, 5, 4, 6)),
-    "avg_pool3d_with_lists_of_one": (lambda f, x: f.avg_pool3d(x, (2,), [2], (1,)), (1, 2, 5, 4, 6)),
+    "avg_pool3d_with_lists_of_one": (
+        lambda f, x: f.avg_pool3d(x, (2,), [2], (1,)),
+        (1, 2, 5, 4, 6),
+    ),
     "bilinear": (lambda f, x: f.interpolate(x, scale_factor=1.5, mode="bilinear"), (1, 2, 4, 6)),
 }
 
@@ -262,7 +313,9 @@ def test_the_forward_pass_is_pytorchs_to_the_byte(name: str) -> None:
     x = noise(shape, torch.float32).requires_grad_()
     made, expected = call(ours, x), call(functional, x)
     assert torch.equal(made, expected)
-    torch.testing.assert_close(*(torch.autograd.grad(each.square().sum(), x) for each in (made, expected)))
+    torch.testing.assert_close(
+        *(torch.autograd.grad(each.square().sum(), x) for each in (made, expected))
+    )
 
 
 @needs_cuda
@@ -305,7 +358,9 @@ def test_no_class_of_a_uint8_target_is_taken_for_ignore_index() -> None:
     logits = noise((2, 160, 3))
     target = torch.tensor([[156, 1, 2], [3, 156, 159]], dtype=torch.uint8)
     assert_same_as(
-        lambda x: functional.cross_entropy(x, target.long()), lambda x: ours.cross_entropy(x, target), logits
+        lambda x: functional.cross_entropy(x, target.long()),
+        lambda x: ours.cross_entropy(x, target),
+        logits,
     )
 
 
@@ -328,7 +383,9 @@ def test_gradients_keep_channels_last(name: str) -> None:
     target = torch.zeros((2, 4, 4), dtype=torch.int64)
     strides = []
     for module in (functional, ours):
-        value = module.cross_entropy(leaf, target) if name == "cross_entropy" else call(module, leaf)
+        value = (
+            module.cross_entropy(leaf, target) if name == "cross_entropy" else call(module, leaf)
+        )
         # the gradient as it is handed on to the layer before
         strides.append(torch.autograd.grad(value.square().sum(), leaf)[0].stride())
     assert strides[1] == (strides[0] if name == "cross_entropy" else leaf.stride())
@@ -350,7 +407,10 @@ def test_values_and_dtypes_under_autocast_are_pytorchs(name: str) -> None:
         values = [call(module, x) for module, x in zip((functional, ours), given, strict=True)]
     assert values[0].dtype == values[1].dtype
     assert torch.equal(*values)
-    gradients = [torch.autograd.grad(value.float().sum(), x)[0] for value, x in zip(values, given, strict=True)]
+    gradients = [
+        torch.autograd.grad(value.float().sum(), x)[0]
+        for value, x in zip(values, given, strict=True)
+    ]
     assert gradients[0].dtype == gradients[1].dtype == torch.bfloat16
     torch.testing.assert_close(*gradients, rtol=0.02, atol=0.02)
 

@@ -54,19 +54,32 @@ def network() -> nn.Sequential:
     ).double()
 
 
-def same_value_and_gradients(one: nn.Module, other: nn.Module, arguments: Callable[[], tuple[Any, ...]]) -> None:
+def same_value_and_gradients(
+    one: nn.Module, other: nn.Module, arguments: Callable[[], tuple[Any, ...]]
+) -> None:
     results = []
     for module in (one, other):
         given = arguments()
         value = module(*given)
         leaves = [x for x in _tensors(given) if x.requires_grad] + list(module.parameters())
-        results.append([value, *torch.autograd.grad(value.sum(), leaves, allow_unused=True, materialize_grads=True)])
+        results.append(
+            [
+                value,
+                *torch.autograd.grad(
+                    value.sum(), leaves, allow_unused=True, materialize_grads=True
+                ),
+            ]
+        )
     for wanted, found in zip(*results, strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-8, atol=1e-10)
 
 
 def _tensors(values: Any) -> list[torch.Tensor]:
-    return [values] if isinstance(values, torch.Tensor) else [x for value in values for x in _tensors(value)]
+    return (
+        [values]
+        if isinstance(values, torch.Tensor)
+        else [x for value in values for x in _tensors(value)]
+    )
 
 
 def nodes_of_graph(value: torch.Tensor) -> set[str]:
@@ -86,7 +99,9 @@ def noise(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_()
 
 
-def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_hooks_and_keys() -> None:
+def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_hooks_and_keys() -> (
+    None
+):
     model = network()
     before, keys, pool = copy.deepcopy(model), list(model.state_dict()), model[1]
     seen = []
@@ -100,12 +115,17 @@ def test_a_network_computes_the_same_with_other_gradients_and_keeps_parameters_h
     same_value_and_gradients(before, model, lambda: (noise(1, 1, 6, 6, 6),))
     assert seen == ["hook"]
     varying = {"AvgPool3DBackward", "UpsampleTrilinear3DBackward"}
-    nodes = [{name[:-1] for name in nodes_of_graph(each(noise(1, 1, 6, 6, 6)))} for each in (before, model)]
+    nodes = [
+        {name[:-1] for name in nodes_of_graph(each(noise(1, 1, 6, 6, 6)))}
+        for each in (before, model)
+    ]
     assert nodes[0] >= varying
     assert not nodes[1] & varying
 
 
-@pytest.mark.parametrize("module", [nn.CrossEntropyLoss(), nn.AvgPool3d(2), nn.Upsample(2, None, "bilinear")])
+@pytest.mark.parametrize(
+    "module", [nn.CrossEntropyLoss(), nn.AvgPool3d(2), nn.Upsample(2, None, "bilinear")]
+)
 def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(module: nn.Module) -> None:
     kind, shown = type(module).__name__, repr(module)
     assert swap_layers(module).swapped == {"": kind}
@@ -114,13 +134,23 @@ def test_every_layer_can_be_the_root_and_swapping_twice_changes_nothing(module: 
 
 
 @pytest.mark.parametrize("kind", [Flattening, Stubborn])
-def test_a_subclass_keeps_its_forward_and_ends_in_the_deterministic_layer_also_as_a_copy(kind: type[nn.Module]) -> None:
-    loss, target = kind(weight=torch.tensor([1.0, 2.0, 3.0]).double()), torch.randint(0, 3, (2, 4, 4, 4))
+def test_a_subclass_keeps_its_forward_and_ends_in_the_deterministic_layer_also_as_a_copy(
+    kind: type[nn.Module],
+) -> None:
+    loss, target = (
+        kind(weight=torch.tensor([1.0, 2.0, 3.0]).double()),
+        torch.randint(0, 3, (2, 4, 4, 4)),
+    )
     before = copy.deepcopy(loss)
     assert list(swap_layers(loss).swapped) == [""]
     assert isinstance(loss, kind)
     assert not _ours(before(noise(2, 3, 4, 4, 4), target))
-    for clone in (loss, copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), _saved_and_loaded(loss)):
+    for clone in (
+        loss,
+        copy.deepcopy(loss),
+        pickle.loads(pickle.dumps(loss)),
+        _saved_and_loaded(loss),
+    ):
         assert type(clone) is type(loss)
         assert _ours(clone(noise(2, 3, 4, 4, 4), target))
         same_value_and_gradients(before, clone, lambda: (noise(2, 3, 4, 4, 4), target))
@@ -176,7 +206,9 @@ def test_what_cannot_be_swapped_is_reported_with_advice(caplog: pytest.LogCaptur
         nn.Upsample(scale_factor=2, mode="area"),
     ],
 )
-def test_a_layer_that_has_no_deterministic_form_is_named(module: nn.Module, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_layer_that_has_no_deterministic_form_is_named(
+    module: nn.Module, caplog: pytest.LogCaptureFixture
+) -> None:
     make_deterministic(nn.Sequential(module))
     assert f"could not swap 0: {type(module).__name__}: " in caplog.text
     assert "no deterministic form here" in caplog.text
@@ -184,7 +216,10 @@ def test_a_layer_that_has_no_deterministic_form_is_named(module: nn.Module, capl
 
 def test_modules_in_plain_containers_are_found_each_once() -> None:
     holder = Holder()
-    assert set(swap_layers(nn.Sequential(holder, holder)).swapped) == {"0.losses[0]", "0.losses[1]['pool']"}
+    assert set(swap_layers(nn.Sequential(holder, holder)).swapped) == {
+        "0.losses[0]",
+        "0.losses[1]['pool']",
+    }
 
 
 @pytest.mark.parametrize("wrong", [None, functional.cross_entropy, nn.AvgPool3d, "model"])
@@ -196,7 +231,11 @@ def test_what_is_no_module_is_refused(wrong: Any) -> None:
 @pytest.mark.filterwarnings("ignore:size_average and reduce")
 @pytest.mark.parametrize(
     ("name", "arguments"),
-    [("DC_and_CE_loss", ({},)), ("DC_and_CE_loss", ({}, 1, 1, 2)), ("DC_and_topk_loss", ({"k": 10},))],
+    [
+        ("DC_and_CE_loss", ({},)),
+        ("DC_and_CE_loss", ({}, 1, 1, 2)),
+        ("DC_and_topk_loss", ({"k": 10},)),
+    ],
 )
 def test_nnunets_losses_with_deep_supervision(name: str, arguments: tuple[Any, ...]) -> None:
     from nnunetv2.training.loss import compound_losses
@@ -208,14 +247,29 @@ def test_nnunets_losses_with_deep_supervision(name: str, arguments: tuple[Any, .
     assert list(swap_layers(loss).swapped) == ["loss.ce"]
     targets = [torch.randint(0, 3, (2, 1, size, size, size)).float() for size in (8, 4)]
     same_value_and_gradients(
-        before, pickle.loads(pickle.dumps(loss)), lambda: ([noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)], targets)
+        before,
+        pickle.loads(pickle.dumps(loss)),
+        lambda: ([noise(2, 3, 8, 8, 8), noise(2, 3, 4, 4, 4)], targets),
     )
 
 
 def test_nnunets_networks() -> None:
     from dynamic_network_architectures.architectures.unet import ResidualEncoderUNet
 
-    arguments = (1, 2, [2, 4], nn.Conv3d, 3, [1, 2], 1, 3, 1, True, nn.InstanceNorm3d, {"affine": True})
+    arguments = (
+        1,
+        2,
+        [2, 4],
+        nn.Conv3d,
+        3,
+        [1, 2],
+        1,
+        3,
+        1,
+        True,
+        nn.InstanceNorm3d,
+        {"affine": True},
+    )
     model = ResidualEncoderUNet(*arguments, nonlin=nn.LeakyReLU).double()
     before = copy.deepcopy(model)
     report = swap_layers(model)
@@ -246,7 +300,9 @@ def test_functions_are_redirected_within_the_block_only() -> None:
 
 def _ours(value: torch.Tensor) -> bool:
     """Whether it comes from a map of its own, or, the losses' mean, from an ordinary division."""
-    return value.grad_fn.name() == "DivBackward0" or any(name.startswith("_Map") for name in nodes_of_graph(value))
+    return value.grad_fn.name() == "DivBackward0" or any(
+        name.startswith("_Map") for name in nodes_of_graph(value)
+    )
 
 
 def test_functions_with_nothing_to_redirect_stay_pytorchs() -> None:

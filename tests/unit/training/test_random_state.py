@@ -121,7 +121,11 @@ def test_a_default_device_of_tensors_is_no_matter():
 
 def damaged(change):
     def make():
-        state = copy.deepcopy(rng_state({"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}))
+        state = copy.deepcopy(
+            rng_state(
+                {"a": np.random.default_rng(1), "p": np.random.Generator(np.random.Philox(1))}
+            )
+        )
         change(state)
         return state
 
@@ -149,7 +153,11 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (replaced("torch", value="1.13.1"), StateMismatch, "1.13.1.*this is torch.*Resume with torch 1.x"),
+        (
+            replaced("torch", value="1.13.1"),
+            StateMismatch,
+            "1.13.1.*this is torch.*Resume with torch 1.x",
+        ),
         (replaced("torch", value="new"), ValueError, "version"),
         (replaced("format", value=2), StateMismatch, "format 2"),
         (without("python"), ValueError, r"missing \['python'\]"),
@@ -168,12 +176,32 @@ PCG, PHILOX = ("generators", "a", "state"), ("generators", "p", "state")
         (replaced("numpy", "bit_generator", value="PCG64"), StateMismatch, "PCG64.*MT19937"),
         (replaced("numpy", "state", "key", value=[2**32] * 624), ValueError, "numpy is damaged"),
         (replaced("cuda", value=None), ValueError, "cuda, xpu, mps must be lists"),
-        (replaced("cuda", value=[torch.zeros(16, dtype=torch.uint8)] * 99), StateMismatch, "99 CUDA devices"),
+        (
+            replaced("cuda", value=[torch.zeros(16, dtype=torch.uint8)] * 99),
+            StateMismatch,
+            "99 CUDA devices",
+        ),
         (replaced("generators", value=None), ValueError, "generators is damaged"),
-        (damaged(lambda state: state["generators"].pop("a")), StateMismatch, r"\{'p': .*'a': 'numpy"),
-        (replaced("generators", "a", "kind", value="torch.Generator"), StateMismatch, "torch.Generator"),
-        (replaced("generators", "a", "state", "bit_generator", value="SFC64"), StateMismatch, "SFC64.*PCG64"),
-        (replaced("generators", "a", "state", "state", "inc", value=2**128), ValueError, r"'a'\] is damaged"),
+        (
+            damaged(lambda state: state["generators"].pop("a")),
+            StateMismatch,
+            r"\{'p': .*'a': 'numpy",
+        ),
+        (
+            replaced("generators", "a", "kind", value="torch.Generator"),
+            StateMismatch,
+            "torch.Generator",
+        ),
+        (
+            replaced("generators", "a", "state", "bit_generator", value="SFC64"),
+            StateMismatch,
+            "SFC64.*PCG64",
+        ),
+        (
+            replaced("generators", "a", "state", "state", "inc", value=2**128),
+            ValueError,
+            r"'a'\] is damaged",
+        ),
     ],
 )
 def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, error, message):
@@ -188,7 +216,13 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_has_changed(make, erro
 
 
 @pytest.mark.parametrize(
-    "generators", [[np.random.default_rng(1)], {1: np.random.default_rng(1)}, {"a": 5}, {"a": random.SystemRandom()}]
+    "generators",
+    [
+        [np.random.default_rng(1)],
+        {1: np.random.default_rng(1)},
+        {"a": 5},
+        {"a": random.SystemRandom()},
+    ],
 )
 def test_what_is_no_generator_is_refused(generators):
     state = rng_state()
@@ -255,7 +289,9 @@ class TestTwoDevices:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
         monkeypatch.setattr(torch.cuda, "init", lambda: None)
         monkeypatch.setattr(torch.cuda, "default_generators", generators)
-        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [g.get_state() for g in generators])
+        monkeypatch.setattr(
+            torch.cuda, "get_rng_state_all", lambda: [g.get_state() for g in generators]
+        )
         return generators
 
     def test_each_goes_on_exactly(self, devices):
@@ -268,7 +304,9 @@ class TestTwoDevices:
         set_rng_state(state)
         assert [draw(generator) for generator in devices] == expected
 
-    def test_another_number_of_devices_is_refused_unless_they_are_left_out(self, devices, monkeypatch):
+    def test_another_number_of_devices_is_refused_unless_they_are_left_out(
+        self, devices, monkeypatch
+    ):
         state = rng_state()
         expected = draw_globals()
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)

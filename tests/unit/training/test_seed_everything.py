@@ -38,7 +38,11 @@ def accelerator_seeds(monkeypatch):
 def test_one_seed_draws_the_same_again_and_another_draws_anew():
     assert seed_everything(7) == 7
     first = draws()
-    random.gauss(0, 1), np.random.standard_normal(), torch.randn(1)  # leave a second normal in each cache
+    (
+        random.gauss(0, 1),
+        np.random.standard_normal(),
+        torch.randn(1),
+    )  # leave a second normal in each cache
     assert seed_everything(np.uint32(7)) == 7
     normals = [random.gauss(0, 1), np.random.standard_normal(), float(torch.randn(1))]
     seed_everything(7)
@@ -51,7 +55,9 @@ def test_one_seed_draws_the_same_again_and_another_draws_anew():
 
 def test_the_words_are_those_of_the_seed_tree(accelerator_seeds):
     sequence = SeedTree(7).child("everything").sequence()
-    python, numpys, torchs, _ = np.split(np.random.SFC64(sequence).random_raw(937).view("<u4"), (624, 1248, 1872))
+    python, numpys, torchs, _ = np.split(
+        np.random.SFC64(sequence).random_raw(937).view("<u4"), (624, 1248, 1872)
+    )
     words = sequence.generate_state(20, np.uint32)
     seed_everything(7)
     expected = random.Random()
@@ -155,7 +161,12 @@ def test_cuda_devices_repeat_themselves():
     drawn = []
     for _ in range(2):
         seed_everything(5)
-        drawn.append([torch.rand(4, device=f"cuda:{index}").cpu() for index in range(torch.cuda.device_count())])
+        drawn.append(
+            [
+                torch.rand(4, device=f"cuda:{index}").cpu()
+                for index in range(torch.cuda.device_count())
+            ]
+        )
     assert all(torch.equal(one, other) for one, other in zip(*drawn, strict=True))
 
 
@@ -168,4 +179,6 @@ def test_without_a_number_of_threads_a_deterministic_run_on_a_cpu_says_so(caplog
     with deterministic_mode(threads=2):
         seed_everything(1, deterministic=True, threads=1)
         assert torch.get_num_threads() == 1
-    assert not [each for each in caplog.records if "threads" in each.message and each.levelname == "WARNING"]
+    assert not [
+        each for each in caplog.records if "threads" in each.message and each.levelname == "WARNING"
+    ]

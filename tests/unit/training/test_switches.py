@@ -16,7 +16,13 @@ from detaug.training import deterministic_mode, set_deterministic_mode
 from detaug.training.switches import CUBLAS_VARIABLE
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
-PRECISIONS = [("cuda", "matmul"), ("cuda", "conv"), ("cuda", "rnn"), ("mkldnn", "matmul"), ("mkldnn", "conv")]
+PRECISIONS = [
+    ("cuda", "matmul"),
+    ("cuda", "conv"),
+    ("cuda", "rnn"),
+    ("mkldnn", "matmul"),
+    ("mkldnn", "conv"),
+]
 
 
 #: Everything that a deterministic run depends on: how torch itself reads it, and the values that let no two runs differ.
@@ -25,7 +31,10 @@ SETTINGS = {
     "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, (False,)),
     "algorithms": (torch.are_deterministic_algorithms_enabled, (True,)),
     "warn_only": (torch.is_deterministic_algorithms_warn_only_enabled, (False,)),
-    "inductor": (lambda: sys.modules["torch._inductor.config"].deterministic, (True, "AttributeError", "KeyError")),
+    "inductor": (
+        lambda: sys.modules["torch._inductor.config"].deterministic,
+        (True, "AttributeError", "KeyError"),
+    ),
     "mkldnn": (lambda: torch.backends.mkldnn.deterministic, (True, "AttributeError")),
     "tunable": (lambda: torch.cuda.tunable.is_enabled(), (False, "AttributeError")),
     "cublas": (lambda: os.environ.get("CUBLAS_WORKSPACE_CONFIG"), (":4096:8", ":16:8")),
@@ -35,9 +44,17 @@ SETTINGS = {
     "matmul precision": (torch.get_float32_matmul_precision, ("highest",)),
 }
 if NEW_PRECISION:
-    for _backend, _operation in (*PRECISIONS, ("generic", "all"), ("cuda", "all"), ("mkldnn", "all")):
+    for _backend, _operation in (
+        *PRECISIONS,
+        ("generic", "all"),
+        ("cuda", "all"),
+        ("mkldnn", "all"),
+    ):
         _read = partial(torch._C._get_fp32_precision_getter, _backend, _operation)
-        SETTINGS[f"{_backend}.{_operation}"] = _read, () if _operation == "all" else ("ieee", "none")
+        SETTINGS[f"{_backend}.{_operation}"] = (
+            _read,
+            () if _operation == "all" else ("ieee", "none"),
+        )
 
 
 def in_force():
@@ -52,7 +69,11 @@ def in_force():
 
 def not_deterministic():
     """What would let two runs differ (or two kinds of GPU)."""
-    return {name for name, value in in_force().items() if SETTINGS[name][1] and value not in SETTINGS[name][1]}
+    return {
+        name
+        for name, value in in_force().items()
+        if SETTINGS[name][1] and value not in SETTINGS[name][1]
+    }
 
 
 def set_everything_the_wrong_way():
@@ -87,7 +108,9 @@ def _clean(monkeypatch):
         torch.backends.cuda.matmul.allow_tf32 = False
         torch.backends.cudnn.allow_tf32 = True
         torch.set_float32_matmul_precision("highest")
-        if NEW_PRECISION:  # the calls above gave matmul a setting of its own, which it has not by default
+        if (
+            NEW_PRECISION
+        ):  # the calls above gave matmul a setting of its own, which it has not by default
             for backend in ("cuda", "mkldnn"):
                 torch._C._set_fp32_precision_setter(backend, "matmul", "none")
 
@@ -154,7 +177,10 @@ def test_what_stood_right_is_not_listed_and_the_rest_reads_line_by_line():
     assert "torch.backends.cudnn.deterministic" not in changes
     assert "torch.use_deterministic_algorithms: False -> True" in repr(changes).splitlines()
     assert all(before != after for before, after in changes.values())
-    assert json.loads(json.dumps(dict(changes)))["torch.use_deterministic_algorithms"] == [False, True]
+    assert json.loads(json.dumps(dict(changes)))["torch.use_deterministic_algorithms"] == [
+        False,
+        True,
+    ]
     with deterministic_mode(), deterministic_mode() as again:
         assert repr(again) == "nothing changed"
 
@@ -219,7 +245,9 @@ def test_it_is_set_for_good_false_switches_it_off_and_threads_are_put_back(monke
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device: it compares two convolutions there")
+@pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="needs a CUDA device: it compares two convolutions there"
+)
 def test_a_convolution_on_a_gpu_gives_the_same_gradient_twice():
     with deterministic_mode():
         convolution = torch.nn.Conv3d(8, 8, 3).cuda()

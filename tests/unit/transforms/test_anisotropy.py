@@ -20,7 +20,9 @@ def exactly(line, distance):
     centres = [(n - 1) / 2 + (c - (count - 1) / 2) * distance for c in range(count)]
     # the mean of a function that is constant in each voxel, over the slice's thickness within the image
     whole = np.concatenate([[0.0], np.cumsum(line.astype(np.float64))])
-    edges = np.array([(max(c - distance / 2, -0.5), min(c + distance / 2, n - 0.5)) for c in centres])
+    edges = np.array(
+        [(max(c - distance / 2, -0.5), min(c + distance / 2, n - 0.5)) for c in centres]
+    )
     seen = np.diff(np.interp(edges, np.arange(n + 1) - 0.5, whole)).ravel() / np.diff(edges).ravel()
     return np.interp(np.arange(n), centres, seen)
 

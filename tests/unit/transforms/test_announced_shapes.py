@@ -30,11 +30,16 @@ class AnnouncedInVain(Transform):
 
 
 def sample(*space: int) -> dict[str, np.ndarray]:
-    return {"image": np.ones((2, *space), np.float32), "segmentation": np.ones((1, *space), np.int16)}
+    return {
+        "image": np.ones((2, *space), np.float32),
+        "segmentation": np.ones((1, *space), np.int16),
+    }
 
 
 @pytest.mark.parametrize("space", [(20, 20), (9, 10, 13)])
-def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(space: tuple[int, ...]) -> None:
+def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(
+    space: tuple[int, ...],
+) -> None:
     wrong = r"Halved gave image of shape \(2, .*\), but \(2, .*\) was expected.*def output_shapes\(self, shapes, params\): return"
     for pipeline in (
         Halved(),

@@ -17,7 +17,12 @@ NAN, INF = float("nan"), float("inf")
 
 def spatial(**options: Any) -> t.SpatialTransform:
     return t.SpatialTransform(
-        **{"patch_size": (8, 8), "patch_center_dist_from_border": 0, "random_crop": False, **options}
+        **{
+            "patch_size": (8, 8),
+            "patch_center_dist_from_border": 0,
+            "random_crop": False,
+            **options,
+        }
     )
 
 
@@ -86,7 +91,11 @@ KINDS: list[tuple[Callable[[], Any], str]] = [
     *bad(t.MedianFilter, "filter_size", 1.5, "3", True),
     *bad(lambda bad: t.Rot90(1, bad), "num_rot_per_combination", (0.5,)),
     *bad(lambda bad: t.BiasField(order=bad), "order", 2.5),
-    *bad(lambda bad: t.ChannelMisalignment(shift_zyx=bad, rad_or_deg="deg"), "whole number", (0.5, 0, 0)),
+    *bad(
+        lambda bad: t.ChannelMisalignment(shift_zyx=bad, rad_or_deg="deg"),
+        "whole number",
+        (0.5, 0, 0),
+    ),
     *bad(lambda bad: t.CoarseDropout(1, 2, fill_value=bad), "fill_value", lambda: 1.0),
     *bad(lambda bad: t.Motion(num_transforms=bad), "num_transforms", (1, 3)),
     *bad(lambda bad: spatial(p_scaling=bad), "p_scaling", "often"),
@@ -118,9 +127,19 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
     (t.BlankRectangle((2, 2, 2), 0, 1), {}, ValueError, "for 3 axes, but the image has 2"),
     (t.ChannelMisalignment([2], rad_or_deg="deg"), {}, IndexError, "channel 2"),
     (t.ChannelMisalignment([0, -2], rad_or_deg="deg"), {}, ValueError, "twice"),
-    (t.ChannelMisalignment([0], rad_or_deg="deg", shift_zyx=(1,)), {}, ValueError, "shift_zyx has 1"),
+    (
+        t.ChannelMisalignment([0], rad_or_deg="deg", shift_zyx=(1,)),
+        {},
+        ValueError,
+        "shift_zyx has 1",
+    ),
     (t.CoarseShuffle(1, (3, 3, 3)), {}, ValueError, "for 3 axes, but the image has 2"),
-    (t.CoarseShuffle(1, 5, None, 4), {}, ValueError, "spatial_size must not be greater than max_spatial_size"),
+    (
+        t.CoarseShuffle(1, 5, None, 4),
+        {},
+        ValueError,
+        "spatial_size must not be greater than max_spatial_size",
+    ),
     (t.LocalGamma(lambda: 0.0), {}, ValueError, "scale"),
     (t.LocalGamma(5.0, gamma=lambda: 0.0), {}, ValueError, "gammas"),
     (t.Gamma(lambda: 65.0, 0, False, 1, 0), {}, ValueError, "gamma"),
@@ -130,14 +149,34 @@ WITH_A_SAMPLE: list[tuple[t.Transform, dict[str, Any], type[Exception], str]] = 
     (t.CenterCrop((3, 3, 3)), {"segmentation": None}, ValueError, "must be|does not fit"),
     (t.ApplyRandomBinaryOperator([3]), {}, IndexError, "channel 3"),
     (t.MoveChannels(0, "regression_target", "image"), {}, ValueError, "no regression_target"),
-    (t.MoveSegAsOneHotToData(0, (1,)), {"segmentation": LABELS[:, 1:]}, ValueError, "one spatial shape"),
+    (
+        t.MoveSegAsOneHotToData(0, (1,)),
+        {"segmentation": LABELS[:, 1:]},
+        ValueError,
+        "one spatial shape",
+    ),
     (t.RemoveLabel(1, 0, 2), {}, IndexError, "channel 2"),
     (t.ConvertSegmentationToRegions([1], -3), {}, IndexError, "channel -3"),
     (t.MaskImage([0]), {"segmentation": LABELS[:, 1:]}, ValueError, "one spatial shape"),
     (spatial(p_rotation=1), {"segmentation": LABELS[:, 1:]}, ValueError, "differ"),
-    (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), np.nan, np.float32)}, ValueError, "NaN"),
-    (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), 2**15)}, ValueError, "from -32768 to 32767"),
-    (spatial(p_rotation=1), {"segmentation": np.full((1, 4, 5), 0.5, np.float32)}, ValueError, "whole numbers"),
+    (
+        spatial(p_rotation=1),
+        {"segmentation": np.full((1, 4, 5), np.nan, np.float32)},
+        ValueError,
+        "NaN",
+    ),
+    (
+        spatial(p_rotation=1),
+        {"segmentation": np.full((1, 4, 5), 2**15)},
+        ValueError,
+        "from -32768 to 32767",
+    ),
+    (
+        spatial(p_rotation=1),
+        {"segmentation": np.full((1, 4, 5), 0.5, np.float32)},
+        ValueError,
+        "whole numbers",
+    ),
     (t.Mirror((0, 1)), {"segmentation": LABELS[:, 1:]}, ValueError, "differ"),
     (t.Convert3DTo2D(), {}, ValueError, r"must be \(C, X, Y, Z\)"),
     (t.Convert2DTo3D(), {"image": PLANES, "segmentation": None}, ValueError, "must come before"),
@@ -155,7 +194,9 @@ def test_what_does_not_fit_the_sample_is_refused(
     transform: t.Transform, given: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        transform(**{"image": IMAGE, "segmentation": LABELS, **given}, rng=SeedTree(3).generator(0, 0))
+        transform(
+            **{"image": IMAGE, "segmentation": LABELS, **given}, rng=SeedTree(3).generator(0, 0)
+        )
 
 
 def test_a_call_outside_of_an_augmenter_needs_a_generator() -> None:

@@ -21,7 +21,10 @@ def some(shape, dtype=np.float32, seed=0):
 def as_params(order, flips):
     """One map as the params of a transposition and a mirroring."""
     return {
-        "transforms": [{"axis_order": [0, *(a + 1 for a in order)]}, {"axes": [a for a, f in enumerate(flips) if f]}]
+        "transforms": [
+            {"axis_order": [0, *(a + 1 for a in order)]},
+            {"axes": [a for a, f in enumerate(flips) if f]},
+        ]
     }
 
 
@@ -30,7 +33,9 @@ def test_every_order_and_direction_of_axes_is_what_numpy_makes_of_it(dtype):
     both = Compose([TransposeAxes(()), Mirror(())])
     for shape in SHAPES:
         array = some(shape, dtype)
-        for order, flips in product(permutations(range(len(shape) - 1)), product((0, 1), repeat=len(shape) - 1)):
+        for order, flips in product(
+            permutations(range(len(shape) - 1)), product((0, 1), repeat=len(shape) - 1)
+        ):
             expected = array.transpose(0, *(a + 1 for a in order))
             expected = np.flip(expected, [a + 1 for a, f in enumerate(flips) if f])
             result = both.apply({"segmentation": array}, as_params(order, flips))["segmentation"]
@@ -48,7 +53,10 @@ def test_results_are_those_of_batchgeneratorsv2():
     for seed in range(60):
         cube = seed % 2 == 0
         image = torch.from_numpy(some((2, 5, 5, 5) if cube else (1, 4, 5, 6), seed=seed))
-        pairs = [(Mirror((0, 1, 2)), MirrorTransform((0, 1, 2))), (Rot90((0, 4)), Rot90Transform((0, 4)))]
+        pairs = [
+            (Mirror((0, 1, 2)), MirrorTransform((0, 1, 2))),
+            (Rot90((0, 4)), Rot90Transform((0, 4))),
+        ]
         if cube:
             pairs.append((TransposeAxes((0, 2)), TransposeAxesTransform((0, 2))))
         for ours, theirs in pairs:

@@ -14,7 +14,9 @@ from tests.support.transforms.generators import generator, noise
 SERIES = {"powers": np.polynomial.Polynomial.basis, "legendre": np.polynomial.Legendre.basis}
 
 
-@pytest.mark.parametrize("shape", [(1, 33, 20), (2, 7, 1, 12), (1, 1, 6, 1), (1, 1, 1), (1, 20, 20, 20)])
+@pytest.mark.parametrize(
+    "shape", [(1, 33, 20), (2, 7, 1, 12), (1, 1, 6, 1), (1, 1, 1), (1, 20, 20, 20)]
+)
 @pytest.mark.parametrize("basis", SERIES)
 @pytest.mark.parametrize(("order", "low", "high"), [(0, -1.0, 1.0), (3, 2.0, 4.0), (4, -1.0, 1.0)])
 def test_it_is_the_formula_in_float64_to_float32_rounding(shape, basis, order, low, high):

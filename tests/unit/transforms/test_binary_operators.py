@@ -19,16 +19,22 @@ def test_results_are_those_of_batchgeneratorsv2():
     for seed in range(60):
         dims = int(rng.integers(2, 4))
         shape = rng.integers(1, 16, dims) if seed % 3 else rng.integers(50, 140, 2)
-        image = one_hot((3, *shape), seed, rng.choice([0.01, 0.1, 0.5, 0.9])) * (0.5 if seed % 4 == 0 else 1)
+        image = one_hot((3, *shape), seed, rng.choice([0.01, 0.1, 0.5, 0.9])) * (
+            0.5 if seed % 4 == 0 else 1
+        )
         image = image.astype(np.float32)
         applied = [-1, -3][: int(rng.integers(1, 3))]
         operators = [str(rng.choice(OPERATORS)) for _ in applied]
         radii = rng.choice([*RADII, *rng.uniform(1, 10, 5)], len(applied)).tolist()
         params = {"apply_to_channels": applied, "strel_size": radii}
-        result = ApplyRandomBinaryOperator([-3, -1]).apply({"image": image}, {**params, "operators": operators})
+        result = ApplyRandomBinaryOperator([-3, -1]).apply(
+            {"image": image}, {**params, "operators": operators}
+        )
         theirs = module.ApplyRandomBinaryOperatorTransform([-3, -1])
         functions = [getattr(module, f"binary_{name}_torch") for name in operators]
-        expected = theirs._apply_to_image(torch.from_numpy(image.copy()), **params, operators=functions)
+        expected = theirs._apply_to_image(
+            torch.from_numpy(image.copy()), **params, operators=functions
+        )
         np.testing.assert_array_equal(result["image"], expected.numpy())
 
 
@@ -44,5 +50,9 @@ def test_a_callable_radius_gets_the_channel_and_the_image():
 
     image = one_hot((2, 7, 7), density=0.1)
     direct = {"apply_to_channels": [1], "operators": ["dilation"], "strel_size": [2.0]}
-    result = ApplyRandomBinaryOperator([1], ("dilation",), radius)(image=image, rng=np.random.default_rng(0))["image"]
-    np.testing.assert_array_equal(result, ApplyRandomBinaryOperator([1]).apply({"image": image}, direct)["image"])
+    result = ApplyRandomBinaryOperator([1], ("dilation",), radius)(
+        image=image, rng=np.random.default_rng(0)
+    )["image"]
+    np.testing.assert_array_equal(
+        result, ApplyRandomBinaryOperator([1]).apply({"image": image}, direct)["image"]
+    )

@@ -27,7 +27,9 @@ def blurred(image, sigmas, applied=None):
     return GaussianBlur().apply({"image": image}, params)["image"]
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1, 1, 9, 12), (2, 7, 1, 5), (1, 1, 1, 6), (1, 3, 2, 4), (1, 5, 1)])
+@pytest.mark.parametrize(
+    "shape", [*SHAPES, (1, 1, 9, 12), (2, 7, 1, 5), (1, 1, 1, 6), (1, 3, 2, 4), (1, 5, 1)]
+)
 @pytest.mark.parametrize("sigma", [0.4, 0.5, 0.75, 1.0, 2.3, 5.0])
 def test_it_is_the_formula_in_float64_to_float32_rounding(shape, sigma):
     image = noise(shape)
@@ -45,15 +47,26 @@ def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape):
         image = noise(shape, seed)
         low, high = ((0.3, 1.2), (1.0, 5.0))[seed % 2]
         sigmas = [float(s) for s in generator(seed).uniform(low, high, len(shape) - 1)]
-        params = {"apply_to_channel": torch.tensor([True] * shape[0]), "sigmas": [sigmas] * shape[0]}
-        theirs = module.GaussianBlurTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+        params = {
+            "apply_to_channel": torch.tensor([True] * shape[0]),
+            "sigmas": [sigmas] * shape[0],
+        }
+        theirs = (
+            module.GaussianBlurTransform()
+            ._apply_to_image(torch.from_numpy(image.copy()), **params)
+            .numpy()
+        )
         ours = blurred(image, sigmas)
         exact = np.stack([exactly_blurred(channel, sigmas) for channel in image])
         assert np.abs(ours - theirs).max() < 3e-6
-        assert np.sqrt(np.mean((ours - exact) ** 2)) <= 1.05 * np.sqrt(np.mean((theirs - exact) ** 2))
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= 1.05 * np.sqrt(
+            np.mean((theirs - exact) ** 2)
+        )
 
 
 def test_kernel_sizes_are_those_of_batchgeneratorsv2():
     module = pytest.importorskip("batchgeneratorsv2.transforms.noise.gaussian_blur")
     for sigma in np.arange(0.05, 8, 0.01):
-        assert kernel_size(float(sigma)) == max(1, module._compute_kernel_size(float(sigma), truncate=6))
+        assert kernel_size(float(sigma)) == max(
+            1, module._compute_kernel_size(float(sigma), truncate=6)
+        )

@@ -12,7 +12,9 @@ from tests.support.transforms.generators import noise
 
 
 def always(dims, channels=(0,)):
-    return ChannelMisalignment(channels, (0.2, 0.3, 0.1)[:dims], 1, (12, 10, 15)[:dims], "deg", 1, (2, 3, 2)[:dims], 1)
+    return ChannelMisalignment(
+        channels, (0.2, 0.3, 0.1)[:dims], 1, (12, 10, 15)[:dims], "deg", 1, (2, 3, 2)[:dims], 1
+    )
 
 
 def resampled(channel, affine, shift):
@@ -30,7 +32,10 @@ def test_channels_are_where_a_float64_computation_has_them(shape):
     transform, image = always(len(shape) - 1, (-1,)), noise(shape)
     for seed in range(12):
         params = transform.sample(np.random.default_rng(seed), {"image": shape})
-        shift = [math.floor(c) - n // 2 for c, n in zip(params["center_location_in_pixels"], shape[1:], strict=True)]
+        shift = [
+            math.floor(c) - n // 2
+            for c, n in zip(params["center_location_in_pixels"], shape[1:], strict=True)
+        ]
         result = transform.apply({"image": image}, params)["image"]
         expected = resampled(image[-1].astype(np.float64), params["affine"], shift)
         np.testing.assert_allclose(result[-1], expected, atol=2e-6)
@@ -41,7 +46,16 @@ def test_channels_are_where_a_float64_computation_has_them(shape):
 @pytest.mark.parametrize("gates", [(1, 1, 1), (0, 0, 1), (1, 0, 0), (0, 1, 1)])
 def test_results_are_those_of_batchgeneratorsv2(shape, gates):
     module = pytest.importorskip("batchgeneratorsv2.transforms.spatial.channel_misalignment")
-    arguments = ([0, 1], (0.2, 0.1, 0.1), gates[0], (12, 10, 15), "deg", gates[1], (2, 3, 2), gates[2])
+    arguments = (
+        [0, 1],
+        (0.2, 0.1, 0.1),
+        gates[0],
+        (12, 10, 15),
+        "deg",
+        gates[1],
+        (2, 3, 2),
+        gates[2],
+    )
     ours, theirs = ChannelMisalignment(*arguments), module.ChannelMisalignmentTransform(*arguments)
     for seed in range(8):
         image = torch.from_numpy(noise(shape, seed))

@@ -44,7 +44,9 @@ def test_moved_channels_are_those_of_batchgeneratorsv2(dtype):
     ):
         ours, given = MoveChannels(*arguments), sample(dtype=dtype)
         result = ours(**given, rng=RNG)
-        assert fingerprint(result) == fingerprint(module.MoveChannelsTransform(*arguments)(**sample(dtype=dtype)))
+        assert fingerprint(result) == fingerprint(
+            module.MoveChannelsTransform(*arguments)(**sample(dtype=dtype))
+        )
 
 
 def test_labels_that_become_an_image_are_floating_point():

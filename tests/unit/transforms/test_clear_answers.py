@@ -53,14 +53,27 @@ def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
 ) -> None:
     labels = np.zeros((1, *SHAPE), dtype)
     spatial = t.SpatialTransform(
-        crop, 0, False, p_rotation=turned, border_mode_seg="constant", padding_value_seg=-1, mode_seg=mode
+        crop,
+        0,
+        False,
+        p_rotation=turned,
+        border_mode_seg="constant",
+        padding_value_seg=-1,
+        mode_seg=mode,
     )
-    for transform in (spatial, t.CenterCrop(crop, padding_value_seg=-1), t.RandomCrop(crop, padding_value_seg=-1)):
+    for transform in (
+        spatial,
+        t.CenterCrop(crop, padding_value_seg=-1),
+        t.RandomCrop(crop, padding_value_seg=-1),
+    ):
         with pytest.raises(
-            ValueError, match=r"padding value is -1.*, which an array of dtype .* cannot hold.*numpy.int16"
+            ValueError,
+            match=r"padding value is -1.*, which an array of dtype .* cannot hold.*numpy.int16",
         ):
             transform(segmentation=labels, rng=rng())
-    assert spatial(segmentation=labels.astype(np.int16), rng=rng())["segmentation"].dtype == np.int16
+    assert (
+        spatial(segmentation=labels.astype(np.int16), rng=rng())["segmentation"].dtype == np.int16
+    )
 
 
 @pytest.mark.parametrize(
@@ -73,7 +86,10 @@ def test_a_padding_label_that_the_dtype_lacks_is_one_error_on_every_path(
     ],
 )
 def test_a_seed_or_another_librarys_generator_gets_a_hint(wrong: Any, hint: str) -> None:
-    for arrays in ({"image": np.zeros((1, 8, 8), np.float32)}, {"data": np.zeros((2, 1, 8, 8), np.float32)}):
+    for arrays in (
+        {"image": np.zeros((1, 8, 8), np.float32)},
+        {"data": np.zeros((2, 1, 8, 8), np.float32)},
+    ):
         with pytest.raises(TypeError, match=rf"numpy\.random\.Generator, got .*{hint}"):
             t.GaussianNoise(0.1)(**arrays, rng=wrong)
 
@@ -85,7 +101,9 @@ def from_global_state() -> float:
 def test_a_callable_that_draws_from_numpys_global_state_is_said_to() -> None:
     image = sample(1, SHAPE)["image"]
     transform = t.Gamma(from_global_state, 0, False, 1, 0)
-    with pytest.warns(UserWarning, match=r"from_global_state.* draws from numpy\.random.*called rng"):
+    with pytest.warns(
+        UserWarning, match=r"from_global_state.* draws from numpy\.random.*called rng"
+    ):
         transform(image=image, rng=rng())
     with pytest.warns(UserWarning, match=r"draws from numpy\.random"):
         t.Gamma(lambda: float(np.random.normal(1, 0.01)), 0, False, 1, 0)(image=image, rng=rng())
@@ -98,7 +116,9 @@ def test_a_callable_that_draws_from_numpys_global_state_is_said_to() -> None:
 def test_inside_an_augmenter_such_a_callable_is_seeded_and_nothing_is_said() -> None:
     def batches() -> list[np.ndarray]:
         data = [{"data": np.ones((1, 2, 8, 8), np.float32).cumsum(axis=-1)} for _ in range(2)]
-        with DeterministicAugmenter(data, t.Gamma(from_global_state, 0, False, 1, 0), 0, seed=5) as augmenter:
+        with DeterministicAugmenter(
+            data, t.Gamma(from_global_state, 0, False, 1, 0), 0, seed=5
+        ) as augmenter:
             return [np.array(batch["data"]) for batch in augmenter]
 
     with warnings.catch_warnings():
@@ -108,10 +128,14 @@ def test_inside_an_augmenter_such_a_callable_is_seeded_and_nothing_is_said() -> 
     assert not np.array_equal(first[0], first[1])
 
 
-@pytest.mark.parametrize("dtype", [object, complex, "U1", "datetime64[s]", [("a", "i4")], np.longdouble])
+@pytest.mark.parametrize(
+    "dtype", [object, complex, "U1", "datetime64[s]", [("a", "i4")], np.longdouble]
+)
 def test_labels_that_are_no_numbers_are_an_error(dtype: Any) -> None:
     labels = np.zeros((2, *SHAPE), dtype)
-    with pytest.raises(TypeError, match=r"segmentation must hold integers.*got dtype .*astype\(numpy\.int16\)"):
+    with pytest.raises(
+        TypeError, match=r"segmentation must hold integers.*got dtype .*astype\(numpy\.int16\)"
+    ):
         t.Mirror((0,))(image=sample(1, SHAPE)["image"], segmentation=labels, rng=rng())
 
 

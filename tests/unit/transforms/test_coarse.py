@@ -67,8 +67,12 @@ def test_a_shuffle_is_that_of_fisher_and_yates(shape):
 
 
 def test_sizes_are_cut_to_the_image():
-    assert CoarseShuffle(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [([0, 0], [6, 5])]
+    assert CoarseShuffle(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [
+        ([0, 0], [6, 5])
+    ]
 
 
 def test_a_number_draws_no_key():
-    assert set(CoarseDropout(1, 2, fill_value=0).sample(generator(), {"image": (1, 6, 5)})) == {"holes"}
+    assert set(CoarseDropout(1, 2, fill_value=0).sample(generator(), {"image": (1, 6, 5)})) == {
+        "holes"
+    }

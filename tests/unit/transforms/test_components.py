@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
-from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding, find_components
+from detaug.transforms.components import (
+    RemoveRandomConnectedComponentFromOneHotEncoding,
+    find_components,
+)
 
 
 def blobs():
@@ -30,7 +33,11 @@ def test_components_and_their_order_are_those_of_scikit_image():
 
 
 def test_a_component_goes_whole_and_each_as_often_as_the_others():
-    transform, rng, image = RemoveRandomConnectedComponentFromOneHotEncoding(0, 0), np.random.default_rng(1), blobs()
+    transform, rng, image = (
+        RemoveRandomConnectedComponentFromOneHotEncoding(0, 0),
+        np.random.default_rng(1),
+        blobs(),
+    )
     removed = []
     for _ in range(900):
         result = transform(image=image, rng=rng)["image"]
@@ -42,15 +49,20 @@ def test_a_component_goes_whole_and_each_as_often_as_the_others():
 
 
 def test_large_components_stay():
-    transform = RemoveRandomConnectedComponentFromOneHotEncoding(0, 0, dont_do_if_covers_more_than_x_percent=3 / 216)
+    transform = RemoveRandomConnectedComponentFromOneHotEncoding(
+        0, 0, dont_do_if_covers_more_than_x_percent=3 / 216
+    )
     rng = np.random.default_rng(2)
-    assert {int((blobs() - transform(image=blobs(), rng=rng)["image"]).sum()) for _ in range(30)} == {1}
+    assert {
+        int((blobs() - transform(image=blobs(), rng=rng)["image"]).sum()) for _ in range(30)
+    } == {1}
 
 
 def test_another_channel_gets_the_component_as_often_as_asked():
     transform = RemoveRandomConnectedComponentFromOneHotEncoding([-3, -1], 0.25)
     results = [
-        transform.apply({"image": blobs()}, {"apply_to_channels": [-3], "key": key})["image"] for key in range(1200)
+        transform.apply({"image": blobs()}, {"apply_to_channels": [-3], "key": key})["image"]
+        for key in range(1200)
     ]
     filled = [r for r in results if r[2].any()]
     assert abs(len(filled) - 300) < 60

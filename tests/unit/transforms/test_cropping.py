@@ -31,7 +31,9 @@ def test_every_voxel_is_the_one_at_its_place_or_what_the_pad_mode_puts_there(mod
     rng = np.random.default_rng(1)
     for _ in range(150):
         dims = int(rng.integers(2, 4))
-        array = rng.integers(-9, 9, (int(rng.integers(1, 3)), *rng.integers(1, 9, dims))).astype(np.int16)
+        array = rng.integers(-9, 9, (int(rng.integers(1, 3)), *rng.integers(1, 9, dims))).astype(
+            np.int16
+        )
         array = array[:, ::-1] if rng.random() < 0.3 else array
         center, size = rng.integers(-12, 20, dims).tolist(), rng.integers(1, 14, dims).tolist()
         crop = CenterCrop(size, mode, padding_value_seg=-1)
@@ -50,8 +52,12 @@ def test_center_crop_takes_the_middle_without_a_copy():
 def test_segmentation_and_image_have_padding_values_of_their_own():
     crop = CenterCrop((6, 6), padding_value_image=7, padding_value_seg=-1)
     image, labels = torch.zeros(1, 4, 4), torch.zeros(1, 4, 4, dtype=torch.int16)
-    result = crop(image=image, segmentation=labels, regression_target=image, rng=np.random.default_rng(0))
-    assert [result[key][0, 0, 0].item() for key in ("image", "regression_target", "segmentation")] == [7, 7, -1]
+    result = crop(
+        image=image, segmentation=labels, regression_target=image, rng=np.random.default_rng(0)
+    )
+    assert [
+        result[key][0, 0, 0].item() for key in ("image", "regression_target", "segmentation")
+    ] == [7, 7, -1]
     assert result["segmentation"].dtype == torch.int16
     with pytest.raises(ValueError, match="uint8"):
         crop(segmentation=labels.to(torch.uint8), rng=np.random.default_rng(0))

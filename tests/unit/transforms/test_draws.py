@@ -54,12 +54,22 @@ def between(points: list[float]) -> float:
 
 EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "brightness": (t.MultiplicativeBrightness((0.5, 2), False), under("multipliers"), 0.5, 2),
-    "brightness of all channels": (t.BrightnessAdditive(0.2, 0.5, True), lambda p: p["shift"][:1], 0.2, 0.5),
+    "brightness of all channels": (
+        t.BrightnessAdditive(0.2, 0.5, True),
+        lambda p: p["shift"][:1],
+        0.2,
+        0.5,
+    ),
     "contrast": (t.Contrast((0.5, 2), True, False), under("multipliers"), 0.5, 2),
     "noise": (t.GaussianNoise((0.1, 0.5)), under("sigmas"), 0.1, 0.5),
     "Rician noise": (t.RicianNoise((0.1, 0.5)), alone("variance"), 0.1, 0.5),
     "blur": (t.GaussianBlur((0.5, 1)), of_all_axes("sigmas"), 0.5, 1),
-    "low resolution": (t.SimulateLowResolution((0.5, 1), False, False, None), of_all_axes("scales"), 0.5, 1),
+    "low resolution": (
+        t.SimulateLowResolution((0.5, 1), False, False, None),
+        of_all_axes("scales"),
+        0.5,
+        1,
+    ),
     "sharpening": (t.Sharpening((0.1, 1)), under("strengths"), 0.1, 1),
     "lower percentile": (t.CutOffOutliers((1, 5), 99), lambda p: [p["percentiles"][0][0]], 1, 5),
     "upper percentile": (t.CutOffOutliers(1, (90, 99)), lambda p: [p["percentiles"][0][1]], 90, 99),
@@ -68,26 +78,59 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
     "slices' distance": (t.Anisotropy(), lambda p: p["downsampling"][:1], 1.5, 5),
     "cut k-space": (t.GibbsNoise((0.2, 0.7)), lambda p: p["alphas"][:1], 0.2, 0.7),
     "ghosts' intensity": (t.Ghosting(), lambda p: [p["ghosts"][0]["intensity"]], 0.5, 1),
-    "time of the second motion": (t.Motion(), lambda p: [3 * p["motions"][0]["times"][1] - 2], -0.3, 0.3),
-    "turns of motions": (t.Motion(), lambda p: p["motions"][0]["rotations"][1], -math.radians(10), math.radians(10)),
+    "time of the second motion": (
+        t.Motion(),
+        lambda p: [3 * p["motions"][0]["times"][1] - 2],
+        -0.3,
+        0.3,
+    ),
+    "turns of motions": (
+        t.Motion(),
+        lambda p: p["motions"][0]["rotations"][1],
+        -math.radians(10),
+        math.radians(10),
+    ),
     "control points": (t.HistogramShift(3), lambda p: p["control_points"][0][1:2], 0, 1),
-    "later control points": (t.HistogramShift(4), lambda p: [between(p["control_points"][0])], 0, 1),
+    "later control points": (
+        t.HistogramShift(4),
+        lambda p: [between(p["control_points"][0])],
+        0,
+        1,
+    ),
     "windows' middle": (t.LocalGamma((2, 9)), lambda p: p["kernels"][0]["loc"], -1, 2),
-    "windows' strength": (t.BrightnessGradientAdditive(5, 0, (1, 4)), lambda p: [p["kernels"][0]["strength"]], 1, 4),
+    "windows' strength": (
+        t.BrightnessGradientAdditive(5, 0, (1, 4)),
+        lambda p: [p["kernels"][0]["strength"]],
+        1,
+        4,
+    ),
     "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), lambda p: p["values"][0], -1, 3),
     "squeezing": (misaligned(p_squeeze=1), lambda p: [p["affine"][1][1]], 0.8, 1.2),
-    "misaligned angle": (misaligned(p_rotation=1), lambda p: [math.asin(p["affine"][2][1])], -0.1, 0.1),
+    "misaligned angle": (
+        misaligned(p_rotation=1),
+        lambda p: [math.asin(p["affine"][2][1])],
+        -0.1,
+        0.1,
+    ),
     "center": (spatial(random_crop=True), under("center_location_in_pixels"), 4, 16),
     "scaling": (spatial(p_scaling=1, scaling=(0.7, 1.4)), lambda p: [p["affine"][1][1]], 0.7, 1.4),
     "shear": (spatial(p_shear=1, shear=(-0.2, 0.4)), lambda p: [p["affine"][0][1]], -0.2, 0.4),
-    "translation": (spatial(p_translation=1, translation=(1, 3)), under("center_location_in_pixels"), 11, 13),
+    "translation": (
+        spatial(p_translation=1, translation=(1, 3)),
+        under("center_location_in_pixels"),
+        11,
+        13,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", EVEN)
 def test_numbers_are_even_over_their_range(name: str) -> None:
     transform, taken, low, high = EVEN[name]
-    assert stats.kstest(drawn(transform, taken, 1500), stats.uniform(low, high - low).cdf).pvalue > 1e-3
+    assert (
+        stats.kstest(drawn(transform, taken, 1500), stats.uniform(low, high - low).cdf).pvalue
+        > 1e-3
+    )
 
 
 def test_added_brightness_of_each_channel_is_normal() -> None:
@@ -100,18 +143,30 @@ def channels(params: dict[str, Any]) -> list[bool]:
 
 
 GATES: dict[str, tuple[t.Transform, Taken, float]] = {
-    "gamma of two channels": (t.Gamma((0.5, 2), 0, False, 0.3, 1), lambda p: [all(channels(p)[:2])], 0.09),
+    "gamma of two channels": (
+        t.Gamma((0.5, 2), 0, False, 0.3, 1),
+        lambda p: [all(channels(p)[:2])],
+        0.09,
+    ),
     "inverted gamma": (t.Gamma((0.5, 2), 0.2, False, 1, 0.7), under("invert_image"), 0.2),
     "retained statistics": (t.Gamma((0.5, 2), 0.2, False, 1, 0.7), under("retain_stats"), 0.7),
     "noise": (t.GaussianNoise((0.1, 0.5), 0.4), channels, 0.4),
     "blur": (t.GaussianBlur((0.5, 1), p_per_channel=0.3), under("apply_to_channel"), 0.3),
-    "low resolution": (t.SimulateLowResolution(0.5, False, False, None, p_per_channel=0.3), channels, 0.3),
+    "low resolution": (
+        t.SimulateLowResolution(0.5, False, False, None, p_per_channel=0.3),
+        channels,
+        0.3,
+    ),
     "median": (t.MedianFilter((2, 8), p_per_channel=0.5), under("apply_channel"), 0.5),
     "sharpening": (t.Sharpening(1, 0.5, 0.3, 0.2), under("apply_channel"), 0.3),
     "one strength": (t.Sharpening((0, 1), 0.5), lambda p: [len(set(p["strengths"])) == 1], 0.5),
     "clamping": (t.Sharpening(1, 0, 0.3, 0.2), under("clamp_intensities"), 0.2),
     "inversion": (t.InvertImage(0.4, 0.3, 0.5), alone("apply"), 0.4),
-    "inversion of all": (t.InvertImage(0.4, 0.3, 0.5), lambda p: [all(channels(p))], 0.4 * (0.3 + 0.7 / 8)),
+    "inversion of all": (
+        t.InvertImage(0.4, 0.3, 0.5),
+        lambda p: [all(channels(p))],
+        0.4 * (0.3 + 0.7 / 8),
+    ),
     "outliers": (t.CutOffOutliers(p_per_channel=0.6), under("percentiles"), 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
     "gradient": (t.BrightnessGradientAdditive(5, p_per_channel=0.4), under("kernels"), 0.4),
@@ -119,7 +174,11 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     "mirrored axis": (t.Mirror((0, 1, 2)), lambda p: [axis in p["axes"] for axis in range(3)], 0.5),
     "two mirrored axes": (t.Mirror((0, 1, 2)), lambda p: [{0, 2} <= set(p["axes"])], 0.25),
     "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), alone("operators"), 0.3),
-    "rotation or scaling": (spatial(p_rotation=0.2, p_scaling=0.25), alone("affine"), 1 - 0.8 * 0.75),
+    "rotation or scaling": (
+        spatial(p_rotation=0.2, p_scaling=0.25),
+        alone("affine"),
+        1 - 0.8 * 0.75,
+    ),
     "shear": (spatial(p_shear=0.3), alone("affine"), 0.3),
     "translation": (spatial(p_translation=0.4), alone("affine"), 0.4),
     "deformation": (spatial(p_elastic_deform=0.3), alone("elastic"), 0.3),
@@ -150,20 +209,44 @@ CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "orders of axes": (t.TransposeAxes((0, 1, 2)), lambda p: [tuple(p["axis_order"])], 6),
     "sizes of rectangles": (RECTANGLES, lambda p: size_of_first(p)[:1], 4),
     "numbers of rectangles": (RECTANGLES, lambda p: [len(p["rectangles"][0])], 4),
-    "places of rectangles": (t.BlankRectangle(17, 0, 1), lambda p: [p["rectangles"][0][0][0][2]], 4),
+    "places of rectangles": (
+        t.BlankRectangle(17, 0, 1),
+        lambda p: [p["rectangles"][0][0][0][2]],
+        4,
+    ),
     "sizes, the upper end not included": (t.MedianFilter((2, 8)), under("filter_sizes"), 6),
     "operators": (t.ApplyRandomBinaryOperator([0, 1, 2]), under("operators"), 4),
-    "orders of channels": (t.ApplyRandomBinaryOperator([0, 1, 2]), lambda p: [tuple(p["apply_to_channels"])], 6),
+    "orders of channels": (
+        t.ApplyRandomBinaryOperator([0, 1, 2]),
+        lambda p: [tuple(p["apply_to_channels"])],
+        6,
+    ),
     "orders of one-hot channels": (ONE_HOT, lambda p: [tuple(p["apply_to_channels"])], 2),
     "axes of slices": (t.Anisotropy((0, 2)), lambda p: p["axes"][:1], 2),
-    "numbers of control points": (t.HistogramShift((3, 6)), lambda p: [len(p["control_points"][0])], 4),
+    "numbers of control points": (
+        t.HistogramShift((3, 6)),
+        lambda p: [len(p["control_points"][0])],
+        4,
+    ),
     "numbers of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["num_ghosts"]], 7),
     "axes of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["axis"]], 3),
     "numbers of regions": (t.CoarseShuffle(2, 3, 4), lambda p: [len(p["holes"])], 3),
-    "sizes of regions": (REGIONS, lambda p: [upper[0] - lower[0] for lower, upper in p["holes"]], 4),
-    "sizes of regions up to the whole": (REGIONS, lambda p: [upper[1] - lower[1] for lower, upper in p["holes"]], 20),
+    "sizes of regions": (
+        REGIONS,
+        lambda p: [upper[0] - lower[0] for lower, upper in p["holes"]],
+        4,
+    ),
+    "sizes of regions up to the whole": (
+        REGIONS,
+        lambda p: [upper[1] - lower[1] for lower, upper in p["holes"]],
+        20,
+    ),
     "places of regions": (REGIONS, lambda p: [lower[2] for lower, _ in p["holes"]], 18),
-    "shifts of channels": (misaligned(p_shift=1), lambda p: [tuple(p["center_location_in_pixels"])], 55),
+    "shifts of channels": (
+        misaligned(p_shift=1),
+        lambda p: [tuple(p["center_location_in_pixels"])],
+        55,
+    ),
     "places of a crop": (t.RandomCrop((17, 18, 19)), lambda p: p["center"][:1], 4),
 }
 
@@ -189,14 +272,26 @@ TOGETHER: dict[str, Callable[[bool], tuple[t.Transform, str]]] = {
     "windows": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "kernels"),
     "local contrast": lambda one: (t.LocalContrast((2, 9), same_for_all_channels=one), "contrasts"),
     "local gamma": lambda one: (t.LocalGamma((2, 9), same_for_all_channels=one), "gammas"),
-    "local smoothing": lambda one: (t.LocalSmoothing((2, 9), same_for_all_channels=one), "strengths"),
-    "gradients": lambda one: (t.BrightnessGradientAdditive((2, 9), same_for_all_channels=one), "kernels"),
+    "local smoothing": lambda one: (
+        t.LocalSmoothing((2, 9), same_for_all_channels=one),
+        "strengths",
+    ),
+    "gradients": lambda one: (
+        t.BrightnessGradientAdditive((2, 9), same_for_all_channels=one),
+        "kernels",
+    ),
     "brightness": lambda one: (t.MultiplicativeBrightness((0.5, 2), one), "multipliers"),
     "gamma": lambda one: (t.Gamma((0.5, 2), 0, one, 1, 1), "gamma"),
     "noise": lambda one: (t.GaussianNoise((0.1, 0.5), synchronize_channels=one), "sigmas"),
     "low resolution": lambda one: (t.SimulateLowResolution((0.5, 1), one, True, None), "scales"),
-    "low resolution, each axis": lambda one: (t.SimulateLowResolution((0.5, 1), one, False, None), "scales"),
-    "median": lambda one: (t.MedianFilter((1, 15), p_same_for_each_channel=float(one)), "filter_sizes"),
+    "low resolution, each axis": lambda one: (
+        t.SimulateLowResolution((0.5, 1), one, False, None),
+        "scales",
+    ),
+    "median": lambda one: (
+        t.MedianFilter((1, 15), p_same_for_each_channel=float(one)),
+        "filter_sizes",
+    ),
     "outliers": lambda one: (t.CutOffOutliers((1, 5), (90, 99), one), "percentiles"),
 }
 
@@ -212,9 +307,15 @@ def test_channels_are_drawn_together_if_asked_and_else_apart(name: str) -> None:
 def test_axes_are_drawn_together_if_asked_and_else_apart() -> None:
     for one in (True, False):
         blur = t.GaussianBlur((1, 5), synchronize_axes=one).sample(SeedTree(7).generator(), SHAPES)
-        low = t.SimulateLowResolution((0.5, 1), False, one, None).sample(SeedTree(7).generator(), SHAPES)
-        assert [len(set(each)) for each in (*blur["sigmas"], *low["scales"])] == [1 if one else 3] * 6
-    shared = t.GaussianBlur((1, 5), synchronize_channels=True).sample(SeedTree(7).generator(), SHAPES)
+        low = t.SimulateLowResolution((0.5, 1), False, one, None).sample(
+            SeedTree(7).generator(), SHAPES
+        )
+        assert [len(set(each)) for each in (*blur["sigmas"], *low["scales"])] == [
+            1 if one else 3
+        ] * 6
+    shared = t.GaussianBlur((1, 5), synchronize_channels=True).sample(
+        SeedTree(7).generator(), SHAPES
+    )
     assert len(shared["sigmas"]) == 3
 
 

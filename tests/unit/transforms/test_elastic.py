@@ -12,7 +12,9 @@ from tests.support.transforms.generators import normals
 KEY = 0x0123_4567_89AB_CDEF
 
 
-def filtered_noise(shape: tuple[int, ...], stream: int, sigma: float, magnitude: float) -> np.ndarray:
+def filtered_noise(
+    shape: tuple[int, ...], stream: int, sigma: float, magnitude: float
+) -> np.ndarray:
     spectrum = np.fft.fftn(normals(shape, KEY, stream).astype(np.float64))
     field = np.fft.ifftn(fourier_gaussian(spectrum, sigma)).real
     return field * magnitude / np.abs(field).max()
@@ -20,7 +22,9 @@ def filtered_noise(shape: tuple[int, ...], stream: int, sigma: float, magnitude:
 
 @pytest.mark.parametrize("shape", [(24, 17, 33), (31, 40), (1, 20, 9), (8, 1)])
 @pytest.mark.parametrize("sigma", [0.0, 0.4, 1.3, 3.0, 9.0, 100.0])
-def test_a_field_is_gaussian_filtered_noise_of_the_wanted_magnitude(shape: tuple[int, ...], sigma: float) -> None:
+def test_a_field_is_gaussian_filtered_noise_of_the_wanted_magnitude(
+    shape: tuple[int, ...], sigma: float
+) -> None:
     dims = len(shape)
     magnitudes = [1.0, 2.5, 0.2][:dims]
     array, means = displacement(shape, KEY, [sigma] * dims, magnitudes)

@@ -20,7 +20,11 @@ from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
 SHAPES = {2: (24, 24), 3: (18, 18, 14)}
-CASES = [pytest.param(make, dims, id=f"{name}, {dims}-D") for name, make in EVERY.items() for dims in SHAPES]
+CASES = [
+    pytest.param(make, dims, id=f"{name}, {dims}-D")
+    for name, make in EVERY.items()
+    for dims in SHAPES
+]
 each_transform = pytest.mark.parametrize(("make", "dims"), CASES)
 
 
@@ -39,13 +43,17 @@ def test_table_has_every_transform() -> None:
     classes = {
         each.__name__
         for each in (getattr(t, name) for name in t.__all__)
-        if inspect.isclass(each) and issubclass(each, t.Transform) and each.change is not t.Transform.change
+        if inspect.isclass(each)
+        and issubclass(each, t.Transform)
+        and each.change is not t.Transform.change
     }
     assert classes - covered == set()
 
 
 @each_transform
-def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for(make: Any, dims: int) -> None:
+def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for(
+    make: Any, dims: int
+) -> None:
     given, transform = sample(1, SHAPES[dims]), make(dims)
     before = fingerprint(given)
     for array in given.values():
@@ -55,7 +63,10 @@ def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for
     params = transform.sample(rng(), {key: array.shape for key, array in given.items()})
     kept = json.loads(json.dumps(params))
     assert transform.describe(kept)
-    used, strided = make(dims), {key: np.asfortranarray(array)[::-1][::-1] for key, array in given.items()}
+    used, strided = (
+        make(dims),
+        {key: np.asfortranarray(array)[::-1][::-1] for key, array in given.items()},
+    )
     for seed in range(2):
         used(**sample(seed, SHAPES[dims]), rng=SeedTree(9).generator(0, seed))
     others = {
@@ -64,9 +75,13 @@ def test_input_stays_as_it_is_and_the_sample_is_the_same_however_it_is_asked_for
         "pickled": pickle.loads(pickle.dumps(transform))(**given, rng=rng()),
         "used before": used(**given, rng=rng()),
     }
-    assert [name for name, made in others.items() if fingerprint(made) != fingerprint(expected)] == []
+    assert [
+        name for name, made in others.items() if fingerprint(made) != fingerprint(expected)
+    ] == []
     assert fingerprint(transform(**strided, rng=rng())) == fingerprint(expected)
-    tensors = transform(**{key: torch.from_numpy(array.copy()) for key, array in given.items()}, rng=rng())
+    tensors = transform(
+        **{key: torch.from_numpy(array.copy()) for key, array in given.items()}, rng=rng()
+    )
     assert tensors.keys() == expected.keys()
     for key, value in tensors.items():
         for level, other in zip(levels(value), levels(expected[key]), strict=True):
@@ -124,7 +139,9 @@ NEUTRAL = [
     t.MultiplicativeBrightness(1.0, False),
     t.RemoveLabel(1, 0, []),
     t.RemoveLabel(1, 1),
-    t.RemoveRandomConnectedComponentFromOneHotEncoding([0], dont_do_if_covers_more_than_x_percent=0),
+    t.RemoveRandomConnectedComponentFromOneHotEncoding(
+        [0], dont_do_if_covers_more_than_x_percent=0
+    ),
     t.RemoveRandomConnectedComponentFromOneHotEncoding([0], p_per_label=0),
     t.RicianNoise(0),
     t.Rot90(2, (2,), {0, 1}),
@@ -146,11 +163,18 @@ def test_what_has_no_effect_gives_the_same_objects(transform: t.Transform) -> No
 
 
 @each_transform
-def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable(make: Any, dims: int) -> None:
+def test_float64_images_come_back_as_float64_and_whatever_comes_back_is_writable(
+    make: Any, dims: int
+) -> None:
     given = sample(1, SHAPES[dims])
     expected = make(dims)(**given, rng=rng())
     made = make(dims)(**{**given, "image": given["image"].astype(np.float64)}, rng=rng())
-    assert all(level.flags.writeable for value in made.values() for level in levels(value) if hasattr(level, "flags"))
+    assert all(
+        level.flags.writeable
+        for value in made.values()
+        for level in levels(value)
+        if hasattr(level, "flags")
+    )
     if "image" in made:
         assert made["image"].dtype == np.float64
         assert np.array_equal(made["image"].astype(np.float32), expected["image"])
@@ -171,7 +195,9 @@ def test_not_a_number_raises_nothing_and_draws_nothing(make: Any, dims: int) -> 
 @each_transform
 def test_kernels_that_are_called_are_those_that_warm_up_compiles(make: Any, dims: int) -> None:
     transform = make(dims)
-    for kernel in all_kernels():  # as in a new process, but what is compiled already is taken from memory
+    for (
+        kernel
+    ) in all_kernels():  # as in a new process, but what is compiled already is taken from memory
         kernel.dispatcher.disable_compile(False)
         kernel._compiled = False
     transform.warm_up()
@@ -193,7 +219,13 @@ def levels(value: Any) -> list[Any]:
 
 
 def size(value: Any) -> int:
-    return value.nbytes if isinstance(value, np.ndarray) else sum(map(size, value)) if isinstance(value, list) else 0
+    return (
+        value.nbytes
+        if isinstance(value, np.ndarray)
+        else sum(map(size, value))
+        if isinstance(value, list)
+        else 0
+    )
 
 
 @pytest.mark.parametrize("name", EVERY)

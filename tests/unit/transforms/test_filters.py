@@ -26,12 +26,16 @@ def test_medians_are_exactly_scipys(size):
     for shape in SHAPES:
         for image in (noise(shape), np.round(noise(shape) * 2)):
             expected = np.stack([ndimage.median_filter(channel, size=size) for channel in image])
-            np.testing.assert_array_equal(MedianFilter(size)(image=image, rng=generator())["image"], expected)
+            np.testing.assert_array_equal(
+                MedianFilter(size)(image=image, rng=generator())["image"], expected
+            )
 
 
 def exactly_sharpened(channel, strength, clamped):
     exact = channel.astype(np.float64)
-    curves = [ndimage.correlate1d(exact, [-1, 2, -1], axis, mode="nearest") for axis in range(exact.ndim)]
+    curves = [
+        ndimage.correlate1d(exact, [-1, 2, -1], axis, mode="nearest") for axis in range(exact.ndim)
+    ]
     sharp = exact + strength * sum(curves)
     return np.clip(sharp, exact.min(), exact.max()) if clamped else sharp
 
@@ -50,7 +54,11 @@ def test_sharpening_is_the_formula_in_float64_next_to_batchgeneratorsv2s_and_err
         ]
         np.testing.assert_allclose(ours, exact, rtol=0, atol=1e-6 * (1 + max(params["strengths"])))
         if 1 not in shape[1:]:  # theirs raises an error then
-            theirs = module.SharpeningTransform()._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
+            theirs = (
+                module.SharpeningTransform()
+                ._apply_to_image(torch.from_numpy(image.copy()), **params)
+                .numpy()
+            )
             assert np.abs(ours - theirs).max() < 1e-5
             assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((theirs - exact) ** 2))
 
@@ -67,7 +75,18 @@ def middle_of_sorted_boxes(values: np.ndarray, box: tuple[int, int, int]) -> np.
 
 @pytest.mark.parametrize(
     "box",
-    [(2, 2, 2), (3, 3, 3), (4, 4, 4), (5, 5, 5), (6, 6, 6), (7, 7, 7), (1, 5, 5), (1, 1, 6), (3, 1, 2), (1, 15, 15)],
+    [
+        (2, 2, 2),
+        (3, 3, 3),
+        (4, 4, 4),
+        (5, 5, 5),
+        (6, 6, 6),
+        (7, 7, 7),
+        (1, 5, 5),
+        (1, 1, 6),
+        (3, 1, 2),
+        (1, 15, 15),
+    ],
 )
 def test_medians_are_those_of_sorted_boxes_to_the_bit(box: tuple[int, int, int]) -> None:
     rng = np.random.default_rng(sum(box))

@@ -44,8 +44,12 @@ def test_wrong_params_are_refused_by_name_or_applied_without_harm(name: str, dim
     fuzz(name, dims, rounds=14, seed=1)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, "a", None, 10**400, [1, 2], np.zeros(3)])
-def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_argument(value: Any) -> None:
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, "a", None, 10**400, [1, 2], np.zeros(3)]
+)
+def test_a_callable_that_gives_no_finite_number_is_named_with_its_transform_and_argument(
+    value: Any,
+) -> None:
     for name, transform in (
         ("scaling", t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: value)),
         ("noise_variance", t.GaussianNoise(lambda: value)),
@@ -92,7 +96,9 @@ def test_params_out_of_range_are_errors_that_name_transform_param_value_and_rang
     image = volume()
     before = image.copy()
     params = {**transform.sample(rng(), {"image": image.shape}), **changed}
-    with pytest.raises((ValueError, TypeError, LookupError), match=rf"{type(transform).__name__}.*") as raised:
+    with pytest.raises(
+        (ValueError, TypeError, LookupError), match=rf"{type(transform).__name__}.*"
+    ) as raised:
         transform.apply({"image": image}, params)
     assert raised.match(says)
     assert np.array_equal(image, before)
@@ -105,9 +111,18 @@ def test_params_of_a_larger_image_or_of_another_number_of_axes_do_no_harm() -> N
         params = transform.sample(rng(), large)
         labels = np.zeros((2, 11, 11, 10), np.int16)
         for shape in ((3, 11, 11, 10), (3, 11, 11)):
-            arrays = {"image": volume(*shape), "segmentation": labels[(..., *[0] * (4 - len(shape)))]}
-            found = error_of(lambda arrays=arrays, params=params, transform=transform: transform.apply(arrays, params))
-            assert found is None or isinstance(found, (ValueError, TypeError, IndexError, KeyError)), (name, found)
+            arrays = {
+                "image": volume(*shape),
+                "segmentation": labels[(..., *[0] * (4 - len(shape)))],
+            }
+            found = error_of(
+                lambda arrays=arrays, params=params, transform=transform: transform.apply(
+                    arrays, params
+                )
+            )
+            assert found is None or isinstance(
+                found, (ValueError, TypeError, IndexError, KeyError)
+            ), (name, found)
 
 
 @pytest.mark.parametrize("dims", SHAPES)
@@ -137,7 +152,9 @@ def test_whatever_is_drawn_passes_at_the_ends_of_the_ranges(dims: int) -> None:
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, np.longdouble])
 def test_numpys_numbers_count_as_pythons_however_few_bits_they_have(kind: Any) -> None:
     image = volume(1, 11, 11, 10)
-    transform = t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, padding_mode_image="reflection")
+    transform = t.SpatialTransform(
+        (8, 8, 8), 0, False, p_scaling=1, padding_mode_image="reflection"
+    )
     params = transform.sample(rng(), {"image": image.shape})
     params["affine"][1][1] = float(kind(6e4))
     expected = transform.apply({"image": image}, params)["image"]

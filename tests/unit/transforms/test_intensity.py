@@ -42,7 +42,9 @@ def contrasted(x, params, preserve_range):
 
 
 def bent(x, params):
-    every = (params[key] or [] for key in ("apply_to_channel", "gamma", "invert_image", "retain_stats"))
+    every = (
+        params[key] or [] for key in ("apply_to_channel", "gamma", "invert_image", "retain_stats")
+    )
     for c, gamma, invert, retain in zip(*every, strict=True):
         sign = -1 if invert else 1
         y = sign * x[c]
@@ -59,7 +61,9 @@ def inverted(x, params):
 
 
 def cut(x, params):
-    for c, (percentiles, retain) in enumerate(zip(params["percentiles"], params["retain_std"], strict=True)):
+    for c, (percentiles, retain) in enumerate(
+        zip(params["percentiles"], params["retain_std"], strict=True)
+    ):
         if percentiles is not None:
             y = np.clip(x[c], *np.quantile(x[c], np.array(percentiles) / 100))
             if retain and standard_deviation(y) > 1e-8:
@@ -89,7 +93,9 @@ def theirs(name, arguments, image, params):
     import importlib
 
     module, _, cls = name.rpartition(".")
-    transform = getattr(importlib.import_module(f"batchgeneratorsv2.transforms.intensity.{module}"), cls)(*arguments)
+    transform = getattr(
+        importlib.import_module(f"batchgeneratorsv2.transforms.intensity.{module}"), cls
+    )(*arguments)
     as_tensors = {
         key: torch.tensor(value, dtype=torch.int64 if key == "apply_to_channel" else None)
         if isinstance(value, list) and key not in ("percentiles", "retain_std")
@@ -105,7 +111,9 @@ def allowed_rounding(image, exact):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_and_no_less_accurate(case):
+def test_result_is_that_of_float64_within_rounding_next_to_batchgeneratorsv2s_and_no_less_accurate(
+    case,
+):
     cls, formula, name, arguments = CASES[case]
     transform = cls(*arguments)
     for seed in range(25):
@@ -146,14 +154,17 @@ def test_brightness_leaves_nan_and_infinity_where_they_are():
     image = np.array([[[1, np.nan, np.inf, -np.inf]]], np.float32)
     for transform in (MultiplicativeBrightness(2.0, False), BrightnessAdditive(1, 1)):
         np.testing.assert_array_equal(
-            transform(image=image, rng=np.random.default_rng(0))["image"], [[[2, np.nan, np.inf, -np.inf]]]
+            transform(image=image, rng=np.random.default_rng(0))["image"],
+            [[[2, np.nan, np.inf, -np.inf]]],
         )
 
 
 def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
     image = scan((1, 10, 100), 0)
     image[0, 0, 0] = np.inf
-    found = CutOffOutliers(1, 99, p_retain_std=0)(image=image, rng=np.random.default_rng(0))["image"]
+    found = CutOffOutliers(1, 99, p_retain_std=0)(image=image, rng=np.random.default_rng(0))[
+        "image"
+    ]
     assert np.isfinite(found).all()
 
 
@@ -162,12 +173,19 @@ def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
 def test_gamma_retains_the_statistics_of_a_channel_with_an_outlier(outlier, invert):
     image = scan((1, 20, 30, 40), 5)
     image[0, 3, 4, 5] = outlier * np.abs(image).max()
-    params = {"apply_to_channel": [0], "gamma": [0.7], "invert_image": [invert], "retain_stats": [True]}
+    params = {
+        "apply_to_channel": [0],
+        "gamma": [0.7],
+        "invert_image": [invert],
+        "retain_stats": [True],
+    }
     exact = image.astype(np.float64)
     bent(exact, params)
     found = Gamma(0.7, 0, False, 1, 1).apply({"image": image}, params)["image"]
     other = theirs(*CASES["gamma"][2:], image, params)
-    assert np.abs(found - exact).max() <= np.abs(other - exact).max() + allowed_rounding(image, exact)
+    assert np.abs(found - exact).max() <= np.abs(other - exact).max() + allowed_rounding(
+        image, exact
+    )
     np.testing.assert_allclose(found.std(dtype=float), image.std(dtype=float), rtol=1e-6)
 
 
@@ -181,7 +199,9 @@ def test_a_constant_channel_stays_as_it_is(value):
 
 @pytest.mark.parametrize("contrast_range", [(0.5, 2), (0.9, 1.1), (1.2, 2), (1, 1)])
 def test_bg_contrast_draws_as_the_original(contrast_range):
-    theirs = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast").BGContrast(contrast_range)
+    theirs = pytest.importorskip("batchgeneratorsv2.transforms.intensity.contrast").BGContrast(
+        contrast_range
+    )
     ours = BGContrast(contrast_range)
     rng = np.random.default_rng(0)
     np.random.seed(0)
@@ -214,7 +234,9 @@ def test_callables_are_told_what_they_ask_for():
         MultiplicativeBrightness(lambda channel: note(channel), False),
         BiasField(lambda channel: note(channel), 0, synchronize_channels=False),
         GaussianBlur(lambda shape, dim: note(tuple(shape), dim)),
-        SimulateLowResolution(lambda image, channel, dim: note(image.shape, channel, dim), False, False, None),
+        SimulateLowResolution(
+            lambda image, channel, dim: note(image.shape, channel, dim), False, False, None
+        ),
     ):
         transform(image=np.zeros(space, np.float32), rng=np.random.default_rng(0))
     of_axes = [*product([space], [1, 2])] * 2 + [*product([space], [0, 1], [0, 1])]

@@ -34,7 +34,10 @@ def mirror(**options: Any) -> t.Compose:
 PIPELINES: dict[str, Any] = {
     "Compose": mirror,
     "validation_transforms": lambda **options: validation_transforms(None, **options),
-    **{name: lambda build=build, **options: build(**SHARED, **options) for name, build in TRAINING_TRANSFORMS.items()},
+    **{
+        name: lambda build=build, **options: build(**SHARED, **options)
+        for name, build in TRAINING_TRANSFORMS.items()
+    },
 }
 
 
@@ -115,9 +118,13 @@ def test_such_keys_are_not_refused(given: dict[str, Any]) -> None:
 )
 def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform) -> None:
     for key in ("keypoints", "bbox", "bboxes"):
-        for given in ({"image": IMAGE, key: np.ones((2, 3))}, {"data": IMAGE[None], key: [[(1, 2, 3)]]}):
+        for given in (
+            {"image": IMAGE, key: np.ones((2, 3))},
+            {"data": IMAGE[None], key: [[(1, 2, 3)]]},
+        ):
             with pytest.raises(
-                ValueError, match=f"{key} would stay where they are while .*: detaug transforms no points"
+                ValueError,
+                match=f"{key} would stay where they are while .*: detaug transforms no points",
             ):
                 pipeline(**given, rng=rng())
         with pytest.raises(ValueError, match=f"{key} would stay"):
@@ -140,7 +147,9 @@ def test_points_and_boxes_are_refused_where_voxels_move(pipeline: t.Transform) -
 def test_keys_of_batches(keys: dict[str, str], names: tuple[str, str]) -> None:
     images, labels = np.stack([IMAGE, IMAGE + 1]), np.stack([LABELS, LABELS])
     expected = mirror()(data=images, seg=labels, rng=rng())
-    made = mirror(keys=keys)(**dict(zip(names, (images, labels), strict=True)), case=["a", "b"], rng=rng())
+    made = mirror(keys=keys)(
+        **dict(zip(names, (images, labels), strict=True)), case=["a", "b"], rng=rng()
+    )
     assert list(made) == [*names, "case"]
     for name, theirs in zip(names, ("data", "seg"), strict=True):
         assert fingerprint(made[name]) == fingerprint(expected[theirs])
@@ -170,18 +179,23 @@ def test_several_images_of_one_shape_are_transformed_alike() -> None:
 def test_several_arrays_of_one_role_that_cannot_be_joined_are_an_error() -> None:
     pipeline = mirror(keys={"t1": "image", "t2": "image", "a": "segmentation", "b": "segmentation"})
     with pytest.raises(
-        ValueError, match=r"one spatial shape.* t1 float32 \(1, 12, 10, 8\), t2 float32 \(1, 11, 10, 8\)"
+        ValueError,
+        match=r"one spatial shape.* t1 float32 \(1, 12, 10, 8\), t2 float32 \(1, 11, 10, 8\)",
     ):
         pipeline(t1=IMAGE, t2=IMAGE[:, 1:], rng=rng())
     with pytest.raises(ValueError, match=r"one dtype, got a int16 .*, b uint8"):
         pipeline(a=LABELS, b=LABELS.astype(np.uint8), rng=rng())
     move = t.Compose([t.MoveSegAsOneHotToData(0, [1, 2])], keys={"t1": "image", "t2": "image"})
-    with pytest.raises(ValueError, match="t1, t2 are all image, 2 channels together, and the pipeline made 4"):
+    with pytest.raises(
+        ValueError, match="t1, t2 are all image, 2 channels together, and the pipeline made 4"
+    ):
         move(t1=IMAGE, t2=IMAGE, segmentation=np.concatenate([LABELS, LABELS]), rng=rng())
 
 
 def test_none_leaves_an_array_as_it_is() -> None:
-    made = mirror(keys={"dose": None, "segmentation": None})(image=IMAGE, dose=IMAGE, segmentation=LABELS, rng=rng())
+    made = mirror(keys={"dose": None, "segmentation": None})(
+        image=IMAGE, dose=IMAGE, segmentation=LABELS, rng=rng()
+    )
     assert made["dose"] is IMAGE
     assert made["segmentation"] is LABELS
     assert made["image"] is not IMAGE
@@ -192,8 +206,13 @@ def test_what_a_pipeline_makes_takes_no_other_arrays_name() -> None:
         (t.MoveChannels(0, "image", "segmentation"), {"segmentation": None}),
         (t.MoveChannels(0, "regression_target", "image"), {"image": "regression_target"}),
     ):
-        with pytest.raises(ValueError, match=f"the pipeline makes {move.target_key}, and another array has that name"):
-            t.Compose([move], keys=keys)(image=np.concatenate([IMAGE, IMAGE]), segmentation=LABELS, rng=rng())
+        with pytest.raises(
+            ValueError,
+            match=f"the pipeline makes {move.target_key}, and another array has that name",
+        ):
+            t.Compose([move], keys=keys)(
+                image=np.concatenate([IMAGE, IMAGE]), segmentation=LABELS, rng=rng()
+            )
 
 
 def test_what_a_pipeline_makes_where_none_was_given_is_of_the_images_kind() -> None:
@@ -238,13 +257,16 @@ def test_keys_belong_to_the_outermost_pipeline() -> None:
 )
 def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(make: Any) -> None:
     for given in ({"image": IMAGE[0]}, {"segmentation": LABELS[0]}, {"data": IMAGE}):
-        with pytest.raises(ValueError, match=r"made for 3-D samples; if its channel axis is missing"):
+        with pytest.raises(
+            ValueError, match=r"made for 3-D samples; if its channel axis is missing"
+        ):
             make()(**given, rng=rng())
 
 
 def test_arrays_of_one_sample_have_as_many_axes() -> None:
     with pytest.raises(
-        ValueError, match=r"segmentation of shape \(12, 10, 8\).*image has 3 spatial axes.*segmentation\[None\]"
+        ValueError,
+        match=r"segmentation of shape \(12, 10, 8\).*image has 3 spatial axes.*segmentation\[None\]",
     ):
         t.GaussianNoise()(image=IMAGE, segmentation=LABELS[0], rng=rng())
 

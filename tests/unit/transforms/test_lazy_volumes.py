@@ -30,11 +30,16 @@ class Recorded(LazyVolume):
     def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
         extents = (self.shape[0], *np.subtract(stops, starts))
         # what is looked at and was not read is seen, also before and behind the box
-        array = np.full(np.prod(extents) + 20_000, 21845, self.dtype)[10_000:-10_000].reshape(extents)
+        array = np.full(np.prod(extents) + 20_000, 21845, self.dtype)[10_000:-10_000].reshape(
+            extents
+        )
         for first in range(starts[0], stops[0], 4):
             lows, highs = between(first, min(first + 4, stops[0]))
             if lows != highs:
-                inside = tuple(slice(low - a, high - a) for low, high, a in zip(lows, highs, starts, strict=True))
+                inside = tuple(
+                    slice(low - a, high - a)
+                    for low, high, a in zip(lows, highs, starts, strict=True)
+                )
                 array[(slice(None), *inside)] = self.read(lows, highs)
         return array
 
@@ -67,7 +72,9 @@ def both_ways(transform: Any, arrays: dict[str, np.ndarray], seed: int) -> list[
 @pytest.mark.parametrize("border", ["zeros", "border", "reflection", "constant"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
 @pytest.mark.parametrize("space", [(30, 27, 33), (41, 38), (1, 35, 9)])
-def test_spatial_transforms_give_the_same_bytes(space: tuple[int, ...], mode: str, border: str) -> None:
+def test_spatial_transforms_give_the_same_bytes(
+    space: tuple[int, ...], mode: str, border: str
+) -> None:
     arrays = sample(space)
     for seed in range(6):
         transform = SpatialTransform(
@@ -81,11 +88,21 @@ def test_spatial_transforms_give_the_same_bytes(space: tuple[int, ...], mode: st
 
 @pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
-@pytest.mark.parametrize("beside", [(60, 12, 9), (12, -50, 9), (12, 11, 70), (-40, 80, -60), (31, 25, 9)])
-def test_a_patch_beside_the_volume_gives_the_same_bytes(beside: tuple[int, ...], mode: str, border: str) -> None:
+@pytest.mark.parametrize(
+    "beside", [(60, 12, 9), (12, -50, 9), (12, 11, 70), (-40, 80, -60), (31, 25, 9)]
+)
+def test_a_patch_beside_the_volume_gives_the_same_bytes(
+    beside: tuple[int, ...], mode: str, border: str
+) -> None:
     arrays = sample((30, 27, 33))
     transform = SpatialTransform(
-        (8, 9, 10), 0, False, mode_image=mode, mode_seg=mode, padding_mode_image=border, border_mode_seg=border
+        (8, 9, 10),
+        0,
+        False,
+        mode_image=mode,
+        mode_seg=mode,
+        padding_mode_image=border,
+        border_mode_seg=border,
     )
     for affine in ([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]], [[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]]):
         params = {"affine": affine, "elastic": None, "center_location_in_pixels": list(beside)}
@@ -109,7 +126,11 @@ def test_nnunets_pipeline_gives_the_same_bytes(dummy_2d: bool) -> None:
 
 def test_a_pipeline_without_a_spatial_transform_reads_everything_once() -> None:
     arrays = sample((12, 13, 14))
-    for transform in (validation_transforms([[1, 1, 1], [0.5] * 3]), GaussianNoise((0.1, 0.2)), Mirror((0, 1))):
+    for transform in (
+        validation_transforms([[1, 1, 1], [0.5] * 3]),
+        GaussianNoise((0.1, 0.2)),
+        Mirror((0, 1)),
+    ):
         assert [len(volume.boxes) for volume in both_ways(transform, arrays, 0)] == [1, 1]
 
 
@@ -124,7 +145,9 @@ def test_of_a_volume_beside_arrays_little_more_than_the_patch_is_read() -> None:
     transform = SpatialTransform((24, 24, 24), 0, False, p_rotation=1, rotation=(0.05, 0.05))
     expected = transform(rng=SeedTree(1).generator(0, 0), **arrays)
     volume = Recorded(arrays["image"])
-    got = transform(rng=SeedTree(1).generator(0, 0), image=volume, segmentation=arrays["segmentation"])
+    got = transform(
+        rng=SeedTree(1).generator(0, 0), image=volume, segmentation=arrays["segmentation"]
+    )
     assert_same(expected, got)
     assert volume.part_read < (36 / 80) ** 3
 
@@ -133,5 +156,8 @@ def test_of_the_box_around_a_turned_patch_the_corners_are_not_read() -> None:
     arrays = sample((80, 80, 80))
     transform = SpatialTransform((40, 40, 40), 0, False, p_rotation=1, rotation=(0.5, 0.5))
     for volume in both_ways(transform, arrays, 1):
-        lows, highs = np.min([low for low, _ in volume.boxes], 0), np.max([high for _, high in volume.boxes], 0)
+        lows, highs = (
+            np.min([low for low, _ in volume.boxes], 0),
+            np.max([high for _, high in volume.boxes], 0),
+        )
         assert volume.part_read < 0.85 * np.prod(highs - lows) / 80**3

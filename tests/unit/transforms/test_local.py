@@ -6,7 +6,13 @@ import torch
 from scipy import ndimage
 from scipy.stats import norm
 
-from detaug.transforms.local import BrightnessGradientAdditive, LocalContrast, LocalGamma, LocalSmoothing, LocalWindow
+from detaug.transforms.local import (
+    BrightnessGradientAdditive,
+    LocalContrast,
+    LocalGamma,
+    LocalSmoothing,
+    LocalWindow,
+)
 from tests.support.transforms.generators import generator, noise
 
 SHAPES = ((1, 20, 23, 31), (3, 17, 8, 33), (2, 31, 29), (2, 7, 1, 12))
@@ -20,7 +26,9 @@ OPTIONS = {
 
 
 def transform_of(cls, **options):
-    return cls((3.0, 30.0), loc=(-0.2, 1.2), **{**OPTIONS[cls], "same_for_all_channels": False, **options})
+    return cls(
+        (3.0, 30.0), loc=(-0.2, 1.2), **{**OPTIONS[cls], "same_for_all_channels": False, **options}
+    )
 
 
 def window(shape, kernel):
@@ -72,13 +80,17 @@ def as_batchgeneratorsv2(transform, image, params):
     }[type(transform)](1.0)
     kernels = []
     for kernel in params["kernels"]:
-        original.loc, original.scale = (lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale"))
+        original.loc, original.scale = (
+            lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale")
+        )
         made = original._generate_kernel(image.shape[1:])
         if isinstance(transform, BrightnessGradientAdditive):
             made = made - made.mean() if transform.mean_centered else made
             made = made / np.abs(made).max() * np.float32(kernel["strength"])
         kernels.append(made)
-    return original._apply_to_image(torch.from_numpy(image.copy()), **{**params, "kernels": kernels}).numpy()
+    return original._apply_to_image(
+        torch.from_numpy(image.copy()), **{**params, "kernels": kernels}
+    ).numpy()
 
 
 @pytest.mark.parametrize("cls", CLASSES)
@@ -94,7 +106,9 @@ def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cl
         theirs = as_batchgeneratorsv2(transform, image, params)
         assert np.abs(ours - theirs).max() < 1e-4
         # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in float32
-        assert np.sqrt(np.mean((ours - exact) ** 2)) <= max(1.05 * np.sqrt(np.mean((theirs - exact) ** 2)), 6e-8)
+        assert np.sqrt(np.mean((ours - exact) ** 2)) <= max(
+            1.05 * np.sqrt(np.mean((theirs - exact) ** 2)), 6e-8
+        )
 
 
 @pytest.mark.parametrize("offset", [1e2, 1e4, -1e4])
@@ -124,13 +138,20 @@ def test_a_gradient_can_stay_uncentred_and_be_clipped():
 
 
 def test_callables_get_shape_and_dim_by_name_or_by_position():
-    for scale in (lambda dim, shape: shape[dim] / 2, lambda x, y: x[y] / 2, lambda x, *others: x[others[0]] / 2):
+    for scale in (
+        lambda dim, shape: shape[dim] / 2,
+        lambda x, y: x[y] / 2,
+        lambda x, *others: x[others[0]] / 2,
+    ):
         drawn = LocalGamma(scale).sample(generator(), {"image": (1, 4, 6, 8)})
         assert drawn["kernels"][0]["scale"] == [2.0, 3.0, 4.0]
 
 
 def test_what_another_transform_offers_is_not_given_in_place_of_something_else():
-    for transform in (LocalGamma(lambda kernel: 3.0), BrightnessGradientAdditive(3.0, max_strength=lambda shape: 1.0)):
+    for transform in (
+        LocalGamma(lambda kernel: 3.0),
+        BrightnessGradientAdditive(3.0, max_strength=lambda shape: 1.0),
+    ):
         with pytest.raises(TypeError, match="missing 1 required positional argument"):
             transform(image=noise((1, 5, 6, 7)), rng=generator())
 
@@ -142,7 +163,9 @@ def test_strengths_may_ask_for_image_and_kernel():
         seen.append((_image.shape, _kernel.shape, _kernel.dtype, float(_kernel.mean())))
         return 1.0
 
-    BrightnessGradientAdditive(3.0, max_strength=strength)(image=noise((1, 5, 6, 7)), rng=generator())
+    BrightnessGradientAdditive(3.0, max_strength=strength)(
+        image=noise((1, 5, 6, 7)), rng=generator()
+    )
     assert seen[0][:3] == ((1, 5, 6, 7), (5, 6, 7), np.float32)
     assert abs(seen[0][3]) < 1e-6
 
@@ -153,10 +176,17 @@ def test_windows_saturate_to_nothing_where_batchgeneratorsv2s_do():
     for _ in range(200):
         kernel = {"loc": rng.uniform(-1, 2, 3), "scale": rng.uniform(1, 8, 3)}
         original = local.LocalTransform(1.0)
-        original.loc, original.scale = (lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale"))
-        theirs, ours = original._generate_kernel(shape), LocalWindow(shape, kernel["loc"], kernel["scale"]).values()
+        original.loc, original.scale = (
+            lambda _, d, of=kernel[name]: of[d] for name in ("loc", "scale")
+        )
+        theirs, ours = (
+            original._generate_kernel(shape),
+            LocalWindow(shape, kernel["loc"], kernel["scale"]).values(),
+        )
         both.append((bool(theirs.any()), bool(ours.any())))
-        if np.prod([p.max() for p in axis_probabilities(shape, kernel)]) > 1e-30:  # else float32's numbers below 1e-38
+        if (
+            np.prod([p.max() for p in axis_probabilities(shape, kernel)]) > 1e-30
+        ):  # else float32's numbers below 1e-38
             np.testing.assert_allclose(ours, theirs, atol=2e-3)
     assert all(one == other for one, other in both)
     assert 0.1 < np.mean([not one for one, _ in both]) < 0.9

@@ -11,15 +11,25 @@ from tests.support.transforms.generators import generator, noise
 SHAPES = ((1, 20, 23, 31), (3, 33, 17, 40), (2, 31, 29), (1, 18, 64))
 
 
-def simulation(scale=(0.5, 1.0), synchronize_channels=False, synchronize_axes=False, ignore_axes=None, **options):
-    return SimulateLowResolution(scale, synchronize_channels, synchronize_axes, ignore_axes, **options)
+def simulation(
+    scale=(0.5, 1.0),
+    synchronize_channels=False,
+    synchronize_axes=False,
+    ignore_axes=None,
+    **options,
+):
+    return SimulateLowResolution(
+        scale, synchronize_channels, synchronize_axes, ignore_axes, **options
+    )
 
 
 def exactly(channel, scales):
     """The same formula in float64."""
     modes = {2: "bilinear", 3: "trilinear"}
     coarse = torch.from_numpy(channel.copy())[None, None]
-    shape = [max(1, round(n * float(np.float32(s)))) for n, s in zip(channel.shape, scales, strict=True)]
+    shape = [
+        max(1, round(n * float(np.float32(s)))) for n, s in zip(channel.shape, scales, strict=True)
+    ]
     coarse = interpolate(coarse, shape, mode="nearest-exact").double()
     return interpolate(coarse, channel.shape, mode=modes[channel.ndim])[0, 0].numpy()
 
@@ -47,8 +57,12 @@ def test_it_agrees_with_batchgeneratorsv2_and_errs_no_more(shape, offset):
         ours = simulation().apply({"image": image}, params)["image"]
         tensor = {**params, "scales": torch.tensor(params["scales"])}
         original = theirs._apply_to_image(torch.from_numpy(image.copy()), **tensor).numpy()
-        exact = np.stack([exactly(channel, s) for channel, s in zip(image, params["scales"], strict=True)])
+        exact = np.stack(
+            [exactly(channel, s) for channel, s in zip(image, params["scales"], strict=True)]
+        )
         assert np.abs(ours - original).max() < 5e-5 + 1e-6 * abs(offset)
         assert np.abs(ours - exact).max() <= max(np.abs(original - exact).max(), 5e-7)
         if offset:
-            assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(np.mean((original - exact) ** 2))
+            assert np.sqrt(np.mean((ours - exact) ** 2)) <= np.sqrt(
+                np.mean((original - exact) ** 2)
+            )

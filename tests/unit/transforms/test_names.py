@@ -61,7 +61,10 @@ def test_every_name_in_the_table_is_there() -> None:
 
 def test_constructors_take_the_same_parameters_in_the_same_order() -> None:
     for each in their_classes():
-        if "self" in inspect.signature(each.__init__).parameters and each.__init__ is not object.__init__:
+        if (
+            "self" in inspect.signature(each.__init__).parameters
+            and each.__init__ is not object.__init__
+        ):
             own = getattr(bgv2, each.__name__)
             theirs = {
                 name: parameter

@@ -71,7 +71,11 @@ def test_nan_and_infinity():
 
 
 def test_one_voxel_and_a_constant_image_get_the_mean_back():
-    one = RicianNoise(0.1)(image=np.full((1, 1, 1), 3.5, np.float32), rng=np.random.default_rng(0))["image"]
+    one = RicianNoise(0.1)(image=np.full((1, 1, 1), 3.5, np.float32), rng=np.random.default_rng(0))[
+        "image"
+    ]
     assert one.tolist() == [[[3.5]]]
-    constant = RicianNoise(0.1)(image=np.full((1, 9, 9), 3.5, np.float32), rng=np.random.default_rng(0))["image"]
+    constant = RicianNoise(0.1)(
+        image=np.full((1, 9, 9), 3.5, np.float32), rng=np.random.default_rng(0)
+    )["image"]
     np.testing.assert_allclose(constant, 3.5)

@@ -10,7 +10,9 @@ from detaug.transforms.rectangles import BlankRectangle
 
 
 def test_each_rectangle_gets_its_value_in_order_as_in_batchgeneratorsv2():
-    theirs = pytest.importorskip("batchgeneratorsv2.transforms.noise.blank_rectangle").BlankRectangleTransform
+    theirs = pytest.importorskip(
+        "batchgeneratorsv2.transforms.noise.blank_rectangle"
+    ).BlankRectangleTransform
     for seed, shape in enumerate([(2, 20, 30), (3, 12, 14, 16), (1, 6, 6, 6)]):
         arguments = ([[2, 6]] * (len(shape) - 1), -7.5, (1, 5))
         image = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
@@ -27,13 +29,17 @@ def test_fixed_sizes_for_all_axes_and_for_each():
     for size, expected in ((3, [3, 3]), ((4, 2), [4, 2])):
         ((corners,),) = BlankRectangle(size, 0, 1).sample(rng, {"image": (1, 8, 8)})["rectangles"]
         assert [upper - lower for lower, upper in zip(*corners, strict=True)] == expected
-    ((corners,),) = BlankRectangle([[2, 6], [3, 9]], 0, 1, True).sample(rng, {"image": (1, 8, 8)})["rectangles"]
+    ((corners,),) = BlankRectangle([[2, 6], [3, 9]], 0, 1, True).sample(rng, {"image": (1, 8, 8)})[
+        "rectangles"
+    ]
     assert len({upper - lower for lower, upper in zip(*corners, strict=True)}) == 1
 
 
 def test_a_callable_sees_the_rectangle_as_it_is_then_and_may_draw():
     image = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
-    found = BlankRectangle(4, lambda x: float(x.max()) + 1, 2)(image=image, rng=np.random.default_rng(0))["image"]
+    found = BlankRectangle(4, lambda x: float(x.max()) + 1, 2)(
+        image=image, rng=np.random.default_rng(0)
+    )["image"]
     assert (found == 17).all()
     drawing = BlankRectangle(2, lambda x, rng: rng.random(), 3)
     one, two = (drawing(image=image, rng=np.random.default_rng(5))["image"] for _ in range(2))
@@ -50,9 +56,15 @@ def test_of_rectangles_of_a_larger_image_the_part_within_is_filled(space):
     image = np.random.default_rng(0).normal(size=(1, *space)).astype(np.float32)
     for number in range(1, len(rectangles) + 1):
         chosen = rectangles[:number]
-        params = {"apply_channel": [True], "rectangles": [chosen], "values": [list(range(5, 5 + number))]}
+        params = {
+            "apply_channel": [True],
+            "rectangles": [chosen],
+            "values": [list(range(5, 5 + number))],
+        }
         found = BlankRectangle(2, 0.0, 1).apply({"image": image}, params)["image"]
         expected = image.copy()
         for (lower, upper), value in zip(chosen, params["values"][0], strict=True):
-            expected[0][tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(lower, upper, strict=True))] = value
+            expected[0][
+                tuple(slice(max(a, 0), max(b, 0)) for a, b in zip(lower, upper, strict=True))
+            ] = value
         np.testing.assert_array_equal(found, expected)

@@ -23,10 +23,14 @@ BORDERS = ("zeros", "constant", "border", "reflection")
 
 def random_labels(rng: np.random.Generator, shape: tuple[int, ...], count: int) -> np.ndarray:
     field = gaussian_filter(rng.normal(size=shape), 1.5)
-    return np.digitize(field, np.quantile(field, np.linspace(0, 1, count + 1)[1:-1])).astype(np.int16)
+    return np.digitize(field, np.quantile(field, np.linspace(0, 1, count + 1)[1:-1])).astype(
+        np.int16
+    )
 
 
-def random_case(seed: int, **fixed: object) -> tuple[SpatialTransform, dict, dict, np.ndarray, np.ndarray]:
+def random_case(
+    seed: int, **fixed: object
+) -> tuple[SpatialTransform, dict, dict, np.ndarray, np.ndarray]:
     """A transform with random arguments (and those arguments), params, an image and labels of random shapes."""
     rng = np.random.default_rng(seed)
     dims = int(rng.integers(2, 4))
@@ -59,12 +63,16 @@ def random_case(seed: int, **fixed: object) -> tuple[SpatialTransform, dict, dic
     }
     transform = SpatialTransform(patch, **arguments)
     image = rng.normal(size=(int(rng.integers(1, 4)), *shape)).astype(np.float32)
-    labels = np.stack([random_labels(rng, shape, int(rng.integers(1, 6))) for _ in range(int(rng.integers(1, 3)))])
+    labels = np.stack(
+        [random_labels(rng, shape, int(rng.integers(1, 6))) for _ in range(int(rng.integers(1, 3)))]
+    )
     params = transform.sample(rng, {"image": image.shape, "segmentation": labels.shape})
     return transform, {"patch_size": patch, **arguments}, params, image, labels
 
 
-def assert_half_way(where: np.ndarray, transform: SpatialTransform, params: dict, shape: tuple[int, ...]) -> None:
+def assert_half_way(
+    where: np.ndarray, transform: SpatialTransform, params: dict, shape: tuple[int, ...]
+) -> None:
     """The voxels are taken from places half-way between two of the source, which a rounding decides."""
     grid = sampling_grid(transform, params, shape, torch.float64).flip(-1).numpy()
     size = np.array(shape)
@@ -107,7 +115,10 @@ def test_it_is_nowhere_less_accurate_than_float32_grids_are(seed: int) -> None:
     if transform.mode_image == "nearest":
         return
     result = transform.apply({"image": image}, params)["image"]
-    assert np.abs(result - image_in_float64(transform, params, image)).max() < 5e-6 * image.std() + 1e-6
+    assert (
+        np.abs(result - image_in_float64(transform, params, image)).max()
+        < 5e-6 * image.std() + 1e-6
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -129,25 +140,44 @@ def test_a_tie_goes_where_it_is_told_to(tiebreak: str, expected: int) -> None:
     labels = np.array([[[4, 1, 4, 1]]], np.int16)
     transform = SpatialTransform((1, 2), 0, False, seg_tiebreak=tiebreak)
     # half-way between voxels 0 and 1, and between 2 and 3
-    params = {"affine": [[1.0, 0.0], [0.0, 2.0]], "elastic": None, "center_location_in_pixels": [0.5, 2.0]}
-    assert transform.apply({"segmentation": labels}, params)["segmentation"].ravel().tolist() == [expected] * 2
+    params = {
+        "affine": [[1.0, 0.0], [0.0, 2.0]],
+        "elastic": None,
+        "center_location_in_pixels": [0.5, 2.0],
+    }
+    assert (
+        transform.apply({"segmentation": labels}, params)["segmentation"].ravel().tolist()
+        == [expected] * 2
+    )
 
 
 def test_tricubic_is_bicubic_in_each_plane_of_a_volume_of_equal_planes() -> None:
     image = np.random.default_rng(0).normal(size=(1, 15, 16)).astype(np.float32)
     volume = np.repeat(image[:, None], 12, axis=1)
-    options = {"p_rotation": 1, "rotation": lambda dim: 0.3 if dim in (0, None) else 0.0, "mode_image": "bicubic"}
-    in_3d = SpatialTransform((5, 6, 7), 0, False, **options)(image=volume, rng=np.random.default_rng(0))["image"]
+    options = {
+        "p_rotation": 1,
+        "rotation": lambda dim: 0.3 if dim in (0, None) else 0.0,
+        "mode_image": "bicubic",
+    }
+    in_3d = SpatialTransform((5, 6, 7), 0, False, **options)(
+        image=volume, rng=np.random.default_rng(0)
+    )["image"]
     options["rotation"] = 0.3
-    in_2d = SpatialTransform((6, 7), 0, False, **options)(image=image, rng=np.random.default_rng(0))["image"]
+    in_2d = SpatialTransform((6, 7), 0, False, **options)(
+        image=image, rng=np.random.default_rng(0)
+    )["image"]
     assert np.abs(in_3d - in_2d[:, None]).max() < 1e-6
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64, np.bool_, np.float32])
+@pytest.mark.parametrize(
+    "dtype", [np.uint8, np.int8, np.int16, np.int32, np.int64, np.bool_, np.float32]
+)
 def test_labels_keep_their_dtype_and_values(dtype: type) -> None:
     rng = np.random.default_rng(3)
     labels = random_labels(rng, (20, 21, 22), 2)[None].astype(dtype)
-    transform = SpatialTransform((9, 10, 11), 0, False, p_rotation=1, rotation=(0.3, 0.3), border_mode_seg="border")
+    transform = SpatialTransform(
+        (9, 10, 11), 0, False, p_rotation=1, rotation=(0.3, 0.3), border_mode_seg="border"
+    )
     result = transform(segmentation=labels, rng=rng)["segmentation"]
     assert result.dtype == dtype
     assert set(np.unique(result)) <= set(np.unique(labels))
@@ -156,11 +186,16 @@ def test_labels_keep_their_dtype_and_values(dtype: type) -> None:
 def test_an_identity_map_is_a_crop() -> None:
     image = np.random.default_rng(0).normal(size=(1, 10, 12)).astype(np.float32)
     transform = SpatialTransform((6, 6), 0, False, p_rotation=1, rotation=0)
-    assert np.array_equal(transform(image=image, rng=np.random.default_rng(0))["image"], image[:, 2:8, 3:9])
+    assert np.array_equal(
+        transform(image=image, rng=np.random.default_rng(0))["image"], image[:, 2:8, 3:9]
+    )
     cropped = SpatialTransform((6, 6), 0, False)(image=image, rng=np.random.default_rng(0))["image"]
     assert np.array_equal(cropped, image[:, 2:8, 3:9])
     assert cropped.base is image
-    assert SpatialTransform((10, 12), 0, False)(image=image, rng=np.random.default_rng(0))["image"] is image
+    assert (
+        SpatialTransform((10, 12), 0, False)(image=image, rng=np.random.default_rng(0))["image"]
+        is image
+    )
 
 
 def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
@@ -181,7 +216,9 @@ def test_callables_get_what_batchgeneratorsv2_gives_them() -> None:
     first = transform(image=image, rng=np.random.default_rng(0))
     assert ((1, 9, 9), 0) in seen
     assert (1, (6, 7), 0.25) in seen
-    assert np.array_equal(first["image"], transform(image=image, rng=np.random.default_rng(0))["image"])
+    assert np.array_equal(
+        first["image"], transform(image=image, rng=np.random.default_rng(0))["image"]
+    )
 
 
 def test_nan_and_infinity_stay_where_they_are() -> None:
@@ -194,9 +231,16 @@ def test_nan_and_infinity_stay_where_they_are() -> None:
 
 def test_of_shears_and_shifts_at_probability_0_nothing_is_drawn_and_no_byte_changes() -> None:
     given = {"image": np.random.default_rng(0).normal(size=(1, 23, 20, 17)).astype(np.float32)}
-    always: dict[str, Any] = {"p_rotation": 1, "rotation": (-1, 1), "p_scaling": 1, "random_crop": True}
+    always: dict[str, Any] = {
+        "p_rotation": 1,
+        "rotation": (-1, 1),
+        "p_scaling": 1,
+        "random_crop": True,
+    }
     plain = SpatialTransform((12, 14, 10), 3, **always)
-    off = SpatialTransform((12, 14, 10), 3, **always, shear=lambda: 1 / 0, translation=lambda: 1 / 0)
+    off = SpatialTransform(
+        (12, 14, 10), 3, **always, shear=lambda: 1 / 0, translation=lambda: 1 / 0
+    )
     first, second = SeedTree(1).generator(), SeedTree(1).generator()
     assert fingerprint(plain(**given, rng=first)) == fingerprint(off(**given, rng=second))
     assert first.bit_generator.state == second.bit_generator.state
@@ -215,7 +259,11 @@ def test_a_patch_that_is_only_scaled_has_the_bytes_of_a_turned_one(seed: int) ->
         patch, 0, False, padding_mode_image=BORDERS[seed % 3], align_corners=bool(rng.integers(2))
     )  # fmt: skip
     scaled = np.diag(factors)
-    params = {"affine": scaled.tolist(), "elastic": None, "center_location_in_pixels": (shape / 2).tolist()}
+    params = {
+        "affine": scaled.tolist(),
+        "elastic": None,
+        "center_location_in_pixels": (shape / 2).tolist(),
+    }
     result = transform.apply({"image": image}, params)["image"]
     # too small an angle to move a voxel, yet an angle
     scaled[0, 1] = 5e-324

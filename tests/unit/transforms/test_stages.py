@@ -72,7 +72,9 @@ def test_stages_one_after_another_are_the_pipeline(name: str) -> None:
     with observed(observer):
         assert fingerprint(pipeline(**given, rng=rng())) == expected
     assert [stage.place for stage in seen] == sorted(stage.place for stage in seen)
-    assert not any(isinstance(stage.transform, (t.Compose, t.RandomApply, t.OneOf)) for stage in seen)
+    assert not any(
+        isinstance(stage.transform, (t.Compose, t.RandomApply, t.OneOf)) for stage in seen
+    )
     assert seen[-1].transform is pipeline.transforms[1]
 
 

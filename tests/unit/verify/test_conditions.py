@@ -65,7 +65,11 @@ def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alo
         ("global_state", range(13, 15)),
     ):
         changed = answers(Conditions(factor, 1))
-        differing = {place for place, (here, there) in enumerate(zip(still, changed, strict=True)) if here != there}
+        differing = {
+            place
+            for place, (here, there) in enumerate(zip(still, changed, strict=True))
+            if here != there
+        }
         assert differing == set(places), factor
 
 

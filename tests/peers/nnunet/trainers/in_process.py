@@ -23,7 +23,9 @@ CPU = torch.device("cpu")
 class Short(nnUNetTrainer):
     """Two epochs of two batches, without plots and the final validation, which take longer than all the rest."""
 
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+    def __init__(
+        self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
+    ):
         super().__init__(plans, configuration, fold, dataset_json, device)
         self.num_epochs = 2
         self.num_iterations_per_epoch = 2
@@ -47,13 +49,20 @@ class ShortDeterministic(DeterministicTraining, Short):
 
 
 def new_trainer(
-    root: Path, trainer: type, configuration: str = "3d_fullres", fold: Any = 0, kind: str = "plain", device: Any = CPU
+    root: Path,
+    trainer: type,
+    configuration: str = "3d_fullres",
+    fold: Any = 0,
+    kind: str = "plain",
+    device: Any = CPU,
 ) -> Any:
     """A trainer whose folders are those of the environment."""
     folder = root / "preprocessed" / KINDS[kind].name
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
     plans["continue_training"] = False
-    return trainer(plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device)
+    return trainer(
+        plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device
+    )
 
 
 def initialized(root: Path, trainer: type, **options: Any) -> Any:
@@ -69,6 +78,10 @@ def every_trainer() -> dict[str, type[nnUNetTrainer]]:
     for module in pkgutil.walk_packages(trainers.__path__, f"{trainers.__name__}."):
         with contextlib.suppress(ImportError):  # an optimiser that is not installed
             for name, each in vars(importlib.import_module(module.name)).items():
-                if isinstance(each, type) and issubclass(each, nnUNetTrainer) and each.__module__ == module.name:
+                if (
+                    isinstance(each, type)
+                    and issubclass(each, nnUNetTrainer)
+                    and each.__module__ == module.name
+                ):
                     found[name] = each
     return found

@@ -27,7 +27,9 @@ from tests.peers.nnunet.trainers.in_process import Short, new_trainer
 class OnCPU(Short):
     """nnU-Net puts every rank on a GPU of its own; this one computes on the CPU."""
 
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = None):
+    def __init__(
+        self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = None
+    ):
         if torch.distributed.is_initialized():
             ranks = torch.distributed.get_world_size()
             plans["configurations"]["3d_fullres"]["batch_size"] = ranks
@@ -48,7 +50,9 @@ class RankDetAug(DetAugLoading, OnCPU):
 def train(rank: int, world_size: int, root: Path, results: Path) -> None:
     """What one rank does, to its end."""
     store = f"file://{results}/store"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=world_size)
+    torch.distributed.init_process_group(
+        "gloo", init_method=store, rank=rank, world_size=world_size
+    )
     ddp = nnunet.DDP  # which takes networks on GPUs
     nnunet.DDP = lambda network, device_ids=None, **options: ddp(network, **options)
     made = new_trainer(root, RankDetAug)

@@ -105,7 +105,9 @@ def _narrow(plans: dict[str, Any]) -> None:
     for configuration in plans["configurations"].values():
         if "architecture" in configuration:
             arguments = configuration["architecture"]["arch_kwargs"]
-            arguments["features_per_stage"] = [4 * 2**stage for stage in range(arguments["n_stages"])]
+            arguments["features_per_stage"] = [
+                4 * 2**stage for stage in range(arguments["n_stages"])
+            ]
         if "batch_size" in configuration:
             configuration["batch_size"] = 2
 
@@ -117,7 +119,9 @@ def _residual_encoder(plans: dict[str, Any]) -> dict[str, Any]:
     for configuration in changed["configurations"].values():
         if "architecture" in configuration:
             architecture = configuration["architecture"]
-            architecture["network_class_name"] = "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+            architecture["network_class_name"] = (
+                "dynamic_network_architectures.architectures.unet.ResidualEncoderUNet"
+            )
             arguments = architecture["arch_kwargs"]
             del arguments["n_conv_per_stage"]
             arguments["n_blocks_per_stage"] = [1, 3, 4, 6, 6, 6][: arguments["n_stages"]]
@@ -134,7 +138,10 @@ def _with_a_cascade(plans: dict[str, Any]) -> None:
         "spacing": [1.4 * each for each in full["spacing"]],
         "next_stage": "3d_cascade_fullres",
     }
-    plans["configurations"]["3d_cascade_fullres"] = {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"}
+    plans["configurations"]["3d_cascade_fullres"] = {
+        "inherits_from": "3d_fullres",
+        "previous_stage": "3d_lowres",
+    }
 
 
 KINDS = {
@@ -151,7 +158,10 @@ def _crops(shape: tuple[int, ...]) -> Iterator[tuple[str, list[Any], Any]]:
     """Five crops of the template, evenly along the diagonal of the brain's box."""
     template = load_template()
     for case in range(5):
-        starts = [int((there - size) * case / 4) for there, size in zip(template.image.shape, shape, strict=True)]
+        starts = [
+            int((there - size) * case / 4)
+            for there, size in zip(template.image.shape, shape, strict=True)
+        ]
         box = tuple(slice(start, start + size) for start, size in zip(starts, shape, strict=True))
         yield f"brain_{case:03d}", [template.image[box]], template.labels[box].astype(np.uint8)
 
@@ -184,6 +194,10 @@ def prepare(root: Path, kind: str) -> Kind:
         _narrow(plans)
         made.plan(plans)
         file.write_text(json.dumps(plans, indent=4))
-        file.with_name(f"{RESIDUAL_ENCODER}.json").write_text(json.dumps(_residual_encoder(plans), indent=4))
-        nnunet.preprocess([made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False)
+        file.with_name(f"{RESIDUAL_ENCODER}.json").write_text(
+            json.dumps(_residual_encoder(plans), indent=4)
+        )
+        nnunet.preprocess(
+            [made.number], "nnUNetPlans", made.configurations, [1] * len(made.configurations), False
+        )
     return made

@@ -11,9 +11,12 @@ from tests.peers.nnunet.trainers.in_process import ShortDetAug, initialized, new
 
 
 @pytest.mark.parametrize(
-    ("left", "message"), [(0.5, "brain_002: "), (None, r"1 cases .* have no image \(\.b2nd\): brain_002")]
+    ("left", "message"),
+    [(0.5, "brain_002: "), (None, r"1 cases .* have no image \(\.b2nd\): brain_002")],
 )
-def test_a_case_that_is_not_whole_is_told_before_it_trains(copied: Path, left: float | None, message: str) -> None:
+def test_a_case_that_is_not_whole_is_told_before_it_trains(
+    copied: Path, left: float | None, message: str
+) -> None:
     class Started(ShortDetAug):
         def train_step(self, batch: dict) -> dict:
             raise AssertionError("a batch was trained on")
@@ -30,7 +33,9 @@ def test_a_case_that_is_not_whole_is_told_before_it_trains(copied: Path, left: f
     assert splits.exists() == (left is not None), "nnU-Net has split without the case"
 
 
-def test_another_version_of_nnunet(nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_of_nnunet(
+    nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = tmp_path / "site" / "nnunetv2-3.1.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
     metadata.write_text("Metadata-Version: 2.1\nName: nnunetv2\nVersion: 3.1\n")
@@ -42,7 +47,9 @@ def test_another_version_of_nnunet(nnunet_environment: Path, tmp_path: Path, mon
     initialized(nnunet_environment, ShortDetAug)
 
 
-def test_without_a_seed_one_is_drawn_and_logged(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_seed_one_is_drawn_and_logged(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     one, other = (new_trainer(nnunet_environment, ShortDetAug) for _ in range(2))
     assert one.run_seed != other.run_seed

@@ -18,23 +18,39 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 from detaug import StateMismatch
 from detaug.nnunet import trainers
 from detaug.nnunet.trainers.output_folder import write_checkpoint
-from tests.peers.nnunet.trainers.in_process import CPU, Short, ShortDetAug, ShortDeterministic, initialized, new_trainer
+from tests.peers.nnunet.trainers.in_process import (
+    CPU,
+    Short,
+    ShortDetAug,
+    ShortDeterministic,
+    initialized,
+    new_trainer,
+)
 
 LOGGED = {
     "mean_fg_dice": [np.float64(0.25), np.float64(0.5)],
     "ema_fg_dice": [np.float64(0.25), np.float64(0.275)],
-    "dice_per_class_or_region": [[np.float32(0.2), np.float32(0.3)], [np.float32(0.4), np.float32(0.6)]],
+    "dice_per_class_or_region": [
+        [np.float32(0.2), np.float32(0.3)],
+        [np.float32(0.4), np.float32(0.6)],
+    ],
     "train_losses": [np.float32(1), np.float32(0.5)],
     "val_losses": [np.float32(1), np.float32(0.75)],
     "lrs": [0.01, 0.005],
 }
 
 
-def trained(root: Path, trainer: type, times: tuple[float, ...] = (1e9, 2e9), epochs: int = 2) -> Any:
+def trained(
+    root: Path, trainer: type, times: tuple[float, ...] = (1e9, 2e9), epochs: int = 2
+) -> Any:
     """A trainer as at the end of its second epoch, or of its first."""
     made = initialized(root, trainer)
     made.current_epoch = epochs - 1
-    logged = {**LOGGED, "epoch_start_timestamps": list(times), "epoch_end_timestamps": [time + 1 for time in times]}
+    logged = {
+        **LOGGED,
+        "epoch_start_timestamps": list(times),
+        "epoch_end_timestamps": [time + 1 for time in times],
+    }
     made.logger.load_checkpoint({name: values[:epochs] for name, values in logged.items()})
     made._best_ema = LOGGED["ema_fg_dice"][epochs - 1]
     return made
@@ -50,7 +66,9 @@ def test_times_names_and_reloading_change_no_byte(nnunet_environment: Path) -> N
     made = trained(nnunet_environment, ShortDetAug)
     first = written(made)
     assert written(made, "checkpoint_final.pth") == first, "the name is not in it"
-    assert written(trained(nnunet_environment, ShortDetAug, (3e9, 4e9))) == first, "nor when it was trained"
+    assert written(trained(nnunet_environment, ShortDetAug, (3e9, 4e9))) == first, (
+        "nor when it was trained"
+    )
     again = new_trainer(nnunet_environment, ShortDetAug)
     again.load_checkpoint(str(Path(made.output_folder) / "checkpoint_final.pth"))
     again.current_epoch -= 1  # as nnU-Net's on_train_end
@@ -97,7 +115,9 @@ def test_the_best_average_is_never_stale_and_one_of_the_trainers_own_is_left_alo
 def test_equal_values_have_equal_bytes_and_are_read_as_they_were(tmp_path: Path) -> None:
     name, number, tied = "name", np.float64(0.5), torch.arange(3.0)
     others = {"numbers": (1, 2.5, True, None, np.float32(3), np.int64(4)), "list": [[], {}, ()]}
-    shared = OrderedDict({name: number, "again": number, "other": [name, name]}, **others, a=tied, b=tied)
+    shared = OrderedDict(
+        {name: number, "again": number, "other": [name, name]}, **others, a=tied, b=tied
+    )
     apart = OrderedDict({"".join(["na", "me"]): np.float64(0.5), "again": np.float64(0.5)})
     apart["other"] = ["".join(["na", "me"]), "".join(["n", "ame"])]
     apart.update(others, a=tied, b=tied)
@@ -146,7 +166,10 @@ def straight(root: Path, trainer: type = Drawing) -> bytes:
         Kept.__name__ = trainer.__name__
         made = new_trainer(root, Kept)
         made.run_training()
-        _TRAINED[trainer] = (Path(made.output_folder) / "checkpoint_final.pth").read_bytes(), after[0]
+        _TRAINED[trainer] = (
+            (Path(made.output_folder) / "checkpoint_final.pth").read_bytes(),
+            after[0],
+        )
         shutil.rmtree(made.output_folder)
     return _TRAINED[trainer][0]
 
@@ -174,17 +197,29 @@ def test_two_epochs_are_one_and_one_continued(
     file, wanted = interrupted(nnunet_environment, trainer), straight(nnunet_environment, trainer)
     monkeypatch.delenv("DETAUG_SEED")
     assert continued(nnunet_environment, file, trainer) == wanted
-    assert continued(nnunet_environment, file.with_name("checkpoint_final.pth"), trainer) == wanted, "finished"
+    assert (
+        continued(nnunet_environment, file.with_name("checkpoint_final.pth"), trainer) == wanted
+    ), "finished"
 
 
 def shortened(name: str, **settings: Any) -> type:
     """One of nnU-Net's trainers under detaug's name for it, with two epochs of two batches."""
 
     class Shortened(getattr(trainers, name)):  # type: ignore[misc]
-        def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
-            plans["configurations"][configuration]["patch_size"] = [32, 32, 32]  # transformers want multiples of 8
+        def __init__(
+            self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
+        ):
+            plans["configurations"][configuration]["patch_size"] = [
+                32,
+                32,
+                32,
+            ]  # transformers want multiples of 8
             super().__init__(plans, configuration, fold, dataset_json, device)
-            self.num_epochs, self.num_iterations_per_epoch, self.num_val_iterations_per_epoch = 2, 2, 1
+            self.num_epochs, self.num_iterations_per_epoch, self.num_val_iterations_per_epoch = (
+                2,
+                2,
+                1,
+            )
             self.save_every = 1
             for attribute, value in settings.items():
                 setattr(self, attribute, value)
@@ -202,7 +237,9 @@ def shortened(name: str, **settings: Any) -> type:
         ("nnUNet_PrimusV2S_TrainerDeterministic", 5),
     ],
 )
-def test_a_warm_up_is_continued_within_it_and_after_it(nnunet_environment: Path, name: str, warmup: int) -> None:
+def test_a_warm_up_is_continued_within_it_and_after_it(
+    nnunet_environment: Path, name: str, warmup: int
+) -> None:
     """nnU-Net's own `load_checkpoint` of these trainers fails: it asks for weights alone."""
     trainer = shortened(name, warmup_duration_whole_net=warmup)
     file = interrupted(nnunet_environment, trainer)
@@ -222,16 +259,22 @@ def test_three_threads_train_to_the_same_bytes_and_another_number_is_refused(
         file = interrupted(nnunet_environment, Threads)
         assert continued(nnunet_environment, file, Threads) == straight(nnunet_environment, Threads)
         monkeypatch.setenv("DETAUG_CPU_THREADS", "2")
-        with pytest.raises(StateMismatch, match=r"cpu_threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"):
+        with pytest.raises(
+            StateMismatch, match=r"cpu_threads: 3 in the checkpoint, 2 now \(set DETAUG_CPU_THREADS"
+        ):
             continued(nnunet_environment, interrupted(nnunet_environment, Threads), Threads)
     finally:
         torch.set_num_threads(before)
 
 
-def test_another_training_is_not_continued(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_training_is_not_continued(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = interrupted(nnunet_environment)
     monkeypatch.setenv("DETAUG_SEED", "2")
-    with pytest.raises(StateMismatch, match=r"seed: 1 in the checkpoint, 2 now \(unset DETAUG_SEED"):
+    with pytest.raises(
+        StateMismatch, match=r"seed: 1 in the checkpoint, 2 now \(unset DETAUG_SEED"
+    ):
         continued(nnunet_environment, file)
 
 
@@ -245,7 +288,9 @@ def test_a_changed_data_set_is_not_continued(copied: Path, monkeypatch: pytest.M
     continued(root, file)
 
 
-def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(nnunet_environment: Path) -> None:
+def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(
+    nnunet_environment: Path,
+) -> None:
     made = trained(nnunet_environment, ShortDetAug)
     file = Path(made.output_folder) / "checkpoint_latest.pth"
     made.current_epoch = 0
@@ -255,7 +300,9 @@ def test_a_checkpoint_without_a_seed_is_continued_and_the_log_says_so(nnunet_env
     assert "no record of a seed" in Path(again.log_file).read_text()
 
 
-def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(nnunet_environment: Path) -> None:
+def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(
+    nnunet_environment: Path,
+) -> None:
     class Killed(ShortDetAug):
         def on_epoch_start(self) -> None:
             raise KeyboardInterrupt
@@ -281,14 +328,19 @@ def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(nnunet_en
     assert final.read_bytes() == wanted
     assert torch.load(final, weights_only=False)["detaug"]["pretrained"]
     log = Path(again.log_file).read_text()
-    assert re.search(r"detaug: \d+ batches were made twice and compared; \d+ of these could have shown state", log)
+    assert re.search(
+        r"detaug: \d+ batches were made twice and compared; \d+ of these could have shown state",
+        log,
+    )
 
 
 def test_what_was_allowed_is_in_all_later_checkpoints_and_an_old_final_one_is_told(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = trained(nnunet_environment, ShortDetAug, epochs=1)
-    final, latest = (Path(made.output_folder) / f"checkpoint_{name}.pth" for name in ("final", "latest"))
+    final, latest = (
+        Path(made.output_folder) / f"checkpoint_{name}.pth" for name in ("final", "latest")
+    )
     made.on_train_start()
     written(made)
     shutil.copy(latest, final)

@@ -22,7 +22,9 @@ TRAINERS = ["ShortDetAug", "ShortDeterministic"]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, tmp_path: Path, trainer: str) -> None:
+def test_killed_and_continued_is_as_if_nothing_had_happened(
+    nnunet_root: Path, tmp_path: Path, trainer: str
+) -> None:
     straight = Run(nnunet_root, tmp_path / "straight", trainer=trainer)
     printed = straight.train("--npz", processes=2)
     assert "seed 1" in printed
@@ -35,7 +37,9 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
     assert set(checkpoints(straight.folder)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     assert checkpoints(straight.folder) == checkpoints(killed.folder)
     folders = [run.folder / "validation" for run in (straight, killed)]
-    one, other = ((each / "summary.json").read_text().replace(str(each.parents[3]), "") for each in folders)
+    one, other = (
+        (each / "summary.json").read_text().replace(str(each.parents[3]), "") for each in folders
+    )
     assert one == other
     images = (SimpleITK.ReadImage(each / "brain_000.nii.gz") for each in folders)
     assert np.array_equal(*map(SimpleITK.GetArrayFromImage, images))
@@ -50,14 +54,19 @@ def test_killed_and_continued_is_as_if_nothing_had_happened(nnunet_root: Path, t
 
 
 @pytest.mark.slow
-def test_compiled_networks_train_to_the_same_bytes_and_are_continued(nnunet_root: Path, tmp_path: Path) -> None:
+def test_compiled_networks_train_to_the_same_bytes_and_are_continued(
+    nnunet_root: Path, tmp_path: Path
+) -> None:
     straight, killed = (
         Run(
             nnunet_root,
             tmp_path / name,
             trainer="ShortDetAugCompiled",
             # each compiles anew: what lies in a cache is the same for sure
-            environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"), "SHORT_VALIDATION": "0"},
+            environment={
+                "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"compiled_{name}"),
+                "SHORT_VALIDATION": "0",
+            },
         )
         for name in ("straight", "killed")
     )
@@ -76,7 +85,11 @@ GPUS = torch.cuda.device_count()
     [
         pytest.param("cpu", "false", marks=pytest.mark.slow),
         *(
-            pytest.param("cuda", each, marks=pytest.mark.skipif(GPUS < 1, reason="no GPU that torch can use here"))
+            pytest.param(
+                "cuda",
+                each,
+                marks=pytest.mark.skipif(GPUS < 1, reason="no GPU that torch can use here"),
+            )
             for each in ("true", "false")
         ),
     ],
@@ -110,7 +123,9 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
     runs[0].train(processes=2)
     assert (runs[0].folder / "validation" / "summary.json").exists()
     if plans == RESIDUAL_ENCODER:
-        assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), "its pooling was swapped"
+        assert "AvgPool3d" in next(runs[0].folder.glob("training_log*")).read_text(), (
+            "its pooling was swapped"
+        )
     runs[1].train_until_killed(2, processes=1)
     runs[1].train("--c", processes=0, SHORT_VALIDATION="0")
     assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
@@ -119,7 +134,10 @@ def test_every_kind_of_data_set_trains_to_the_same_bytes(
 @pytest.mark.skipif(GPUS < 2, reason="fewer than two GPUs here")
 def test_two_gpus_train_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
     variables = {"NCCL_ALGO": "Ring", "NCCL_NVLS_ENABLE": "0"}
-    runs = [Run(nnunet_root, tmp_path / name, environment=variables, device="cuda") for name in ("one", "other")]
+    runs = [
+        Run(nnunet_root, tmp_path / name, environment=variables, device="cuda")
+        for name in ("one", "other")
+    ]
     for run, processes in zip(runs, (2, 1), strict=True):
         run.train("-num_gpus", "2", processes=processes)
     assert checkpoints(runs[0].folder) == checkpoints(runs[1].folder)
@@ -127,7 +145,9 @@ def test_two_gpus_train_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str) -> None:
+def test_a_cascade_trains_to_the_same_bytes(
+    nnunet_kind: Callable[[str], Path], tmp_path: Path, trainer: str
+) -> None:
     root = nnunet_kind("cascade")
     alone = Run(root, tmp_path / "alone", "cascade", trainer, "3d_cascade_fullres").attempt()
     assert alone.returncode != 0
@@ -135,7 +155,9 @@ def test_a_cascade_trains_to_the_same_bytes(nnunet_kind: Callable[[str], Path], 
     final = []
     for name, processes in (("one", 2), ("other", 0)):
         for configuration in ("3d_lowres", "3d_cascade_fullres"):
-            run = Run(root, tmp_path / name, "cascade", trainer, configuration, {"SHORT_EPOCHS": "2"})
+            run = Run(
+                root, tmp_path / name, "cascade", trainer, configuration, {"SHORT_EPOCHS": "2"}
+            )
             # every case needs a prediction of the first stage: fold "all" predicts all of them
             run.fold = "all" if configuration == "3d_lowres" else "0"
             run.train(processes=processes)
@@ -151,7 +173,10 @@ def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -
     straight = Run(nnunet_root, tmp_path / "straight", environment={"SHORT_EPOCHS": "3"})
     straight.train(processes=0, SHORT_VALIDATION="0")
     moved = Run(nnunet_root, tmp_path / "moved", environment={"SHORT_EPOCHS": "3"})
-    cluster = {"DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25", "RAY_AUTH_MODE": "disabled"}
+    cluster = {
+        "DETAUG_EXECUTOR": "ray://local?num_actors=2&num_cpus=0.25",
+        "RAY_AUTH_MODE": "disabled",
+    }
     moved.environment |= cluster
     children = moved.train_until_killed(2, processes=1)
     living = [each.name() for each in children if each.is_running()]

@@ -56,13 +56,17 @@ def test_every_loader_keeps_a_ledger_beside_the_checkpoints(trained: Path) -> No
     assert header["data"] == record["data"]
 
 
-def test_whether_ledgers_are_kept_is_1_or_0(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whether_ledgers_are_kept_is_1_or_0(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("DETAUG_LEDGER", "yes")
     with pytest.raises(ValueError, match="DETAUG_LEDGER='yes' in the environment must be 1 or 0"):
         new_trainer(nnunet_environment, ShortDetAug).on_train_start()
 
 
-def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_environment: Path) -> None:
+def test_a_continued_training_goes_on_in_its_ledger(
+    trained: Path, nnunet_environment: Path
+) -> None:
     before = lines(trained / "ledger_train.jsonl")
     made = new_trainer(nnunet_environment, ShortDetAug)
     made.load_checkpoint(str(trained / "checkpoint_final.pth"))
@@ -73,17 +77,24 @@ def test_a_continued_training_goes_on_in_its_ledger(trained: Path, nnunet_enviro
     assert kinds(trained / "ledger_train.jsonl") == ["header", *["batch", "batch", "epoch"] * 2]
 
 
-def test_a_receipt_is_checked_by_data_set_configuration_and_fold(trained: Path, tmp_path: Path) -> None:
+def test_a_receipt_is_checked_by_data_set_configuration_and_fold(
+    trained: Path, tmp_path: Path
+) -> None:
     for name in ("train", "val"):
         ledger, receipt = trained / f"ledger_{name}.jsonl", tmp_path / f"{name}.json"
         checkpoint = ("--checkpoint", trained / "checkpoint_final.pth")
         assert detaug("receipt", ledger, "-o", receipt, *checkpoint).exit_code == 0
-        done = detaug("check", receipt, "--ledger", ledger, *TRAINING, "--samples", "3", *checkpoint)
+        done = detaug(
+            "check", receipt, "--ledger", ledger, *TRAINING, "--samples", "3", *checkpoint
+        )
         assert done.exit_code == 0, done.output
         assert "as the receipt says" in done.output
     other = detaug("check", receipt, "--ledger", ledger, *TRAINING[:-1], "nnUNetTrainerDetAug")
     assert other.exit_code == 2
-    assert "this is another pipeline than the ledger's: batches_per_epoch: here 50, in the ledger 1" in other.output
+    assert (
+        "this is another pipeline than the ledger's: batches_per_epoch: here 50, in the ledger 1"
+        in other.output
+    )
 
 
 #: What is changed in a checkpoint's record, and what is told.
@@ -94,7 +105,9 @@ FORGED: dict[str, tuple[Any, str]] = {
 }
 
 
-def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(trained: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(
+    trained: Path, tmp_path: Path
+) -> None:
     checkpoint, ledger, forged = (
         trained / "checkpoint_final.pth",
         trained / "ledger_train.jsonl",
@@ -108,18 +121,24 @@ def test_a_checkpoint_of_another_training_has_no_receipt_with_this_ledger(traine
         assert done.exit_code == 2, done.output
         return " ".join(done.output.split())
 
-    assert "has no record of its training, which the ledger's has" in refused({**stored, "detaug": None})
+    assert "has no record of its training, which the ledger's has" in refused(
+        {**stored, "detaug": None}
+    )
     for part, (value, told) in reversed(FORGED.items()):
         assert told in refused({**stored, "detaug": {**stored["detaug"], part: value}})
 
     receipt = json.loads(detaug("receipt", ledger, "--checkpoint", checkpoint).output)
     receipt["checkpoints"] = {"forged.pth": sha256_of(forged)}
     (tmp_path / "forged.json").write_text(json.dumps(receipt))
-    done = detaug("check", tmp_path / "forged.json", "--ledger", ledger, *TRAINING, "--checkpoint", forged)
+    done = detaug(
+        "check", tmp_path / "forged.json", "--ledger", ledger, *TRAINING, "--checkpoint", forged
+    )
     assert (done.exit_code, "wrong: seed: 6 in forged.pth" in done.output) == (1, True), done.output
 
 
-def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path, tmp_path: Path) -> None:
+def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(
+    trained: Path, tmp_path: Path
+) -> None:
     class Hostile:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "run",))
@@ -132,12 +151,17 @@ def test_a_checkpoints_record_is_read_and_none_of_its_code_is_run(trained: Path,
     assert not (tmp_path / "run").exists()
 
 
-def test_other_and_changed_cases_are_named_and_exit_with_2(trained: Path, copied: Path, tmp_path: Path) -> None:
+def test_other_and_changed_cases_are_named_and_exit_with_2(
+    trained: Path, copied: Path, tmp_path: Path
+) -> None:
     ledger, receipt = trained / "ledger_val.jsonl", tmp_path / "receipt.json"
     receipt.write_text(json.dumps(make_receipt(ledger)))
     for place, why in (
         (("9", "3d_fullres", "0"), "there is no preprocessed data set '9'"),
-        (("1", "3d_fullres", "7"), "data_loader.data.identifiers: here ['brain_003'], in the ledger ['brain_000']"),
+        (
+            ("1", "3d_fullres", "7"),
+            "data_loader.data.identifiers: here ['brain_003'], in the ledger ['brain_000']",
+        ),
     ):
         other = detaug("check", receipt, "--ledger", ledger, "--nnunet", *place)
         assert (other.exit_code, why in other.output) == (2, True), other.output
@@ -153,7 +177,9 @@ def test_other_and_changed_cases_are_named_and_exit_with_2(trained: Path, copied
         assert "the preprocessed cases of this fold are not those of the training" in done.output
 
 
-def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_replayed_from_the_folder_alone(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DETAUG_SEED")
     before = {file: file.read_bytes() for file in trained.iterdir()}
     arguments = ("replay", trained, "--epoch", "1")
@@ -161,7 +187,9 @@ def test_a_batch_is_replayed_from_the_folder_alone(trained: Path, monkeypatch: p
     assert done.exit_code == 0, done.output
     assert "SpatialTransform: affine=" in done.output
     assert "as the ledger has it" in done.output
-    assert {file: file.read_bytes() for file in trained.iterdir()} == before, "nothing is written there"
+    assert {file: file.read_bytes() for file in trained.iterdir()} == before, (
+        "nothing is written there"
+    )
     for name in ("train", "val"):
         (trained / f"ledger_{name}.jsonl").unlink()
     done = detaug(*arguments, "--step", "1")

@@ -125,8 +125,14 @@ WAYS: dict[str, tuple[Callable[[Any, pytest.MonkeyPatch], Any], str]] = {
         lambda loader, _: setattr(loader, "generate_train_batch", dict),
         "generate_train_batch of its nnUNetDataLoader is set on the object",
     ),
-    "called nnUNetDataLoader": (now_a(Renamed), "nnUNetDataLoader.generate_train_batch is defined in "),
-    "a property": (now_a(ShareOfForeground), "ShareOfForeground.oversample_foreground_percent is defined in "),
+    "called nnUNetDataLoader": (
+        now_a(Renamed),
+        "nnUNetDataLoader.generate_train_batch is defined in ",
+    ),
+    "a property": (
+        now_a(ShareOfForeground),
+        "ShareOfForeground.oversample_foreground_percent is defined in ",
+    ),
     "set_epoch": (now_a(Curriculum), "Curriculum.set_epoch changes it"),
     "get_do_oversample": (
         lambda loader, _: setattr(loader, "get_do_oversample", lambda _: True),
@@ -159,7 +165,9 @@ WAYS: dict[str, tuple[Callable[[Any, pytest.MonkeyPatch], Any], str]] = {
 def test_what_can_change_a_batch_keeps_nnunets_loader(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    train, _ = initialized(nnunet_environment, type("Mine", (DetAugLoading, NoTransforms), {})).get_dataloaders()
+    train, _ = initialized(
+        nnunet_environment, type("Mine", (DetAugLoading, NoTransforms), {})
+    ).get_dataloaders()
     assert why_loader_stays(train.generator) is None
     change, why = WAYS[way]
     change(train.generator, monkeypatch)
@@ -176,7 +184,9 @@ class Weighted:
         return train, val
 
 
-@pytest.mark.parametrize("bases", [(DetAugLoading, Weighted), (Weighted, DetAugLoading)], ids=["behind", "in front"])
+@pytest.mark.parametrize(
+    "bases", [(DetAugLoading, Weighted), (Weighted, DetAugLoading)], ids=["behind", "in front"]
+)
 def test_attributes_that_are_set_on_the_loader_before_the_first_batch_count(
     nnunet_environment: Path, bases: tuple[type, ...]
 ) -> None:
@@ -198,7 +208,9 @@ def test_subclasses_that_change_nothing_of_a_batch_are_replaced(nnunet_environme
         def describe(self) -> str:
             return f"{self.colour}: {len(self.indices)} cases"
 
-    train, _ = initialized(nnunet_environment, type("Mine", (DetAugLoading, NoTransforms), {})).get_dataloaders()
+    train, _ = initialized(
+        nnunet_environment, type("Mine", (DetAugLoading, NoTransforms), {})
+    ).get_dataloaders()
     train.generator.__class__ = Named
     train.settle()
     assert isinstance(train.generator, PatchSource)
@@ -210,10 +222,14 @@ def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
     kind = type("Mine", (DetAugLoading, Short), {})
     assert kind.get_training_transforms.__module__ == "detaug.nnunet.transforms"
     with monkeypatch.context() as patched:
-        patched.setattr(GaussianNoiseTransform, "_apply_to_image", lambda self, image, **_: image + 1000)
+        patched.setattr(
+            GaussianNoiseTransform, "_apply_to_image", lambda self, image, **_: image + 1000
+        )
         assert kind.get_training_transforms is nnUNetTrainer.get_training_transforms
     assert kind.get_training_transforms.__module__ == "detaug.nnunet.transforms"
-    monkeypatch.setattr(nnUNetTrainer, "get_training_transforms", staticmethod(NoTransforms.get_training_transforms))
+    monkeypatch.setattr(
+        nnUNetTrainer, "get_training_transforms", staticmethod(NoTransforms.get_training_transforms)
+    )
     assert kind.get_training_transforms is NoTransforms.get_training_transforms
 
 
@@ -221,12 +237,18 @@ def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
 def test_a_batch_is_read_as_nnunets_loader_reads_it_and_a_difference_is_told(
     nnunet_environment: Path, configuration: str
 ) -> None:
-    made = initialized(nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration=configuration)
+    made = initialized(
+        nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration=configuration
+    )
     train, _ = made.get_dataloaders()
     train.settle()
     for seed in range(3):
-        assert difference_in_reading(train.given, train.generator, np.random.default_rng(seed)) is None
-    train.given._data.load_case = lambda name, original=train.given._data.load_case: brighter(original(name))
+        assert (
+            difference_in_reading(train.given, train.generator, np.random.default_rng(seed)) is None
+        )
+    train.given._data.load_case = lambda name, original=train.given._data.load_case: brighter(
+        original(name)
+    )
     told = difference_in_reading(train.given, train.generator, np.random.default_rng(0))
     assert told is not None
     assert re.fullmatch(r"data of \w+ differs by up to 1000", told)

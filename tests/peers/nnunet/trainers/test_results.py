@@ -71,25 +71,33 @@ def test_an_exported_model_predicts_the_same_without_detaug(
     assert done.exit_code == 0
     assert exported == folder.with_name(folder.name.replace("nnUNetTrainerDetAug", "nnUNetTrainer"))
     mine, theirs = (
-        torch.load(each / "fold_0" / "checkpoint_final.pth", weights_only=False) for each in (folder, exported)
+        torch.load(each / "fold_0" / "checkpoint_final.pth", weights_only=False)
+        for each in (folder, exported)
     )
     assert theirs["trainer_name"] == "nnUNetTrainer"
     assert all(
-        torch.equal(mine["network_weights"][name], theirs["network_weights"][name]) for name in mine["network_weights"]
+        torch.equal(mine["network_weights"][name], theirs["network_weights"][name])
+        for name in mine["network_weights"]
     )
 
     image = np.random.default_rng(0).normal(size=(1, 20, 24, 28)).astype(np.float32)
     np.save(tmp_path / "image.npy", image)
     monkeypatch.setenv("nnUNet_extTrainer", run("nnunet", "path").stdout.strip())
-    predictor = nnUNetPredictor(use_mirroring=False, device=torch.device("cpu"), verbose=False, allow_tqdm=False)
+    predictor = nnUNetPredictor(
+        use_mirroring=False, device=torch.device("cpu"), verbose=False, allow_tqdm=False
+    )
     predictor.initialize_from_trained_model_folder(str(folder), (0,), "checkpoint_final.pth")
-    expected = predictor.predict_single_npy_array(image, {"spacing": [1.0] * 3}, save_or_return_probabilities=True)
+    expected = predictor.predict_single_npy_array(
+        image, {"spacing": [1.0] * 3}, save_or_return_probabilities=True
+    )
 
     # What this environment has, without what is linked into it from elsewhere: detaug's own tree.
     venv.create(tmp_path / "venv", with_pip=False, symlinks=True)
     python = tmp_path / "venv" / "bin" / "python"
     paths = {"base": str(tmp_path / "venv"), "platbase": str(tmp_path / "venv")}
-    (Path(sysconfig.get_path("purelib", vars=paths)) / "others.pth").write_text(sysconfig.get_path("purelib"))
+    (Path(sysconfig.get_path("purelib", vars=paths)) / "others.pth").write_text(
+        sysconfig.get_path("purelib")
+    )
     file = tmp_path / "predicted.npy"
     command = [python, "-I", "-c", PREDICT, exported, tmp_path / "image.npy", file]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=120)
@@ -99,7 +107,9 @@ def test_an_exported_model_predicts_the_same_without_detaug(
     assert (again.exit_code, "there already" in again.output) == (2, True)
     elsewhere = run("nnunet", "export", folder, "-o", tmp_path / "new" / "model")
     assert elsewhere.exit_code == 0
-    assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["model"], "nothing partial is left"
+    assert sorted(each.name for each in (tmp_path / "new").iterdir()) == ["model"], (
+        "nothing partial is left"
+    )
 
 
 def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
@@ -127,7 +137,9 @@ def test_a_model_that_nnunet_alone_cannot_build_is_not_exported(
         assert "Traceback" not in done.output
 
 
-def test_trainings_are_compared_and_the_first_difference_is_told(nnunet_environment: Path, tmp_path: Path) -> None:
+def test_trainings_are_compared_and_the_first_difference_is_told(
+    nnunet_environment: Path, tmp_path: Path
+) -> None:
     one = fold_of(nnunet_environment, tmp_path / "one")
     same = fold_of(nnunet_environment, tmp_path / "same")
     equal = run("diff", one, same)

@@ -41,7 +41,9 @@ class FewerTransforms(ShortDetAug):
 
 
 class Changed(ShortDetAug):
-    def __init__(self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU):
+    def __init__(
+        self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU
+    ):
         plans["configurations"]["3d_fullres"]["batch_size"] = 4
         super().__init__(plans, configuration, fold, dataset_json, device)
 
@@ -51,7 +53,9 @@ class Changed(ShortDetAug):
         return loss
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.SGD(self.network.parameters(), self.initial_lr, weight_decay=self.weight_decay)
+        optimizer = torch.optim.SGD(
+            self.network.parameters(), self.initial_lr, weight_decay=self.weight_decay
+        )
         return optimizer, PolyLRScheduler(optimizer, self.initial_lr, self.num_epochs)
 
 
@@ -67,7 +71,9 @@ def told(root: Path, baseline: RunRecord, *changes: Any, **options: Any) -> str:
     return str(raised.value)
 
 
-def test_a_change_is_told_by_its_name_and_both_values(nnunet_environment: Path, baseline: RunRecord) -> None:
+def test_a_change_is_told_by_its_name_and_both_values(
+    nnunet_environment: Path, baseline: RunRecord
+) -> None:
     settings = {"initial_lr": 0.5, "num_epochs": 3, "oversample_foreground_percent": 0.5}
     change = setting(**settings, num_val_iterations_per_epoch=7)
     said = told(nnunet_environment, baseline, change, trainer=Changed)
@@ -84,7 +90,10 @@ def test_a_change_is_told_by_its_name_and_both_values(nnunet_environment: Path, 
     said = told(nnunet_environment, baseline, trainer=StepSchedule)
     assert "schedule: class: nnunetv2.training.lr_scheduler.polylr.PolyLRScheduler in" in said
     said = told(nnunet_environment, baseline, trainer=FewerTransforms)
-    assert "transforms.transforms: builtins.list of 11 in the checkpoint, builtins.list of 10 now" in said
+    assert (
+        "transforms.transforms: builtins.list of 11 in the checkpoint, builtins.list of 10 now"
+        in said
+    )
 
 
 @pytest.fixture
@@ -112,7 +121,9 @@ def test_cases_exchanged_between_training_and_validation_are_told(
     assert "cases: validation: brain_000 in the checkpoint, brain_001 now" in said
 
 
-def test_the_order_in_the_split_file_decides_nothing(nnunet_environment: Path, baseline: RunRecord) -> None:
+def test_the_order_in_the_split_file_decides_nothing(
+    nnunet_environment: Path, baseline: RunRecord
+) -> None:
     class Turned(ShortDetAug):
         def do_split(self) -> Any:
             train, val = super().do_split()
@@ -134,13 +145,17 @@ def test_processes_and_place_are_free(
     assert str(tmp_path) not in json.dumps(asdict(again))
 
 
-def test_epochs_are_free_where_the_schedule_does_not_read_their_number(nnunet_environment: Path) -> None:
+def test_epochs_are_free_where_the_schedule_does_not_read_their_number(
+    nnunet_environment: Path,
+) -> None:
     earlier = record_of(nnunet_environment, trainer=StepSchedule)
     longer = record_of(nnunet_environment, setting(num_epochs=9), trainer=StepSchedule)
     assert longer.check_continues(earlier) == []
 
 
-def test_what_is_allowed_goes_on_and_is_told(baseline: RunRecord, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_allowed_goes_on_and_is_told(
+    baseline: RunRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
     earlier = replace(baseline, versions={**baseline.versions, "torch": "1.0"}, world_size=4)
     monkeypatch.setenv("DETAUG_ALLOW", "versions")
     with pytest.raises(
@@ -155,7 +170,10 @@ def test_what_is_allowed_goes_on_and_is_told(baseline: RunRecord, monkeypatch: p
     ]
     for unknown in ("plan", "allowed", "1"):
         monkeypatch.setenv("DETAUG_ALLOW", unknown)
-        with pytest.raises(ValueError, match=rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, "):
+        with pytest.raises(
+            ValueError,
+            match=rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, ",
+        ):
             baseline.check_continues(earlier)
 
 
@@ -178,7 +196,8 @@ def test_schedules_within_a_schedule_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    "damaged", [3, {}, {"seed": 1, "data": "0f"}, {"seed": 1, "loading": "detaug", "iterations": None}]
+    "damaged",
+    [3, {}, {"seed": 1, "data": "0f"}, {"seed": 1, "loading": "detaug", "iterations": None}],
 )
 def test_a_record_of_another_version_is_refused_by_name(damaged: Any) -> None:
     with pytest.raises(StateMismatch, match="the version of detaug that wrote it"):

@@ -22,13 +22,23 @@ def test_ranks_that_were_killed_and_continued_end_with_the_same_bytes(
 ) -> None:
     monkeypatch.setenv("DETAUG_LEDGER", "1")
     module = "tests.peers.nnunet.trainers.ranks"
-    command = [sys.executable, "-m", module, str(nnunet_environment), str(tmp_path), str(world_size)]
+    command = [
+        sys.executable,
+        "-m",
+        module,
+        str(nnunet_environment),
+        str(tmp_path),
+        str(world_size),
+    ]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    straight, killed = (next((tmp_path / name).glob("*/*/fold_0")) for name in ("straight", "killed"))
+    straight, killed = (
+        next((tmp_path / name).glob("*/*/fold_0")) for name in ("straight", "killed")
+    )
     assert set(checkpoints(straight)) == {"checkpoint_best.pth", "checkpoint_final.pth"}
     ledgers = sorted(straight.glob("ledger_train*.jsonl"))
     assert [steps(each) for each in ledgers] == [
-        [(epoch, rank + world_size * turn) for epoch in range(2) for turn in range(2)] for rank in range(world_size)
+        [(epoch, rank + world_size * turn) for epoch in range(2) for turn in range(2)]
+        for rank in range(world_size)
     ], "rank r of R takes steps r, r + R, ..."
     assert checkpoints(straight) == checkpoints(killed)

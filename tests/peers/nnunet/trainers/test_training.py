@@ -22,7 +22,13 @@ from torch import nn
 
 import detaug.nnunet
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.nnunet import DetAugLoading, DeterministicTraining, PatchSource, trainers, training_transforms
+from detaug.nnunet import (
+    DetAugLoading,
+    DeterministicTraining,
+    PatchSource,
+    trainers,
+    training_transforms,
+)
 from tests.peers.nnunet.trainers.in_process import (
     Short,
     ShortDetAug,
@@ -42,7 +48,9 @@ def weights(trainer: Any) -> str:
 # --- network ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_seed_decides_the_first_weights(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_seed_decides_the_first_weights(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = []
     for seed, trainer in (
         ("1", ShortDetAug),
@@ -65,7 +73,9 @@ def test_no_layer_is_left_that_cannot_repeat_itself(nnunet_environment: Path) ->
     losses = [module for module in made.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
     assert losses, "nnU-Net's cross-entropy is still one"
     stock = initialized(nnunet_environment, Short)
-    stock_losses = [type(module) for module in stock.loss.modules() if isinstance(module, nn.CrossEntropyLoss)]
+    stock_losses = [
+        type(module) for module in stock.loss.modules() if isinstance(module, nn.CrossEntropyLoss)
+    ]
     assert type(losses[0]) is not stock_losses[0]
 
 
@@ -76,7 +86,9 @@ def test_networks_are_compiled_as_nnunet_decides_unless_torch_must_time_kernels(
     for wanted in ("true", "false"):
         monkeypatch.setenv("nnUNet_compile", wanted)
         for trainer in (Short, ShortDetAug, ShortDeterministic):
-            assert new_trainer(nnunet_environment, trainer, device=device)._do_i_compile() is (wanted == "true")
+            assert new_trainer(nnunet_environment, trainer, device=device)._do_i_compile() is (
+                wanted == "true"
+            )
     monkeypatch.setenv("nnUNet_compile", "true")
     initialized(nnunet_environment, ShortDetAug)
     assert torch._inductor.config.deterministic
@@ -93,13 +105,17 @@ def test_the_fast_trainer_changes_batches_and_nothing_else(
     monkeypatch.setenv("nnUNet_compile", "true")
     torch.use_deterministic_algorithms(False)
     threads = torch.get_num_threads()
-    made, stock, deterministic = (new_trainer(nnunet_environment, kind) for kind in (ShortFast, Short, ShortDetAug))
+    made, stock, deterministic = (
+        new_trainer(nnunet_environment, kind) for kind in (ShortFast, Short, ShortDetAug)
+    )
     made.initialize()
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.get_num_threads() == threads
     assert new_trainer(nnunet_environment, ShortFast, device=torch.device("cuda"))._do_i_compile()
     stock.initialize()
-    assert [type(module) for module in made.loss.modules()] == [type(module) for module in stock.loss.modules()]
+    assert [type(module) for module in made.loss.modules()] == [
+        type(module) for module in stock.loss.modules()
+    ]
     deterministic.initialize()
     assert weights(made) == weights(deterministic)
     batches = []
@@ -144,7 +160,9 @@ def switches() -> tuple[bool, bool, bool, bool]:
 RIGHT = (False, True, True, False)
 
 
-def test_switches_are_right_wherever_nnunet_computes(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switches_are_right_wherever_nnunet_computes(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`run_training` resets two of them after the trainer is made, nnUNetPredictor, of the final validation, one of them."""
 
     def predicts(self: Any, _: bool) -> None:
@@ -196,13 +214,21 @@ def test_loaders_begin_with_the_first_batch(nnunet_environment: Path, trainer: t
     train, val = loaders(new_trainer(nnunet_environment, trainer))
     for loader, name, length in ((train, "train", 2), (val, "val", 1)):
         assert isinstance(loader, DeterministicAugmenter)
-        assert (loader.seed, loader.name, loader.epoch, loader.step, len(loader)) == (1, name, 0, 0, length)
+        assert (loader.seed, loader.name, loader.epoch, loader.step, len(loader)) == (
+            1,
+            name,
+            0,
+            0,
+            length,
+        )
         assert fingerprint(next(loader)) == fingerprint(loader.replay(0, 0))
     kind = PatchSource if trainer is ShortDetAug else nnUNetDataLoader
     assert type(train.generator) is kind is type(val.generator)
 
 
-def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follows(nnunet_environment: Path) -> None:
+def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follows(
+    nnunet_environment: Path,
+) -> None:
     """Short's epochs have two batches."""
     train, val = loaders(new_trainer(nnunet_environment, ShortDetAug))
     with train, val:
@@ -212,13 +238,18 @@ def test_more_batches_than_a_trainer_says_are_an_error_and_the_next_epoch_follow
             assert (train.epoch, train.step) == (epoch, 2)
             assert taken == [fingerprint(train.replay(epoch, step)) for step in range(2)]
         with pytest.raises(
-            RuntimeError, match="takes more than the 2 train batches of an epoch that it says: set num_"
+            RuntimeError,
+            match="takes more than the 2 train batches of an epoch that it says: set num_",
         ):
             next(train)
 
 
-def test_every_trainer_of_nnunets_has_all_variants_under_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("nnUNet_extTrainer", str(Path(detaug.nnunet.__file__ or "").with_name("external")))
+def test_every_trainer_of_nnunets_has_all_variants_under_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(
+        "nnUNet_extTrainer", str(Path(detaug.nnunet.__file__ or "").with_name("external"))
+    )
     stock = every_trainer()
     assert len(stock) >= 77
     for name, base in stock.items():
@@ -243,14 +274,17 @@ def test_a_mixin_behind_the_trainer_is_refused_with_the_right_line(mixin: type) 
 
     for bases in ((Short, mixin), (Named, Short, mixin)):
         with pytest.raises(
-            TypeError, match=rf"{mixin.__name__} must come before nnUNetTrainer among the bases of X, or it "
+            TypeError,
+            match=rf"{mixin.__name__} must come before nnUNetTrainer among the bases of X, or it ",
         ):
             type("X", bases, {})
     assert type("X", (Named, mixin, Short), {}).__mro__.index(mixin) == 2
     assert type("X", (ShortDetAug, mixin), {}).get_dataloaders is ShortDetAug.get_dataloaders
 
 
-def test_workers_end_with_a_training_that_fails(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_end_with_a_training_that_fails(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("nnUNet_n_proc_DA", "2")
 
     class Failing(ShortDetAug):
@@ -300,10 +334,14 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
         "validation from PatchSource and Compose (LocalProcesses, 1 processes, guard and check on); torch.compile off; "
     )
     assert log.count(opening) == 1
-    assert "detaug: seed=1 (from DETAUG_SEED)" in log, "what is only information, as that kernels are compiled"
+    assert "detaug: seed=1 (from DETAUG_SEED)" in log, (
+        "what is only information, as that kernels are compiled"
+    )
     assert log.count("ended with signal 9 (SIGKILL)") == 1
     assert log.count("draws random numbers from the operating system, which no seed governs") == 1
-    assert "the checkpoint lacks" not in log, "nnU-Net's own trainers keep nothing that is not saved"
+    assert "the checkpoint lacks" not in log, (
+        "nnU-Net's own trainers keep nothing that is not saved"
+    )
     assert not leftover.exists()
     assert not list(leftover.parent.glob("ledger*")), "none is kept unless asked for"
     before = len(log)
@@ -318,7 +356,10 @@ def test_a_loader_that_is_left_as_it_is_is_told_and_recorded(nnunet_environment:
 
     made = new_trainer(nnunet_environment, Own)
     made.on_train_start()
-    assert made._record().loading == "batchgenerators.dataloading.single_threaded_augmenter.SingleThreadedAugmenter"
+    assert (
+        made._record().loading
+        == "batchgenerators.dataloading.single_threaded_augmenter.SingleThreadedAugmenter"
+    )
     assert "training from a batchgenerators" in Path(made.log_file).read_text()
 
 

@@ -13,7 +13,13 @@ import torch
 from rich.console import Console
 
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.traces import Origin, at_start, bookkeeping_origin, first_origin, in_step
+from detaug.nnunet.verification.traces import (
+    Origin,
+    at_start,
+    bookkeeping_origin,
+    first_origin,
+    in_step,
+)
 from detaug.nnunet.verification.verifying import Row, Trainings, trainings
 from detaug.training.comparing import Event
 
@@ -23,8 +29,15 @@ def training() -> list[Event]:
     trace = []
     for epoch in range(2):
         trace += [Event(at_start(epoch), "start", name, "same") for name in ("w", "momentum of w")]
-        for phase, kinds in (("training", ("data", "outcome", "weights")), ("validation", ("data", "outcome"))):
-            trace += [Event(in_step(phase, step, epoch), kind, "w", "same") for step in range(2) for kind in kinds]
+        for phase, kinds in (
+            ("training", ("data", "outcome", "weights")),
+            ("validation", ("data", "outcome")),
+        ):
+            trace += [
+                Event(in_step(phase, step, epoch), kind, "w", "same")
+                for step in range(2)
+                for kind in kinds
+            ]
     return trace
 
 
@@ -32,7 +45,10 @@ def changed(place: str, kind: str, name: str = "w") -> list[Event]:
     """The same, but different from there on, as noise in one place makes it: batches stay what they were."""
     trace = training()
     first = trace.index(Event(place, kind, name, "same"))
-    later = [event if event.stage == "data" else event._replace(digest="other") for event in trace[first + 1 :]]
+    later = [
+        event if event.stage == "data" else event._replace(digest="other")
+        for event in trace[first + 1 :]
+    ]
     return [*trace[:first], trace[first]._replace(digest="other"), *later]
 
 
@@ -59,7 +75,9 @@ def test_what_differs_first_where_a_training_was_resumed_is_the_resumes() -> Non
     first = in_step("training", 0, 1)
     found = first_origin(training(), changed(first, "outcome"), resumed=True)
     assert found == Origin("resume", "w of training batch 0 of epoch 1")
-    assert first_origin(training(), changed(first, "data"), resumed=True) == Origin("data", f"w {first}")
+    assert first_origin(training(), changed(first, "data"), resumed=True) == Origin(
+        "data", f"w {first}"
+    )
 
 
 @pytest.mark.parametrize("drop", ["first", "other"])
@@ -72,7 +90,11 @@ def test_what_only_one_training_has_is_a_difference(drop: str) -> None:
 
 
 def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-    checkpoint: dict[str, Any] = {"logging": {"losses": [0.5, 0.25]}, "network": {"w": torch.zeros(2)}, "best": None}
+    checkpoint: dict[str, Any] = {
+        "logging": {"losses": [0.5, 0.25]},
+        "network": {"w": torch.zeros(2)},
+        "best": None,
+    }
     change(checkpoint)
     return checkpoint
 
@@ -80,13 +102,23 @@ def _edit(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "place", "told"),
     [
-        (lambda c: c["logging"]["losses"].append(1.0), "logging.losses", "[0.5, 0.25] and [0.5, 0.25, 1.0]"),
-        (lambda c: c["network"].update(w=torch.ones(2)), "network.w", "tensor([0., 0.]) and tensor([1., 1.])"),
+        (
+            lambda c: c["logging"]["losses"].append(1.0),
+            "logging.losses",
+            "[0.5, 0.25] and [0.5, 0.25, 1.0]",
+        ),
+        (
+            lambda c: c["network"].update(w=torch.ones(2)),
+            "network.w",
+            "tensor([0., 0.]) and tensor([1., 1.])",
+        ),
         (lambda c: c.update(best=np.float64(1)), "best", "None and 1.0"),
         (lambda c: c.update(time=1.0), "time", "nothing and 1.0"),
     ],
 )
-def test_the_first_differing_entry_of_a_checkpoint_is_named(change: Any, place: str, told: str, tmp_path: Path) -> None:
+def test_the_first_differing_entry_of_a_checkpoint_is_named(
+    change: Any, place: str, told: str, tmp_path: Path
+) -> None:
     files = [tmp_path / "one.pth", tmp_path / "other.pth"]
     torch.save(_edit(lambda c: None), files[0])
     torch.save(_edit(change), files[1])
@@ -106,7 +138,10 @@ def test_equal_entries_in_other_bytes_are_said_to_be_pickled_in_another_way(tmp_
 def test_trainings_differ_in_their_processes_and_one_is_killed() -> None:
     planned = trainings(Settings("1", "2d"))
     assert len({tuple(part.processes for part in training.parts) for training in planned}) == 3
-    assert [(part.killed, part.resume) for part in planned[2].parts] == [(True, False), (False, True)]
+    assert [(part.killed, part.resume) for part in planned[2].parts] == [
+        (True, False),
+        (False, True),
+    ]
 
 
 def test_the_report_fits_into_eighty_columns_and_says_what_is_wrong() -> None:

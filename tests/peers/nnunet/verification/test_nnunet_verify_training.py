@@ -35,7 +35,10 @@ LAYER = "encoder.stages.1.0.convs.0"
 FAULTS = {
     "UnseededTransform": ("data", "data of training batch 0 of epoch 0"),
     "NoisyGradient": ("weights", f"{LAYER}.conv.weight of training batch 0 of epoch 0"),
-    "ForgetsMomentum": ("resume", "only one has optimizer.state.0.momentum_buffer at the start of epoch 1"),
+    "ForgetsMomentum": (
+        "resume",
+        "only one has optimizer.state.0.momentum_buffer at the start of epoch 1",
+    ),
     "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS} at the start of epoch 1"),
     "ForgetsCount": ("resume", "outcome.loss of training batch 0 of epoch 1"),
     "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth"),
@@ -71,7 +74,8 @@ def compared(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> ver
 
 
 @pytest.mark.parametrize(
-    "trainer", [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS]
+    "trainer",
+    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS],
 )
 def test_a_planted_fault_is_named(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
@@ -95,7 +99,9 @@ def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
     environment = Run(root, root, environment={"nnUNet_extTrainer": str(FAULTY)}).variables(None, 0)
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts)
+    return subprocess.Popen(
+        command, env=environment, stdout=pipe, stderr=pipe, text=True, preexec_fn=heed_interrupts
+    )
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -104,9 +110,13 @@ def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path, tmp_path: Path) -> None:
+def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(
+    nnunet_root: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "result.json"
-    code, said = finished(verify(nnunet_root, "3d_fullres", "--iterations", "1", "--json", str(file)))
+    code, said = finished(
+        verify(nnunet_root, "3d_fullres", "--iterations", "1", "--json", str(file))
+    )
     assert code == 0, said
     assert "all 3 trainings wrote the same checkpoint, byte for byte" in said
     result = json.loads(file.read_text())
@@ -121,7 +131,9 @@ def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_
 
 
 @pytest.mark.slow
-def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(nnunet_root: Path, tmp_path: Path) -> None:
+def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(
+    nnunet_root: Path, tmp_path: Path
+) -> None:
     keep = tmp_path / "kept"
     file = tmp_path / "result.json"
     arguments = ("-tr", "nnUNetTrainer", "--keep", str(keep), "--json", str(file))
@@ -134,13 +146,20 @@ def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(nnunet_root: P
 
 
 @pytest.mark.slow
-def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path, tmp_path: Path) -> None:
+def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(
+    nnunet_root: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "result.json"
-    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "CannotResume", "--json", str(file)))
+    code, said = finished(
+        verify(nnunet_root, "3d_fullres", "-tr", "CannotResume", "--json", str(file))
+    )
     assert code == 1, said
     rows = json.loads(file.read_text())["rows"]
     assert [row["verdict"] for row in rows] == ["reference", "equal", "failed"]
-    assert rows[2]["failure"] == "the training failed: NotImplementedError: this trainer knows no checkpoints"
+    assert (
+        rows[2]["failure"]
+        == "the training failed: NotImplementedError: this trainer knows no checkpoints"
+    )
 
 
 @pytest.mark.slow
@@ -151,7 +170,9 @@ def test_no_process_goes_on_when_it_is_stopped(
 ) -> None:
     keep = tmp_path / "kept"
     trace = keep / "straight-2" / "trace.jsonl"
-    process = verify(nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep))
+    process = verify(
+        nnunet_root, "3d_fullres", "-tr", trainer, "--iterations", "1000", "--keep", str(keep)
+    )
     try:
         # the first step is over: all workers are there
         while not trace.exists() or b"training batch 0" not in trace.read_bytes():

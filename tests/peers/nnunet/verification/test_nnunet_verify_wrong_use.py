@@ -25,7 +25,9 @@ def preprocessed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     (folder / "dataset.json").write_text("{}")
     configurations = ("2d", "3d_fullres", "3d_cascade_fullres")
-    (folder / "nnUNetPlans.json").write_text(json.dumps({"configurations": {name: {} for name in configurations}}))
+    (folder / "nnUNetPlans.json").write_text(
+        json.dumps({"configurations": {name: {} for name in configurations}})
+    )
     (tmp_path / "results").mkdir()
     monkeypatch.setenv("nnUNet_preprocessed", str(tmp_path / "preprocessed"))
     monkeypatch.setenv("nnUNet_results", str(tmp_path / "results"))
@@ -43,15 +45,26 @@ def refused(*arguments: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("8", "3d_fullres"), "no preprocessed data set '8' with nnUNetPlans: run nnUNetv2_plan_and_preprocess"),
-        (("7", "3d_halfres"), "no configuration '3d_halfres'; it has 2d, 3d_fullres, 3d_cascade_fullres"),
+        (
+            ("8", "3d_fullres"),
+            "no preprocessed data set '8' with nnUNetPlans: run nnUNetv2_plan_and_preprocess",
+        ),
+        (
+            ("7", "3d_halfres"),
+            "no configuration '3d_halfres'; it has 2d, 3d_fullres, 3d_cascade_fullres",
+        ),
         (("7", "3d_fullres", "-p", "NoPlans"), "no preprocessed data set '7' with NoPlans"),
         (("7", "3d_fullres", "--fold", "first"), "neither a number nor 'all'"),
         (("7", "3d_fullres", "--seed", "-1"), "seed"),
-        (("7", "3d_fullres", "-tr", "nnUNetTrainerMine"), "there is no trainer 'nnUNetTrainerMine'"),
+        (
+            ("7", "3d_fullres", "-tr", "nnUNetTrainerMine"),
+            "there is no trainer 'nnUNetTrainerMine'",
+        ),
     ],
 )
-def test_a_training_that_is_not_there_is_refused(preprocessed: Path, arguments: tuple[str, ...], told: str) -> None:
+def test_a_training_that_is_not_there_is_refused(
+    preprocessed: Path, arguments: tuple[str, ...], told: str
+) -> None:
     line = refused(*arguments, "--device", "cpu")
     assert re.search(told, line), line
 
@@ -59,19 +72,31 @@ def test_a_training_that_is_not_there_is_refused(preprocessed: Path, arguments: 
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (lambda folder: (folder / "nnUNetPlans.json").write_text("[]"), "with nnUNetPlans: run nnUNetv2_plan"),
-        (lambda folder: (folder.parent / "Dataset007_Lung").mkdir(), "More than one dataset name found"),
+        (
+            lambda folder: (folder / "nnUNetPlans.json").write_text("[]"),
+            "with nnUNetPlans: run nnUNetv2_plan",
+        ),
+        (
+            lambda folder: (folder.parent / "Dataset007_Lung").mkdir(),
+            "More than one dataset name found",
+        ),
     ],
 )
-def test_a_damaged_data_set_is_refused(preprocessed: Path, damage: Callable[[Path], Any], told: str) -> None:
+def test_a_damaged_data_set_is_refused(
+    preprocessed: Path, damage: Callable[[Path], Any], told: str
+) -> None:
     damage(preprocessed)
     assert told in refused("7", "3d_fullres", "--device", "cpu")
 
 
-def test_folders_that_are_wrong_are_named(preprocessed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_that_are_wrong_are_named(
+    preprocessed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "not an empty folder" in refused("7", "3d_fullres", "--keep", str(preprocessed))
     monkeypatch.setenv("nnUNet_preprocessed", "/nowhere")
-    assert "nnUNet_preprocessed='/nowhere' in the environment is no folder" in refused("7", "3d_fullres")
+    assert "nnUNet_preprocessed='/nowhere' in the environment is no folder" in refused(
+        "7", "3d_fullres"
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -79,7 +104,9 @@ def test_a_gpu_that_is_not_there_is_refused(preprocessed: Path) -> None:
     assert "PyTorch sees no GPU" in refused("7", "3d_fullres", "--device", "cuda")
 
 
-def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Path, tmp_path: Path) -> None:
+def test_a_cascades_second_stage_finds_what_the_first_predicted(
+    preprocessed: Path, tmp_path: Path
+) -> None:
     settings = Settings(NAME, "3d_cascade_fullres", trainer="nnUNetTrainer", device="cpu")
     stage = Path(NAME, "nnUNetTrainer__nnUNetPlans__3d_lowres", "predicted_next_stage")
     predicted = tmp_path / "results" / stage / "3d_cascade_fullres" / "case.b2nd"
@@ -87,4 +114,6 @@ def test_a_cascades_second_stage_finds_what_the_first_predicted(preprocessed: Pa
     predicted.write_bytes(b"labels")
     assert checked(settings) == settings
     link_predictions(tmp_path / "other")
-    assert (tmp_path / "other" / stage / "3d_cascade_fullres" / "case.b2nd").read_bytes() == b"labels"
+    assert (
+        tmp_path / "other" / stage / "3d_cascade_fullres" / "case.b2nd"
+    ).read_bytes() == b"labels"

@@ -27,7 +27,9 @@ class _NoisyTransforms:
 class UnseededTransform(nnUNetTrainerDeterministic):
     @staticmethod
     def get_training_transforms(*arguments, **options):
-        return _NoisyTransforms(nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options))
+        return _NoisyTransforms(
+            nnUNetTrainerDeterministic.get_training_transforms(*arguments, **options)
+        )
 
 
 class ForgetsTeacher(nnUNetTrainerDeterministic):
@@ -40,7 +42,9 @@ class ForgetsTeacher(nnUNetTrainerDeterministic):
     def train_step(self, batch):
         outcome = super().train_step(batch)
         with torch.no_grad():
-            for mine, theirs in zip(self.network.parameters(), self.teacher.parameters(), strict=True):
+            for mine, theirs in zip(
+                self.network.parameters(), self.teacher.parameters(), strict=True
+            ):
                 mine.lerp_(theirs, 0.25)
                 theirs.lerp_(mine, 0.25)
         return outcome
