@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from detaug.cli import options
-from detaug.cli.options import CannotRun, conclude, json_option
+from detaug.cli.options import CannotRun, conclude
 
 _DEFAULT = """\
 detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
@@ -115,14 +115,12 @@ def _new_folder(
     callback=_new_folder,
     help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
 )
-@json_option
-def verify(device: str | None, keep: Path | None, json_file: Path | None, **asked: Any) -> None:
+def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
 
     DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps: straight through
     with two processes that load data, straight through with none, and killed in the middle of an epoch and resumed. The
-    three checkpoint_final.pth are compared byte for byte. A difference is reported with its origin: initial
-    weights, data, a step's outcome, the weights that it writes, resuming, or bookkeeping.
+    three checkpoint_final.pth are compared byte for byte. Where they differ, the first step and what differs in it are named.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
     trains (splits_final.json).
@@ -142,7 +140,7 @@ def verify(device: str | None, keep: Path | None, json_file: Path | None, **aske
     with progress("nnunet verify") as shown:
         result = verify_training(settings, keep, shown)
     where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
-    conclude([result, *where], result.status, json_file, result.as_json())
+    conclude([result, *where], result.status)
 
 
 @nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")

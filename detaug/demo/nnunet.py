@@ -16,7 +16,7 @@ import numpy as np
 
 from detaug.nnunet.compatibility import planning
 from detaug.nnunet.verification.settings import Settings
-from detaug.nnunet.verification.verifying import Trainings, compare_trainings, trainings
+from detaug.nnunet.verification.verifying import Trainings, run_and_compare, trainings
 from detaug.reports.progress import Progress
 
 DATASET, CONFIGURATION = "Dataset001_Toy", "3d_fullres"
@@ -149,4 +149,4 @@ def train_and_compare(root: Path, shown: Progress) -> Trainings:
         shown.done = 2
         short = Settings(DATASET, CONFIGURATION, device="cpu", seed=SEED, iterations=8)
         straight, _, killed = trainings(short)
-        return compare_trainings(short, (straight, killed), root, shown)
+        return run_and_compare(short, (straight, killed), root, shown)

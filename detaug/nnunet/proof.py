@@ -8,7 +8,6 @@ subclass it is of, and if no attribute of the object hides one of them.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import os
 import sys
@@ -23,8 +22,6 @@ from types import (
     SimpleNamespace,
 )
 from typing import Any
-
-import numpy as np
 
 from detaug.nnunet.compatibility import dataset_class, loader_class
 from detaug.nnunet.loading.case_files import CaseFolder
@@ -222,29 +219,3 @@ def patch_source_of(loader: Any) -> PatchSource:
     source.annotated_classes_key = loader.annotated_classes_key
     source.need_to_pad = [int(n) for n in loader.need_to_pad]
     return source
-
-
-def difference_in_reading(loader: Any, source: PatchSource, rng: np.random.Generator) -> str | None:
-    """Where a batch of nnU-Net's loader and one of detaug's differ, of the same cases and boxes and without transforms: the first
-    array, and by how much; None: all values are equal."""
-    cases, boxes, ours = [], [], []
-    for number in range(source.batch_size):
-        name, start, arrays = source.draw(rng, number)
-        cases.append(name)
-        boxes.append(
-            (start, [low + size for low, size in zip(start, source.patch_size, strict=True)])
-        )
-        ours.append({each: volume.read_all() for each, volume in arrays.items()})
-    stock, left = copy.copy(loader), iter(boxes)
-    stock.transforms, stock.get_indices = None, lambda: cases
-    stock.get_bbox = lambda *_, **__: next(left)
-    theirs = stock.generate_train_batch()
-    for key, role in (("data", "image"), ("target", "segmentation")):
-        found, wanted = np.stack([each[role] for each in ours]), np.asarray(theirs[key])
-        if found.shape != wanted.shape:
-            return f"{key} is {wanted.shape} from nnU-Net's loader, {found.shape} from detaug's"
-        if not np.array_equal(found, wanted):
-            number = int(np.argmax((found != wanted).reshape(len(cases), -1).any(1)))
-            most = np.abs(found.astype(np.float64) - wanted).max()
-            return f"{key} of {cases[number]} differs by up to {most:.6g}"
-    return None

@@ -58,12 +58,7 @@ class LateAugmenter(DeterministicAugmenter):
         replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
             when the first batch is: until then attributes of the loader (`generator`) may be set.
         facts: further entries of the ledger's header.
-
-    Attributes:
-        given: the loader that was replaced; None: none was.
     """
-
-    given: Any = None
 
     def __init__(
         self,
@@ -81,11 +76,10 @@ class LateAugmenter(DeterministicAugmenter):
         """Decide what makes the batches, if that is not decided yet, and take the loader's attributes as they are now."""
         if self._replaced is None:
             return
-        given, epoch, (arguments, options) = self.generator, self.epoch, self._as_given
-        loader = self._replaced(given)
+        epoch = self.epoch
+        arguments, options = self._as_given
+        loader = self._replaced(self.generator)
         self._replaced = None
-        if loader is not given:
-            self.given = given
         super().__init__(loader, *arguments, **options)
         self.set_epoch(epoch)
 

@@ -1,1 +1,1 @@
-"""`detaug nnunet verify`: is a training of nnU-Net on a user's data reproducible, and where does it diverge?"""
+"""`detaug nnunet verify`: is a training of nnU-Net on a user's data reproducible?"""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import blosc2
-import numpy as np
 import pytest
 from acvl_utils.cropping_and_padding import bounding_boxes
 from batchgeneratorsv2.transforms.intensity.gaussian_noise import GaussianNoiseTransform
@@ -18,7 +16,7 @@ from nnunetv2.training.dataloading.nnunet_dataset import nnUNetDatasetBlosc2
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 from detaug.nnunet import DetAugLoading, PatchSource
-from detaug.nnunet.proof import difference_in_reading, why_loader_stays
+from detaug.nnunet.proof import why_loader_stays
 from tests.peers.nnunet.trainers.in_process import Short, initialized
 
 
@@ -231,24 +229,3 @@ def test_a_pipeline_that_is_patched_into_nnunets_trainer_is_the_users(
         nnUNetTrainer, "get_training_transforms", staticmethod(NoTransforms.get_training_transforms)
     )
     assert kind.get_training_transforms is NoTransforms.get_training_transforms
-
-
-@pytest.mark.parametrize("configuration", ["3d_fullres", "2d"])
-def test_a_batch_is_read_as_nnunets_loader_reads_it_and_a_difference_is_told(
-    nnunet_environment: Path, configuration: str
-) -> None:
-    made = initialized(
-        nnunet_environment, type("Mine", (DetAugLoading, Short), {}), configuration=configuration
-    )
-    train, _ = made.get_dataloaders()
-    train.settle()
-    for seed in range(3):
-        assert (
-            difference_in_reading(train.given, train.generator, np.random.default_rng(seed)) is None
-        )
-    train.given._data.load_case = lambda name, original=train.given._data.load_case: brighter(
-        original(name)
-    )
-    told = difference_in_reading(train.given, train.generator, np.random.default_rng(0))
-    assert told is not None
-    assert re.fullmatch(r"data of \w+ differs by up to 1000", told)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -27,22 +26,19 @@ from tests.support.processes import heed_interrupts
 pytestmark = pytest.mark.timeout(7200)
 
 FAULTY = Path(__file__).parent / "faulty"
-TEACHERS = "teacher._modules['decoder']._modules['transpconvs']._modules['0']._parameters['weight']"
 LAYER = "encoder.stages.1.0.convs.0"
 
-#: Trainer -> what is said of it. One of batches, one of checkpoints often: of which kind a difference is, is told from traces
-#: alone, and test_nnunet_verify_origins.py has every kind.
+#: Trainer -> how the first step in which it differs is told.
 FAULTS = {
-    "UnseededTransform": ("data", "data of training batch 0 of epoch 0"),
-    "NoisyGradient": ("weights", f"{LAYER}.conv.weight of training batch 0 of epoch 0"),
-    "ForgetsMomentum": (
-        "resume",
-        "only one has optimizer.state.0.momentum_buffer at the start of epoch 1",
-    ),
-    "ForgetsTeacher": ("resume", f"the trainer's {TEACHERS} at the start of epoch 1"),
-    "ForgetsCount": ("resume", "outcome.loss of training batch 0 of epoch 1"),
-    "TimeInCheckpoint": ("bookkeeping", "written_at of checkpoint_final.pth"),
+    "UnseededTransform": "training step 0 of epoch 0: batch.data",
+    "NoisyGradient": f"training step 0 of epoch 0: weights.{LAYER}.conv.weight",
+    "ForgetsMomentum": "start of epoch 1: only one has optimizer.state.0.momentum_buffer",
+    "ForgetsTeacher": "training step 0 of epoch 1: weights.",
+    "ForgetsCount": "training step 0 of epoch 1: outcome.loss",
+    "TimeInCheckpoint": "after the last step: written_at of checkpoint_final.pth: ",
+    "PicklesInAnotherWay": "after the last step: how checkpoint_final.pth is pickled",
 }
+#: The others are slow: one of batches and one of checkpoints show what every run needs to see.
 OFTEN = ("UnseededTransform", "ForgetsMomentum")
 
 
@@ -55,43 +51,63 @@ def killed() -> None:
 
 
 def run_here(part: Part, folder: Path, variables: dict[str, str]) -> None:
-    """In this process, as importing nnU-Net takes longest."""
+    """Run a part in this process, because importing nnU-Net takes longest."""
     with mock.patch.dict(os.environ, variables), contextlib.suppress(Killed):
         recording.train(part, folder / recording.TRACE)
 
 
-def compared(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> verifying.Row:
-    """A training that is killed in its second epoch and resumed, with one that is not."""
+def interrupted(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> verifying.Row:
+    """Return the row of a training that is killed in its second epoch and resumed."""
     monkeypatch.setenv("nnUNet_extTrainer", str(FAULTY))
-    monkeypatch.setattr(verifying, "_run", run_here)
+    monkeypatch.setattr(verifying, "_run_part", run_here)
     monkeypatch.setattr(recording, "kill_all", killed)
     settings = checked(Settings("1", "3d_fullres", 0, trainer, device="cpu", iterations=1))
     straight, _, resumed = (
-        replace(each, parts=tuple(replace(part, processes=0) for part in each.parts))
-        for each in verifying.trainings(settings)
+        replace(training, parts=tuple(replace(part, processes=0) for part in training.parts))
+        for training in verifying.trainings(settings)
     )
-    return verifying.compare_trainings(settings, (straight, resumed), folder, Progress()).rows[1]
+    result = verifying.run_and_compare(settings, (straight, resumed), folder, Progress())
+    return result.rows[1]
 
 
 @pytest.mark.parametrize(
     "trainer",
-    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS],
+    [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FAULTS],
 )
-def test_a_planted_fault_is_named(
+def test_the_first_step_and_what_differs_in_it_are_named(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
 ) -> None:
-    row = compared(trainer, tmp_path, monkeypatch)
+    row = interrupted(trainer, tmp_path, monkeypatch)
     assert row.verdict == "different"
-    assert row.origin is not None
-    kind, where = FAULTS[trainer]
-    assert (row.origin.kind, row.origin.where[: len(where)]) == (kind, where)
+    assert row.reason.startswith(FAULTS[trainer])
 
 
 def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = compared("nnUNetTrainerDetAug", tmp_path, monkeypatch)
-    assert (row.verdict, row.origin) == ("equal", None)
+    row = interrupted("nnUNetTrainerDetAug", tmp_path, monkeypatch)
+    assert (row.verdict, row.reason) == ("equal", "")
+
+
+def test_the_report_says_what_is_wrong_in_one_line_a_training() -> None:
+    settings = Settings("Dataset001_Name", "3d_fullres")
+    first = verifying.Row("straight through")
+    rows = (
+        first,
+        verifying.Row("again", "different", reason="training step 2 of epoch 1: batch.target"),
+        verifying.Row("resumed", "failed", reason="OSError: no space left"),
+    )
+    result = verifying.Trainings(settings, rows)
+    assert str(result).splitlines()[-2:] == [
+        "different: again: training step 2 of epoch 1: batch.target",
+        "failed: resumed: OSError: no space left",
+    ]
+    assert result.status == 1
+    equal = verifying.Trainings(settings, (first, verifying.Row("again", "equal")))
+    assert str(equal).splitlines()[-1] == (
+        "equal: all 2 trainings wrote the same checkpoint_final.pth"
+    )
+    assert equal.status == 0
 
 
 def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -105,61 +121,39 @@ def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finished(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return the exit status and what was printed, whatever the width of its lines."""
     out, err = process.communicate()
-    return process.returncode, out + err
+    return process.returncode, " ".join((out + err).split())
 
 
 @pytest.mark.slow
-def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(
-    nnunet_root: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "result.json"
-    code, said = finished(
-        verify(nnunet_root, "3d_fullres", "--iterations", "1", "--json", str(file))
-    )
+def test_detaugs_trainer_passes_with_any_number_of_processes_and_resumed(nnunet_root: Path) -> None:
+    code, said = finished(verify(nnunet_root, "3d_fullres", "--iterations", "1"))
     assert code == 0, said
-    assert "all 3 trainings wrote the same checkpoint, byte for byte" in said
-    result = json.loads(file.read_text())
-    assert [row["verdict"] for row in result["rows"]] == ["reference", "equal", "equal", "equal"]
-    *trainings, reading = result["rows"]
-    assert len({row["sha256"] for row in trainings}) == 1
-    assert reading["verdict"] == "equal", (
-        "a batch of the same cases and boxes, as nnU-Net's loader and detaug's read it"
-    )
-    assert len(result["rows"][0]["sha256"]) == 64
-    assert not any(row["origin"] for row in result["rows"])
+    assert "equal: all 3 trainings wrote the same checkpoint_final.pth" in said
 
 
 @pytest.mark.slow
-def test_nnunets_own_trainer_is_told_from_its_weights_and_batches(
+def test_nnunets_own_trainer_differs_from_its_first_weights_on(
     nnunet_root: Path, tmp_path: Path
 ) -> None:
     keep = tmp_path / "kept"
-    file = tmp_path / "result.json"
-    arguments = ("-tr", "nnUNetTrainer", "--keep", str(keep), "--json", str(file))
-    code, said = finished(verify(nnunet_root, "3d_fullres", *arguments))
+    code, said = finished(
+        verify(nnunet_root, "3d_fullres", "-tr", "nnUNetTrainer", "--keep", str(keep))
+    )
     assert code == 1, said
-    for row in json.loads(file.read_text())["rows"][1:]:
-        assert row["origin"]["kind"] == "initial weights"
+    assert said.count("start of epoch 0: weights.") == 2
     assert len(list(keep.glob("*/results/*/*/fold_0/checkpoint_final.pth"))) == 3
     assert {file.name for file in keep.glob("*/*.*")} == {"log.txt", "trace.jsonl"}
 
 
 @pytest.mark.slow
-def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(
-    nnunet_root: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "result.json"
-    code, said = finished(
-        verify(nnunet_root, "3d_fullres", "-tr", "CannotResume", "--json", str(file))
-    )
+def test_a_trainer_that_cannot_be_resumed_fails_in_that_row(nnunet_root: Path) -> None:
+    code, said = finished(verify(nnunet_root, "3d_fullres", "-tr", "CannotResume"))
     assert code == 1, said
-    rows = json.loads(file.read_text())["rows"]
-    assert [row["verdict"] for row in rows] == ["reference", "equal", "failed"]
-    assert (
-        rows[2]["failure"]
-        == "the training failed: NotImplementedError: this trainer knows no checkpoints"
-    )
+    assert "different: " not in said
+    error = "the training failed: NotImplementedError: this trainer knows no checkpoints"
+    assert f"failed: 3 processes, killed in epoch 2 of 2, resumed with 1: {error}" in said
 
 
 @pytest.mark.slow
@@ -175,7 +169,7 @@ def test_no_process_goes_on_when_it_is_stopped(
     )
     try:
         # the first step is over: all workers are there
-        while not trace.exists() or b"training batch 0" not in trace.read_bytes():
+        while not trace.exists() or b"training step 0" not in trace.read_bytes():
             assert process.poll() is None, finished(process)
             time.sleep(0.2)
         started = psutil.Process(process.pid).children(recursive=True)

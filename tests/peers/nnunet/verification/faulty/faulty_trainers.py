@@ -84,3 +84,21 @@ class TimeInCheckpoint(nnUNetTrainerDeterministic):
 class CannotResume(nnUNetTrainerDeterministic):
     def load_checkpoint(self, filename_or_checkpoint):
         raise NotImplementedError("this trainer knows no checkpoints")
+
+
+class PicklesInAnotherWay(nnUNetTrainerDeterministic):
+    """Once resumed, it writes the same entries with another name in the archive."""
+
+    resumed = False
+
+    def load_checkpoint(self, filename_or_checkpoint):
+        super().load_checkpoint(filename_or_checkpoint)
+        self.resumed = True
+
+    def save_checkpoint(self, filename):
+        super().save_checkpoint(filename)
+        checkpoint = torch.load(filename, weights_only=False)
+        name = "resumed.pth" if self.resumed else "straight.pth"
+        temporary = os.path.join(os.path.dirname(filename), name)
+        torch.save(checkpoint, temporary)
+        os.replace(temporary, filename)
