@@ -1,4 +1,4 @@
-"""What makes a training reproducible besides its batches: seeds, switches, random state, layers, audit, compare.
+"""What makes a training reproducible besides its batches: seeds, switches, random state, layers, audit.
 
 docs/training.md compares it with MMEngine, Lightning, Determined and PyTorch's notes.
 """
@@ -12,7 +12,6 @@ from detaug.lazy_exports import lazily
 if TYPE_CHECKING:
     from detaug.doctor.machine import environment
     from detaug.training.auditing import audit
-    from detaug.training.comparing import compare_trainings
     from detaug.training.layers.swapping import (
         deterministic_functions,
         make_deterministic,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "audit",
-    "compare_trainings",
     "deterministic_functions",
     "deterministic_mode",
     "environment",
@@ -42,7 +40,6 @@ __getattr__, __dir__ = lazily(
     {
         "detaug.doctor.machine": ("environment",),
         "detaug.training.auditing": ("audit",),
-        "detaug.training.comparing": ("compare_trainings",),
         "detaug.training.layers.swapping": (
             "deterministic_functions",
             "make_deterministic",

@@ -7,7 +7,6 @@ import copy
 import os
 import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,11 @@ LAST_LINES = {
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "own_transform.py": "own transforms are as reproducible as detaug's",
     "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
-    "verify_lightning.py": "the Lightning training is reproducible and resumes exactly",
-    "verify_plain_loop.py": "the loop is reproducible and resumes exactly",
 }
 
 
-#: nnU-Net plans and preprocesses a data set first; a Ray cluster starts; verify_plain_loop.py shows a loop that is verified.
-SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py", "verify_lightning.py"}
+#: nnU-Net plans and preprocesses a data set first; a Ray cluster starts.
+SLOW = {"nnunet_loader.py", "cluster_with_fsspec.py"}
 
 
 @pytest.mark.parametrize(
@@ -44,10 +41,6 @@ def test_example_says_what_it_shows(script: str, interpreter: Preloaded) -> None
         pytest.importorskip("nnunetv2")
     if script == "cluster_with_fsspec.py":
         pytest.importorskip("ray")
-    if script == "verify_lightning.py" and not any(
-        map(find_spec, ("lightning", "pytorch_lightning"))
-    ):
-        pytest.skip("needs Lightning, of the extra peers")
     done = run_code(
         EXAMPLES / script, folder=Path.cwd(), environment=os.environ, interpreter=interpreter
     )
