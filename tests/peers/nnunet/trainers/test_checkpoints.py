@@ -328,10 +328,7 @@ def test_pretrained_weights_outlive_a_kill_before_the_first_checkpoint(
     assert final.read_bytes() == wanted
     assert torch.load(final, weights_only=False)["detaug"]["pretrained"]
     log = Path(again.log_file).read_text()
-    assert re.search(
-        r"detaug: \d+ batches were made twice and compared; \d+ of these could have shown state",
-        log,
-    )
+    assert re.search(r"detaug: \d+ batches were made twice and compared", log)
 
 
 def test_what_was_allowed_is_in_all_later_checkpoints_and_an_old_final_one_is_told(
