@@ -33,8 +33,3 @@ def inspected(augmenter: DeterministicAugmenter) -> Inspection:
         augmenter._branch,
         Replayer(augmenter._pipeline, augmenter._job(), augmenter._loader_states),
     )
-
-
-def only_warn(augmenter: DeterministicAugmenter) -> None:
-    """Batches that are not reproducible are logged from now on, and no error."""
-    augmenter._checks.on_mismatch = "warn"

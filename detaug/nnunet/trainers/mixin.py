@@ -106,6 +106,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     deterministic_mode: Mode = True
 
+    _check: Check = Check(guard=True)
     _run_seed: Seed | None = None
     _cases: str = ""
     _split: Mapping[str, list[str]] = MappingProxyType({})
@@ -229,7 +230,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             batches_per_epoch=iterations * self._number_of_ranks(),
             rank=self.local_rank if self.is_ddp else 0,
             world_size=self._number_of_ranks(),
-            check=Check(guard=True),
+            check=self._check,
             executor=_executor(name),
             ledger=ledger_in(Path(self.output_folder), name)
             if switched_on(LEDGER_VARIABLE)

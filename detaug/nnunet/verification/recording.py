@@ -18,13 +18,11 @@ from typing import Any, ClassVar, NamedTuple, TextIO
 
 import torch
 
-from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.inspection import only_warn
+from detaug.engine.arguments import Check
 from detaug.errors import UnusableError
 from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
 from detaug.nnunet.run_record import print_of
-from detaug.nnunet.trainers.late_augmenter import LateAugmenter
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
 
 #: Files in a training's folder: its trace, and the message of the error that ended it.
@@ -135,6 +133,8 @@ class Recording(Trainer):  # type: ignore[misc]
     part: ClassVar[Part]
     trace: ClassVar[TextIO]
 
+    # Batches that are not reproducible are logged: the trainings are compared to their end.
+    _check = Check(guard=True, on_mismatch="warn")
     _step = 0
 
     def initialize(self) -> None:
@@ -152,16 +152,6 @@ class Recording(Trainer):  # type: ignore[misc]
         self.num_val_iterations_per_epoch = VALIDATION_ITERATIONS
         self.save_every = 1
         self.disable_checkpointing = False
-
-    def get_dataloaders(self) -> tuple[Any, Any]:
-        """Have batches that are not reproducible logged: the trainings are compared to their end."""
-        loaders: tuple[Any, Any] = super().get_dataloaders()
-        for loader in loaders:
-            if isinstance(loader, LateAugmenter):
-                loader.settle()
-            if isinstance(loader, DeterministicAugmenter):
-                only_warn(loader)
-        return loaders
 
     def on_train_epoch_start(self) -> None:
         super().on_train_epoch_start()
