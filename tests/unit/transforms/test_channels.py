@@ -20,18 +20,6 @@ def sample(shape=(5, 6, 7), channels=(3, 2), dtype=torch.int16):
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.int32, torch.float32])
-@pytest.mark.parametrize("shape", [(5, 6, 7), (8, 9)])
-def test_one_hot_channels_are_those_of_batchgeneratorsv2(shape, dtype):
-    module = pytest.importorskip("batchgeneratorsv2.transforms.nnunet.seg_to_onehot")
-    for arguments in ((1, (1, 2, 3), True), (0, [2], False), (0, (3, 9), True)):
-        ours, given = MoveSegAsOneHotToData(*arguments), sample(shape, dtype=dtype)
-        result = ours(**given, rng=RNG)
-        expected = module.MoveSegAsOneHotToDataTransform(*arguments)(**sample(shape, dtype=dtype))
-        assert fingerprint(result) == fingerprint(expected)
-        assert fingerprint(given) == fingerprint(sample(shape, dtype=dtype))
-
-
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32, torch.float32])
 def test_moved_channels_are_those_of_batchgeneratorsv2(dtype):
     module = pytest.importorskip("batchgeneratorsv2.transforms.utils.move_channels")

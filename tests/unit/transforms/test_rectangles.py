@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from detaug.transforms.rectangles import BlankRectangle
-
-
-def test_each_rectangle_gets_its_value_in_order_as_in_batchgeneratorsv2():
-    theirs = pytest.importorskip(
-        "batchgeneratorsv2.transforms.noise.blank_rectangle"
-    ).BlankRectangleTransform
-    for seed, shape in enumerate([(2, 20, 30), (3, 12, 14, 16), (1, 6, 6, 6)]):
-        arguments = ([[2, 6]] * (len(shape) - 1), -7.5, (1, 5))
-        image = np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-        ours = BlankRectangle(*arguments)
-        params = ours.sample(np.random.default_rng(seed), {"image": shape})
-        found = ours.apply({"image": image}, params)["image"]
-        other = theirs(*arguments)._apply_to_image(torch.from_numpy(image.copy()), **params).numpy()
-        np.testing.assert_array_equal(found, other)
-        assert (found == -7.5).any()
 
 
 def test_fixed_sizes_for_all_axes_and_for_each():
