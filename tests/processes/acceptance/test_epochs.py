@@ -196,9 +196,3 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
     for epoch in range(3):
         for step in range(5):
             assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1, "and it is not made again"
-
-
-@pytest.mark.parametrize("epoch", [-1, 2**32, 2**64, 1.0, "1", None])
-def test_epoch_that_cannot_be_is_refused(make: Maker, epoch: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match=str(epoch)):
-        make(RandomLoader(), None, 0, **OPTIONS).set_epoch(epoch)

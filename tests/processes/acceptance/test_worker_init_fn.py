@@ -1,5 +1,4 @@
-"""Samplers, weights and batch samplers of `from_dataset`, and `worker_init_fn`: whatever gives the order, a batch is a pure
-function of (seed, epoch, step)."""
+"""`worker_init_fn`: called once in every process, in which it changes no number."""
 
 from __future__ import annotations
 
@@ -9,37 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-from detaug import StateMismatch
-from tests.processes.acceptance.test_every_source import SOURCES
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
 from tests.support.processes import wait_until
-
-ORDERS = {
-    name: make
-    for name, make in SOURCES.items()
-    if "sampler" in name or name in ("an order", "weights", "buckets")
-}
-
-
-def test_a_state_of_another_sampler_is_refused() -> None:
-    states = {name: order(0).state_dict() for name, order in ORDERS.items()}
-    for name, order in ORDERS.items():
-        order(0).load_state_dict(states[name])
-    for name, other, named in [
-        ("a sampler", "a sampler of a subset", "sampler"),
-        ("an order", "a sampler that is told the epoch", "sampler"),
-        ("weights", "a weighted sampler", "weights"),
-        ("a batch sampler", "buckets", "batch_sampler"),
-    ]:
-        with pytest.raises(StateMismatch, match=named):
-            ORDERS[name](0).load_state_dict(states[other])
-    with pytest.raises(StateMismatch, match="weights"):
-        ORDERS["weights"](0, weights=[1] * 17).load_state_dict(states["weights"])
 
 
 class Opened(Dataset[Any]):
