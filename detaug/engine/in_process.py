@@ -28,7 +28,7 @@ from detaug.engine.order.outcomes import (
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.seeding.generators import preserved_global_rngs, preserved_libraries
+from detaug.seeding.generators import preserved_global_rngs
 from detaug.transport.transfer import pack, unpack
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
@@ -66,7 +66,6 @@ class Replayer:
         with (
             _making,
             preserved_global_rngs(),
-            preserved_libraries(),
             pristine.shared.preserved(),
             job.settings.applied(),
         ):

@@ -16,7 +16,7 @@ import random
 import struct
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
 
@@ -243,9 +243,11 @@ def seed_global_generators(sequence: np.random.SeedSequence) -> None:
     reseed_global_rngs(sequence)
 
 
-def preserved_global_rngs() -> AbstractContextManager[None]:
-    """Whatever happens inside, the caller finds its own global random state again afterwards."""
-    return preserved(global_generators())
+@contextmanager
+def preserved_global_rngs() -> Iterator[None]:
+    """Put back at the block's end what `reseed_global_rngs` writes: all that is the caller's own."""
+    with preserved(global_generators()), preserved_libraries():
+        yield
 
 
 def seed_libraries(words: bytes) -> None:

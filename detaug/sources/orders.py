@@ -17,7 +17,6 @@ from detaug.seeding.current import making
 from detaug.seeding.generators import (
     GENERATORS,
     preserved_global_rngs,
-    preserved_libraries,
     reseed_global_rngs,
 )
 from detaug.seeding.reseeders import reseeder_of
@@ -210,7 +209,7 @@ class Sampled(Order):
         return unpickler.load()
 
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> list[Any]:
-        with preserved_global_rngs(), preserved_libraries(), making(None):
+        with preserved_global_rngs(), making(None):
             reseed_global_rngs(of_part(child, b"sampler"))
             sampler = self.sampler(child)
             tell(sampler, "set_epoch", epoch)

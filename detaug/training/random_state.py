@@ -27,6 +27,7 @@ from detaug.seeding.generators import (
     device_generators,
     global_generators,
     preserved,
+    preserved_global_rngs,
     put_back,
     state_of,
 )
@@ -127,13 +128,13 @@ def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
     """Put the state of all generators back at the end, also after an exception.
 
     A context manager and a decorator, as Lightning's; it can be nested. NumPy's global bit generator is put back where another
-    was set inside.
+    was set inside. The generators that OpenCV, Numba and MONAI share in a process are put back as well.
 
     Args:
         include_cuda: whether the accelerators are kept too, as for `rng_state`.
     """
     devices = [each for kind in DEVICES for each in device_generators(kind)] if include_cuda else []
-    with preserved([*global_generators(), *devices]):
+    with preserved_global_rngs(), preserved(devices):
         yield
 
 

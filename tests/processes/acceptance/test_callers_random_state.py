@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+from numba import _helperlib
 
 import detaug
-from detaug import SeedTree
+from detaug import DeterministicAugmenter, SeedTree
+from detaug.training import audit, isolate_rng, seed_everything
+from detaug.transforms import ForeignTransform
+from detaug.verification import verify
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt
@@ -87,14 +92,38 @@ def test_outside_of_a_batch_there_is_no_current_batch(make: Maker) -> None:
         detaug.current()
 
 
-def global_state() -> tuple[Any, ...]:
+class DrawsFromMine(Noise):
+    """Draws from generators of the user's in an attribute, in its class and in the module."""
+
+    of_class = np.random.default_rng(77)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = HELD
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        mine = self.held.random(), self.of_class.random(), OF_MODULE.random_sample()
+        return {**super().__call__(**batch), "mine": mine}
+
+
+HELD = np.random.default_rng(78)
+OF_MODULE = np.random.RandomState(79)
+
+
+def callers_state() -> tuple[Any, ...]:
+    """Return the state of every global generator and of those that the user owns."""
     name, key, *rest = np.random.get_state()
+    numbas = (_helperlib.rnd_get_np_state_ptr(), _helperlib.rnd_get_py_state_ptr())
     return (
         random.getstate(),
         name,
         key.tobytes(),
         tuple(rest),
         torch.get_rng_state().numpy().tobytes(),
+        *(str(_helperlib.rnd_get_state(pointer)) for pointer in numbas),
+        HELD.bit_generator.state,
+        DrawsFromMine.of_class.bit_generator.state,
+        str(OF_MODULE.get_state()),
     )
 
 
@@ -106,46 +135,82 @@ def disturb() -> None:
     np.random.standard_normal()
 
 
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("loader", [RandomLoader, RandomSampler, Walker])
-def test_making_batches_leaves_the_callers_state_as_it_was(
-    make: Maker, loader: type, n: int
-) -> None:
-    disturb()
-    before = global_state()
-    augmenter = make(loader(), Noise(), n, seed=1, batches_per_epoch=4)
+def all_ways(augmenter: DeterministicAugmenter) -> None:
+    """Take epochs, replay, move, save and load."""
     for _ in range(2):
-        for _batch in augmenter:
-            assert global_state() == before
+        list(augmenter)
     augmenter.replay(0, 2)
-    assert global_state() == before
     augmenter.set_epoch(7)
     augmenter.load_state_dict(augmenter.state_dict())
     next(augmenter)
     augmenter.close()
-    assert global_state() == before
 
 
-def test_drawing_a_seed_and_building_take_nothing_from_the_callers_state(make: Maker) -> None:
-    disturb()
-    before = global_state()
-    make(RandomLoader(), None, 2)
-    make(IndexLoader(10, 2, seed_for_shuffle=None), None, 0)
-    make.from_dataset(Samples(), 2, num_processes=0)
-    assert global_state() == before
-
-
-@pytest.mark.parametrize("n", [0, 2])
-def test_error_in_the_loader_leaves_the_callers_state_as_it_was(make: Maker, n: int) -> None:
-    disturb()
-    before = global_state()
-    augmenter = make(RaisesAt((1,)), None, n, seed=1)
+def failing(augmenter: DeterministicAugmenter) -> None:
+    """Run into the failure of step 1 and replay it."""
     next(augmenter)
     with pytest.raises(ValueError, match="voxel"):
         next(augmenter)
     with pytest.raises(ValueError, match="voxel"):
         augmenter.replay(0, 1)
-    assert global_state() == before
+
+
+def building(make: Maker) -> None:
+    """Build augmenters that draw a seed."""
+    make(RandomLoader(), None, 2)
+    make(IndexLoader(10, 2, seed_for_shuffle=None), None, 0)
+    make.from_dataset(Samples(), 2, num_processes=0)
+    make(RandomLoader, None, 0)  # it makes a loader, and is called with seeds of its own
+
+
+def drawing(image: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"image": image + random.random() + np.random.random() + torch.rand(image.shape)}
+
+
+def isolated() -> None:
+    with isolate_rng():
+        seed_everything(3, workers=False)
+
+
+MODEL = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Dropout(0.5))
+OPTIONS_OF_FOUR: dict[str, Any] = {"seed": 1, "batches_per_epoch": 4}
+# what is used → the use
+USES: dict[str, Callable[[Maker], Any]] = {
+    **{
+        f"an augmenter of {loader.__name__} with {n} workers": lambda make, loader=loader, n=n: (
+            all_ways(make(loader(), DrawsFromMine(), n, **OPTIONS_OF_FOUR))
+        )
+        for loader in (RandomLoader, RandomSampler, Walker)
+        for n in (0, 2)
+    },
+    "a loader that fails here": lambda make: failing(make(RaisesAt((1,)), None, 0, seed=1)),
+    "a loader that fails in a worker": lambda make: failing(make(RaisesAt((1,)), None, 2, seed=1)),
+    "the building of augmenters": building,
+    "a foreign transform": lambda _: ForeignTransform(drawing)(
+        image=torch.zeros(1, 4, 4), rng=np.random.default_rng(3)
+    ),
+    "verify": lambda _: verify(
+        lambda: (RandomLoader(), DrawsFromMine()), batches=4, processes=[2], start_methods=["fork"]
+    ),
+    "audit": lambda _: audit(MODEL, torch.nn.MSELoss(), (torch.ones(2, 3), torch.zeros(2, 3))),
+    "a seed within isolate_rng": lambda _: isolated(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_the_callers_random_state_is_as_it_was_after(make: Maker, use: str) -> None:
+    disturb()
+    before = callers_state()
+    USES[use](make)
+    assert callers_state() == before
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_the_callers_random_state_is_as_it_was_between_batches(make: Maker, n: int) -> None:
+    disturb()
+    before = callers_state()
+    for _batch in make(RandomLoader(), DrawsFromMine(), n, **OPTIONS_OF_FOUR):
+        assert callers_state() == before
 
 
 @pytest.mark.parametrize("n", [0, 2])

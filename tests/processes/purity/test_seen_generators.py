@@ -204,22 +204,3 @@ def test_two_generators_at_two_places_draw_different_numbers() -> None:
         in_a_data_set(lambda: pair[0].random() - pair[1].random()), processes=(0,), kill=False
     )
     assert all(number for batch in found.epoch("0 workers", 0) for _, number in batch)
-
-
-def test_the_users_own_generators_are_afterwards_as_they_were() -> None:
-    mine = np.random.default_rng(77)
-    InAClass.generator.random()
-    before = (
-        mine.bit_generator.state,
-        InAClass.generator.bit_generator.state,
-        str(GENERATOR.get_state()),
-    )
-    draws = [Holder(mine), InAClass(), InTheModule()]
-    with in_a_data_set(lambda: sum(draw() for draw in draws))(num_processes=0) as augmenter:
-        list(augmenter)
-        augmenter.replay(4, 3)
-    assert before == (
-        mine.bit_generator.state,
-        InAClass.generator.bit_generator.state,
-        str(GENERATOR.get_state()),
-    )

@@ -115,11 +115,10 @@ def test_an_operation_that_alerts_on_a_cpu_is_named() -> None:
     assert "raises in deterministic mode: put_: " in str(report)
 
 
-def test_model_gradients_random_state_and_switches_are_left_as_they_are() -> None:
+def test_model_gradients_and_switches_are_left_as_they_are() -> None:
     model = network(Counting())
     model(BATCH[0]).sum().backward()
     weights, gradients = fingerprint(model.state_dict()), [each.grad for each in model.parameters()]
-    before = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # type: ignore[index]
     with deterministic_mode(False):
         audit(model, nn.CrossEntropyLoss(), BATCH)
         assert not torch.are_deterministic_algorithms_enabled()
@@ -127,9 +126,6 @@ def test_model_gradients_random_state_and_switches_are_left_as_they_are() -> Non
     assert all(each.grad is was for each, was in zip(model.parameters(), gradients, strict=True))
     assert model[3].log == [0]
     assert not any(each._forward_hooks for each in model.modules())
-    assert random.getstate() == before[0]
-    assert torch.equal(torch.get_rng_state(), before[1])
-    assert np.random.get_state()[1].tolist() == before[2]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -23,14 +23,10 @@ def drawing(image: torch.Tensor, **others: Any) -> dict[str, Any]:
     return {"image": image, **others}
 
 
-def test_global_generators_are_seeded_for_it_and_put_back() -> None:
+def test_global_generators_are_seeded_for_it() -> None:
     given, transform = sample(1, SHAPE), ForeignTransform(drawing)
     before = fingerprint(given)
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
-    expected = [random.random(), np.random.random(), float(torch.rand(()))]
-    random.seed(1), np.random.seed(1), torch.manual_seed(1)
     one = transform(**given, rng=rng())
-    assert [random.random(), np.random.random(), float(torch.rand(()))] == expected
     other, third = transform(**given, rng=rng()), transform(**given, rng=rng(4))
     assert fingerprint(one) == fingerprint(other) != fingerprint(third)
     assert fingerprint(given) == before
