@@ -172,10 +172,10 @@ def test_integer_has_that_many_bits():
             SeedTree(1).integer(bits)
 
 
-@pytest.mark.parametrize("text", ["abc", "-1", "1,x", "1.5"])
+@pytest.mark.parametrize("text", ["abc", "-1", "1,x", "1.5", "0x10"])
 def test_a_bad_seed_in_the_environment_is_named(monkeypatch, text):
     monkeypatch.setenv("DETAUG_SEED", text)
-    with pytest.raises(ValueError, match="DETAUG_SEED"):
+    with pytest.raises(ValueError, match=f"DETAUG_SEED='{text}'"):
         SeedTree()
 
 

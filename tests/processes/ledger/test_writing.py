@@ -268,15 +268,6 @@ def test_a_file_that_is_something_else_is_left_as_it_is(tmp_path: Path, content:
     assert (tmp_path / "case.npy").read_bytes() == content
 
 
-def test_arguments_that_cannot_be_right_are_refused(tmp_path: Path) -> None:
-    for place in (tmp_path, Path("/dev/full")):
-        with pytest.raises(ValueError, match="is no regular file"):
-            augmenter(place)
-    for wrong in (5, "", b"run.jsonl"):
-        with pytest.raises(TypeError, match="ledger must be"):
-            augmenter(wrong)  # type: ignore[arg-type]
-
-
 def test_a_file_cut_off_anywhere_is_read_to_its_last_whole_line_and_continued(
     tmp_path: Path,
 ) -> None:

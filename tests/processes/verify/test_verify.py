@@ -52,7 +52,7 @@ def test_harmless_habits_are_equal_and_the_callers_modules_are_left_as_they_were
 
 
 @pytest.mark.parametrize(
-    "option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}, {"seed": -1}]
+    "option", [{"batches": 0}, {"processes": [-1]}, {"start_methods": ["thread"]}]
 )
 def test_arguments_that_cannot_be_right_are_refused(option: dict[str, Any]) -> None:
     with pytest.raises((TypeError, ValueError)):

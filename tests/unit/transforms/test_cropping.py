@@ -59,5 +59,3 @@ def test_segmentation_and_image_have_padding_values_of_their_own():
         result[key][0, 0, 0].item() for key in ("image", "regression_target", "segmentation")
     ] == [7, 7, -1]
     assert result["segmentation"].dtype == torch.int16
-    with pytest.raises(ValueError, match="uint8"):
-        crop(segmentation=labels.to(torch.uint8), rng=np.random.default_rng(0))
