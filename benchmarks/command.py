@@ -108,7 +108,7 @@ def silence() -> None:
 
 def environment_record() -> dict[str, Any]:
     """The versions and the hardware that a result belongs to; no host name, no paths."""
-    from detaug.doctor.machine import environment
+    from detaug.training.machine import environment
 
     found = environment()
     peers = {

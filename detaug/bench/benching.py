@@ -17,13 +17,13 @@ from rich.text import Text
 from detaug.bench.measuring import MeasurementError, Ratio, in_fresh_process, interleaved
 from detaug.bench.systems import NUM_CACHED, SYSTEMS
 from detaug.demo.loader import demo_pipeline
-from detaug.doctor.machine import environment
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.memory.limits import usable_cores
 from detaug.pictures.charts import COLOURS, figure_of
 from detaug.reports.progress import Progress
 from detaug.reports.rows import collected_notices
+from detaug.training.machine import environment
 from detaug.verification.handed_in import HandedIn, call_factory, load_factory
 
 #: How often each rate is measured, the systems in turn.

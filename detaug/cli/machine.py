@@ -21,8 +21,8 @@ def doctor(as_json: bool) -> None:
     It shows the defaults of a fresh process; a training's own are in what detaug.training.environment() returns inside it.
     """
     from detaug.doctor.advice import advice
-    from detaug.doctor.machine import environment
     from detaug.ledger.header import flat
+    from detaug.training.machine import environment
 
     record = environment()
     found = advice(record)

@@ -29,7 +29,7 @@ from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
-from detaug.ledger.header import Record, environment, header
+from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
 from detaug.loops.loader import VALIDATION_NAMES, AugmenterLoader
@@ -45,6 +45,7 @@ from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, 
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import Source, resolve_source, source_of_samples
 from detaug.sources.misuse import refuse_arguments
+from detaug.training.machine import environment
 from detaug.transport.importing import refuse_while_importing
 
 logger = logging.getLogger("detaug")

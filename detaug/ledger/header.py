@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
@@ -56,12 +55,6 @@ def portable(declared: Sequence[str]) -> list[str]:
 def digest(declared: Sequence[str]) -> str:
     """SHA-256 of a pipeline's description."""
     return sha256("\n".join(declared).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def environment() -> dict[str, Any]:
-    """`detaug.training.environment()`. By its name, for the doctor's room is above this one and looks into others."""
-    found: dict[str, Any] = importlib.import_module("detaug.doctor.machine").environment()
-    return found
 
 
 def lasting(environment: Any) -> dict[str, Any]:

@@ -17,11 +17,12 @@ from detaug.ledger.comparing import (
     listed,
     short,
 )
-from detaug.ledger.header import IDENTITY, Record, environment
+from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.lines import Damaged, differing, key_of, prints_of
 from detaug.ledger.reading import Sum, read_header
 from detaug.remaking.pipelines import CannotRemake, Remaker, check_versions
 from detaug.reports.progress import Progress
+from detaug.training.machine import environment
 
 
 @dataclass

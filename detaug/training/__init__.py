@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
-    from detaug.doctor.machine import environment
     from detaug.training.auditing import audit
     from detaug.training.layers.swapping import (
         deterministic_functions,
         make_deterministic,
         swap_layers,
     )
+    from detaug.training.machine import environment
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
@@ -38,7 +38,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "detaug.doctor.machine": ("environment",),
+        "detaug.training.machine": ("environment",),
         "detaug.training.auditing": ("audit",),
         "detaug.training.layers.swapping": (
             "deterministic_functions",

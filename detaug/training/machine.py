@@ -17,21 +17,61 @@ from detaug.memory.limits import lines, usable_cores
 from detaug.training.switches import chosen_switches
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
-PACKAGES = """
-torch numpy scipy numba llvmlite batchgenerators batchgeneratorsv2 nnunetv2 dynamic-network-architectures monai torchio lightning
-pytorch-lightning
-"""
+PACKAGES = (
+    "torch",
+    "numpy",
+    "scipy",
+    "numba",
+    "llvmlite",
+    "batchgenerators",
+    "batchgeneratorsv2",
+    "nnunetv2",
+    "dynamic-network-architectures",
+    "monai",
+    "torchio",
+    "lightning",
+    "pytorch-lightning",
+)
 
-#: Of the environment's variables, those that change results, speed or the number of processes.
-VARIABLES = """
-ATEN_CPU_CAPABILITY CUBLAS_WORKSPACE_CONFIG CUDA_LAUNCH_BLOCKING CUDA_VISIBLE_DEVICES CUDNN_DETERMINISTIC
-DETAUG_SEED KMP_AFFINITY MKL_CBWR MKL_NUM_THREADS NCCL_ALGO NCCL_NVLS_ENABLE NCCL_PROTO
-NPY_DISABLE_CPU_FEATURES NPY_ENABLE_CPU_FEATURES NUMBA_CPU_FEATURES NUMBA_CPU_NAME NUMBA_DISABLE_JIT NUMBA_NUM_THREADS
-NVIDIA_TF32_OVERRIDE OMP_NUM_THREADS OPENBLAS_CORETYPE OPENBLAS_NUM_THREADS PYTHONHASHSEED PYTORCH_ALLOC_CONF
-PYTORCH_CUDA_ALLOC_CONF PYTORCH_TUNABLEOP_ENABLED TORCHDYNAMO_DISABLE TORCHINDUCTOR_DETERMINISTIC
-TORCHINDUCTOR_MAX_AUTOTUNE TORCH_ALLOW_TF32_CUBLAS_OVERRIDE TORCH_COMPILE_DISABLE TORCH_CUDNN_SDPA_ENABLED
-TORCH_CUDNN_V8_API_DISABLED nnUNet_compile nnUNet_def_n_proc nnUNet_n_proc_DA
-"""
+#: Variables of the environment that change results, speed or the number of processes.
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDNN_DETERMINISTIC",
+    "DETAUG_SEED",
+    "KMP_AFFINITY",
+    "MKL_CBWR",
+    "MKL_NUM_THREADS",
+    "NCCL_ALGO",
+    "NCCL_NVLS_ENABLE",
+    "NCCL_PROTO",
+    "NPY_DISABLE_CPU_FEATURES",
+    "NPY_ENABLE_CPU_FEATURES",
+    "NUMBA_CPU_FEATURES",
+    "NUMBA_CPU_NAME",
+    "NUMBA_DISABLE_JIT",
+    "NUMBA_NUM_THREADS",
+    "NVIDIA_TF32_OVERRIDE",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_TUNABLEOP_ENABLED",
+    "TORCHDYNAMO_DISABLE",
+    "TORCHINDUCTOR_DETERMINISTIC",
+    "TORCHINDUCTOR_MAX_AUTOTUNE",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_COMPILE_DISABLE",
+    "TORCH_CUDNN_SDPA_ENABLED",
+    "TORCH_CUDNN_V8_API_DISABLED",
+    "nnUNet_compile",
+    "nnUNet_def_n_proc",
+    "nnUNet_n_proc_DA",
+)
 
 
 def environment() -> dict[str, Any]:
@@ -49,10 +89,10 @@ def environment() -> dict[str, Any]:
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
         "packages": {
-            **{name: version_of(name) for name in PACKAGES.split()},
+            **{name: version_of(name) for name in PACKAGES},
             "torch": torch.__version__,
         },
-        "variables": {name: os.environ[name] for name in VARIABLES.split() if name in os.environ},
+        "variables": {name: os.environ[name] for name in VARIABLES if name in os.environ},
         "cpu": {
             "model": cpu_model(),
             "architecture": platform.machine(),
