@@ -1,7 +1,7 @@
 """The command line, `detaug`.
 
 A file here has the arguments and the exit status of a few commands. What is found, and mostly how it is put into words, is in
-the room that finds it: `detaug.remaking.checking`, `detaug.verification.result`, `detaug.bench.benching` ... These files import
+the room that finds it: `detaug.ledger.comparing`, `detaug.verification.result`, `detaug.bench.benching` ... These files import
 nothing heavy before their command runs, so that ``detaug --help`` answers at once.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import click
 
-from detaug.cli.ledgers import check, diff, receipt, replay
+from detaug.cli.ledgers import diff
 from detaug.cli.machine import doctor, warmup
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
@@ -31,14 +31,11 @@ def main() -> None:
 
 for _command in (
     bench,
-    check,
     demo,
     diff,
     doctor,
     nnunet,
     preview,
-    receipt,
-    replay,
     verify,
     warmup,
 ):

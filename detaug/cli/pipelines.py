@@ -15,7 +15,16 @@ from detaug.cli.options import OutputType, conclude, json_option, write_output
 @click.command(short_help="Prove that a pipeline is deterministic, or find what is not.")
 @click.argument("target", metavar="MODULE:FACTORY")
 @click.option(
-    "--batches", type=click.IntRange(min=1), default=12, help="Batches that every row compares."
+    "--against",
+    "ledger",
+    metavar="LEDGER",
+    type=click.Path(path_type=Path, resolve_path=True),
+    help="Make batches of this recorded run again, and nothing else.",
+)
+@click.option(
+    "--batches",
+    type=click.IntRange(min=1),
+    help="Batches that every row compares.  [default: 12; with --against 20]",
 )
 @click.option(
     "--seed",
@@ -33,7 +42,9 @@ from detaug.cli.options import OutputType, conclude, json_option, write_output
     help="How workers start; may be given more than once.  [default: this system's, and spawn]",
 )
 @json_option
-def verify(target: str, json_file: Path | None, **asked: Any) -> None:
+def verify(
+    target: str, ledger: Path | None, batches: int | None, json_file: Path | None, **settings: Any
+) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
     MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
@@ -41,16 +52,51 @@ def verify(target: str, json_file: Path | None, **asked: Any) -> None:
     are made with several process counts and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED
     and more.
 
-    The exit status is 0 if all are equal, 1 if the bytes of any row differ, 2 if there is no pipeline or a row could not be
-    measured.
+    With --against, some batches of a run that kept a ledger are made again with its seed, in this process, and compared with it:
+    evenly spaced, from the first to the last. Where any differs, its keys are named, and the parameters and versions that are
+    not the ledger's.
+
+    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or ledger, or a row or batch
+    could not be made.
     """
     from detaug.reports.progress import progress
+
+    if ledger is not None:
+        _verify_against(target, ledger, batches, json_file, settings)
+        return
     from detaug.verification import verify as run
+    from detaug.verification.real_runs import DEFAULT_BATCHES
 
     # What is left on screen is the table; the bar is for the time until then.
     with progress("verify") as shown:
-        result = run(target, progress=shown.update, **asked)
+        result = run(target, batches=batches or DEFAULT_BATCHES, progress=shown.update, **settings)
     conclude([result], result.status, json_file, result.as_json())
+
+
+#: Arguments of `verify`, with their options, that go without --against only.
+_WITHOUT_LEDGER = {
+    "seed": "--seed",
+    "processes": "--processes",
+    "start_methods": "--start-method",
+}
+
+
+def _verify_against(
+    target: str, ledger: Path, batches: int | None, json_file: Path | None, settings: dict[str, Any]
+) -> None:
+    """Run `detaug verify --against`."""
+    for name, option in _WITHOUT_LEDGER.items():
+        if settings[name] not in (None, ()):
+            raise click.UsageError(
+                f"{option} has no effect with --against: batches are made in this process, with the ledger's seed"
+            )
+    from detaug.reports.progress import progress
+    from detaug.verification.handed_in import load_factory
+    from detaug.verification.replay import DEFAULT_BATCHES, verify_against
+
+    with progress("verify") as shown:
+        result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, shown)
+    conclude(result.shown(), 0 if result.ok else 1, json_file, result.as_json())
 
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")

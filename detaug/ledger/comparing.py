@@ -121,7 +121,7 @@ def _batches(
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     """What differs in two headers, the most likely cause first: what decides about batches, then the rest, then of the machine
     what may change them."""
-    known = {*IDENTITY, "kind", "what", "link", "format", "declared", "environment", "detaug"}
+    known = {*IDENTITY, "kind", "what", "format", "declared", "environment", "detaug"}
 
     def parts(header: Record) -> Iterator[dict[str, Any]]:
         yield {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}

@@ -1,7 +1,7 @@
 """A ledger's lines, JSON objects, and what they add up to: one running SHA-256 over the batches that count, in their order.
 
 {"kind":"header","format":3, ...what was run (`detaug.ledger.header`)...}
-{"kind":"batch","name":"train","epoch":0,"step":0,"whole":"...","keys":{...},"waited":...,...,"digest":"..."}
+{"kind":"batch","name":"train","epoch":0,"step":0,"whole":"...","keys":{...},"waited":...,...}
 {"kind":"epoch","epoch":0,"batches":250,"digest":"..."}
 
 They stand in the order of their epochs and steps: where a run goes back, what is behind is cut off.
@@ -19,9 +19,6 @@ from typing import Any, NamedTuple
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.ledger.header import IDENTITY, Record
-
-#: Digits of the digest in a batch's line: enough to name the first line that was changed. Receipts have all 64.
-DIGITS = 16
 
 
 class NotALedger(UnusableError):
@@ -116,15 +113,15 @@ class Course:
         """64 hexadecimal digits, over all batches so far."""
         return self._hash.hexdigest()
 
-    def add(self, record: Record) -> str:
-        """A batch, of the epoch that is going on or of another, where none is; the digits for its line. Or `Damaged`."""
+    def add(self, record: Record) -> None:
+        """Add a batch, of the epoch that is going on or of another, where none is; or raise `Damaged`."""
         key = key_of(record)
         what = [key.epoch, record.get("place"), record["step"], record["whole"], record["keys"]]
         self._hash.update(json.dumps(what, sort_keys=True, separators=(",", ":")).encode() + b"\n")
         self.batches += 1
         self.size = self.size + 1 if self.epoch == key.epoch else 1
-        self.epoch, self.last = key.epoch, key
-        return self.digest[:DIGITS]
+        self.epoch = key.epoch
+        self.last = key
 
     def end_epoch(self) -> Record:
         """The epoch that is going on has ended; the line that says so."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.lines import Course, Key, NotALedger, Note, encoded
-from detaug.ledger.reading import Sum, read_header
+from detaug.ledger.reading import LedgerSummary, read_header
 
 logger = logging.getLogger("detaug")
 
@@ -131,7 +131,9 @@ class LedgerWriter:
                 "computed": round(computed, 6),
             }
             record |= {"worker": worker, "restarts": restarts}
-            _append(file, {**record, "digest": course.add(record)})
+            # First: what has no fingerprint raises here, and has no line.
+            course.add(record)
+            _append(file, record)
 
     def epoch_ended(self) -> None:
         """The epoch of the last batch has no more."""
@@ -176,7 +178,7 @@ class LedgerWriter:
         elif self._course.last is None or key > self._course.last:
             return self._file, self._course
         # What stands behind this batch's place, or was being written when a process was killed, is cut off.
-        kept = Sum(self.path, before=key)
+        kept = LedgerSummary(self.path, before=key)
         self._course = kept.course
         self._file.truncate(kept.size)
         return self._file, self._course

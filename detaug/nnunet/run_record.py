@@ -1,5 +1,4 @@
-"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself, and compared with a ledger
-that is said to be the training's."""
+"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself."""
 
 from __future__ import annotations
 
@@ -8,7 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
 from detaug.ledger.comparing import short
-from detaug.ledger.header import Record, by_name, digest, flat
+from detaug.ledger.header import by_name, flat
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -266,56 +264,3 @@ def loss_settings(loss: Any) -> dict[str, Any]:
         path = name.replace("_orig_mod", "").strip(".")
         found.update({path: settings} if path else settings)
     return found
-
-
-# --- a ledger's checkpoint ---------------------------------------------------------------------------------------------
-
-#: What the record of a training and the header of its ledger both have.
-_SHARED = ("seed", "seed_scheme", "numerics", "world_size", "data")
-#: nnU-Net's checkpoints hold scalars of NumPy's, which are made of these.
-_SCALARS: list[Any] = [
-    np.dtype,
-    np.float64(0).__reduce__()[0],
-    *{type(np.dtype(kind)) for kind in "?ilfd"},
-]
-
-
-def recorded_in(checkpoint: Path) -> Mapping[str, Any] | None:
-    """A checkpoint's record; None: there is none that can be read without running code of the file.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    try:
-        with torch.serialization.safe_globals(_SCALARS):
-            record = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)[KEY]
-    except OSError:
-        raise
-    except Exception:  # whatever a foreign file's bytes lead to
-        return None
-    return record if isinstance(record, Mapping) else None
-
-
-def disagreements(checkpoint: Path, header: Record) -> list[str]:
-    """In what a checkpoint is not of the training of a ledger, which begins with this header. A checkpoint without a record is of
-    no training of nnU-Net's that kept a ledger, and disagrees with no other."""
-    record = recorded_in(checkpoint)
-    if record is None:
-        if (
-            "data" not in header
-        ):  # the fingerprint of the cases, which detaug's trainers write into both
-            return []
-        foreign = "(or it holds objects that are neither torch's nor NumPy's)"
-        return [
-            f"{checkpoint.name} has no record of its training, which the ledger's has {foreign}"
-        ]
-    different = [
-        f"{name}: {record.get(name)!r} in {checkpoint.name}, {header.get(name)!r} in the ledger"
-        for name in _SHARED
-        if record.get(name) != header.get(name)
-    ]
-    pipelines = record.get("pipeline")
-    declared = pipelines.get(header["name"]) if isinstance(pipelines, Mapping) else None
-    if not isinstance(declared, list) or digest(declared) != header["pipeline"]:
-        different.append(f"pipeline: that of {checkpoint.name} is another than the ledger's")
-    return different

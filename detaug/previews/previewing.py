@@ -88,7 +88,7 @@ def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:
     Raises:
         UnusableError: there is no such training, or nnU-Net's version is not supported.
     """
-    from detaug.nnunet.remaking import training_batches
+    from detaug.nnunet.training_batches import training_batches
 
     with preserved_global_rngs():
         augmenter, spacing, title = training_batches(settings)

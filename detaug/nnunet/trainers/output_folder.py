@@ -9,6 +9,7 @@ become one object, and every other leaf an object of its own.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import sys
@@ -101,6 +102,12 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     )  # a zip's directory is its end
     hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
     raise UnusableError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def ledger_in(folder: Path, name: str) -> Path:

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from detaug.cli import main
-from detaug.nnunet.remaking import training_batches
+from detaug.nnunet.training_batches import training_batches
 from detaug.nnunet.verification.settings import Settings
 from detaug.previews.previewing import preview_training
 

@@ -8,7 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.ledger.receipt import as_text, make_receipt
 from tests.support import hostile
 from tests.support.ledgers.runs import run
 from tests.support.preloaded import run_code
@@ -18,8 +17,7 @@ COMMANDS = {
     "verify": "verify {target} --batches 2 --processes 1 --start-method fork",
     "preview": "preview {target} --samples 1 -o found.png",
     "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png",
-    "replay": "replay run.jsonl {target} --epoch 0 --step 1",
-    "check": "check receipt.json {target} --ledger run.jsonl --samples 2",
+    "against": "verify {target} --against run.jsonl --batches 2",
 }
 PROGRAM = "from detaug.cli import main; main(prog_name='detaug')"
 
@@ -31,8 +29,7 @@ def arguments(command: str, target: str) -> list[str]:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("hostile")
-    ledger = run(folder / "run.jsonl", 4, loader=hostile.Loader())
-    (folder / "receipt.json").write_text(as_text(make_receipt(ledger)))
+    run(folder / "run.jsonl", 4, loader=hostile.Loader())
     return folder
 
 
@@ -46,7 +43,7 @@ def folder(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 #: Whatever is wrong, by the command that costs the least; and one of them by all commands.
 UNUSABLE = [
-    *(("replay", name) for name in hostile.UNUSABLE),
+    *(("against", name) for name in hostile.UNUSABLE),
     *((command, "raises") for command in COMMANDS),
 ]
 
@@ -75,7 +72,7 @@ def test_unusable_factory_is_one_message_and_status_2(
 )
 def test_unusable_module_is_one_message_and_status_2(code: str, said: str, folder: Path) -> None:
     (folder / "user.py").write_text(code)
-    done = CliRunner().invoke(main, arguments("replay", "user.py:make"))
+    done = CliRunner().invoke(main, arguments("against", "user.py:make"))
     assert done.exit_code == 2, done.output
     assert said in " ".join(done.stderr.split())
     assert "Traceback" not in done.output
@@ -91,8 +88,8 @@ def test_interrupt_within_a_factory_is_no_difference(command: str, folder: Path)
 
 @pytest.mark.parametrize("name", hostile.ODD)
 def test_odd_factory_gives_its_result(name: str, folder: Path) -> None:
-    words = arguments("replay", f"tests.support.hostile:{name}")
+    words = arguments("against", f"tests.support.hostile:{name}")
     done = run_code(PROGRAM, *words, folder=folder, environment=environment_of_a_script())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout.endswith("as the ledger has it\n")
+    assert done.stdout.endswith("2 of 2 batches are equal\n")

@@ -1,40 +1,14 @@
-"""Factories for `detaug check` and `detaug replay`."""
+"""Factories for `detaug verify --against`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
+from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
 
-from detaug import Check, DeterministicAugmenter
-from detaug import transforms as t
+from detaug import DeterministicAugmenter
 from tests.support.ledgers.runs import Draws, augmenter
-
-
-class Blobs(DataLoader):
-    """Two bright balls with labels, as batchgenerators has batches."""
-
-    def __init__(self) -> None:
-        super().__init__(None, 2, infinite=True)
-
-    def generate_train_batch(self) -> dict[str, Any]:
-        axes = np.mgrid[-1:1:20j, -1:1:18j, -1:1:16j]
-        ball = np.exp(-3 * (axes**2).sum(0))
-        noise = 0.05 * np.random.standard_normal((2, 1, *ball.shape))
-        return {
-            "data": (ball + noise).astype(np.float32),
-            "seg": np.stack([ball[None] > 0.4] * 2).astype(np.int16),
-        }
-
-
-def native() -> tuple[Any, Any]:
-    return Blobs(), t.Compose(
-        [
-            t.RandomApply(t.GaussianNoise((0, 0.1)), 0.5),
-            t.OneOf([t.Mirror((0, 1, 2)), t.InvertImage(1)]),
-        ]
-    )
 
 
 class Sums(SlimDataLoaderBase):
@@ -60,10 +34,6 @@ def plain() -> tuple[Any, None]:
 
 def as_augmenter() -> DeterministicAugmenter:
     return augmenter(None)
-
-
-def without_at() -> DeterministicAugmenter:
-    return augmenter(None, check=Check(every=0, ignore=("at",)))
 
 
 def failing() -> tuple[Any, None]:
@@ -97,3 +67,7 @@ def changed_data() -> tuple[Any, None]:
 
 def lost_data() -> tuple[Any, None]:
     return _Lost(), None
+
+
+def three_batches() -> DeterministicAugmenter:
+    return augmenter(None, loader=lambda: iter(range(3)), num_streams=1)

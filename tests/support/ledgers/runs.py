@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current
-from detaug.ledger.lines import Course, Damaged, encoded
+from detaug.ledger.lines import Course, encoded
 
 
 class Draws(DataLoader):
@@ -83,21 +82,14 @@ def digest(ledger: Path) -> str:
 def rewritten(
     ledger: Path, to: Path, change: Callable[[list[dict[str, Any]]], Any], fitting: bool = False
 ) -> Path:
-    """A copy with its lines changed in place; with `fitting` all digests are made anew."""
+    """A copy with its lines changed in place; with `fitting` the epochs' digests are made anew."""
     found = lines(ledger)
     change(found)
-    if fitting:
-        made_to_fit(found)
+    course = Course(found[0])
+    for line in found if fitting else ():
+        if line["kind"] == "batch":
+            course.add(line)
+        elif line["kind"] == "epoch":
+            line.update(course.end_epoch())
     to.write_bytes(b"".join(encoded(record) for record in found))
     return to
-
-
-def made_to_fit(found: list[dict[str, Any]]) -> None:
-    """Give every line the digest that the lines before it give, as whoever forges a ledger would."""
-    course = Course(found[0])
-    for each in found:
-        if each["kind"] == "batch":
-            with suppress(Damaged):
-                each["digest"] = course.add(each)
-        elif each["kind"] == "epoch":
-            each["digest"] = course.digest

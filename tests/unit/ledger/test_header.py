@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from detaug.ledger.header import portable
-from detaug.remaking.pipelines import CannotRemake, _compare
 
 
 @pytest.mark.parametrize(
@@ -28,12 +27,3 @@ from detaug.remaking.pipelines import CannotRemake, _compare
 )
 def test_absolute_paths_are_their_last_names(line: str, kept: str) -> None:
     assert portable([line]) == [kept]
-
-
-def test_other_digests_are_remarked_on_and_other_parameters_refused() -> None:
-    ours = ["data_loader.files = list of 900, digest 0123456789abcdef", "transform = None"]
-    theirs = ["data_loader.files = list of 900, digest fedcba9876543210", "transform = None"]
-    assert _compare(ours, ours) == ""
-    assert "data_loader.files: here list of 900, digest 0123" in _compare(ours, theirs)
-    with pytest.raises(CannotRemake, match="transform: here None, in the ledger Mirror"):
-        _compare(ours, [theirs[0], "transform = Mirror"])

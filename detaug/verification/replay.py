@@ -1,0 +1,242 @@
+"""Make some batches of a recorded run again, and compare them with its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from detaug.engine.arguments import Check
+from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.engine.in_process import Replayer
+from detaug.engine.inspection import inspected
+from detaug.errors import UnusableError
+from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
+from detaug.ledger.header import Record, digest, portable
+from detaug.ledger.lines import differing, prints_of
+from detaug.ledger.reading import LedgerSummary, read_header, records
+from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import StreamEnded
+from detaug.reports.progress import Progress
+from detaug.training.machine import environment
+from detaug.verification.handed_in import Factory, call_factory
+from detaug.versions import NUMERICS, SEED_SCHEME
+
+#: Batches that are made again, unless told otherwise.
+DEFAULT_BATCHES = 20
+#: Batches that a report names; of more it says how many.
+_MOST_NAMED = 8
+
+
+class CannotReplay(UnusableError):
+    """Batches of the ledger cannot be made here; the message says why."""
+
+
+class DifferentBatch(NamedTuple):
+    """A batch that is not what the ledger has: in which of its keys, none where only the whole is."""
+
+    epoch: int
+    step: int
+    keys: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The sentence that names it."""
+        return f"epoch {self.epoch}, step {self.step} differs in {listed(self.keys) or 'the whole'}"
+
+
+@dataclass(frozen=True)
+class ReplayResult:
+    """The result of `verify_against`.
+
+    Attributes:
+        ledger: the file.
+        batches, epochs, digest: what the whole ledger adds up to.
+        compared: how many batches were made again.
+        left_out: keys that the ledger has no fingerprints of.
+        different: the batches that differ, in the order of their steps.
+        header: declared parameters, versions and whatever else differs between the ledger's run and
+            here, the most likely cause first.
+    """
+
+    ledger: str
+    batches: int
+    epochs: int
+    digest: str
+    compared: int
+    left_out: tuple[str, ...]
+    different: tuple[DifferentBatch, ...]
+    header: tuple[HeaderDifference, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all batches that were compared are equal."""
+        return not self.different
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as JSON can hold it."""
+        different = [batch._asdict() for batch in self.different]
+        return {**asdict(self), "ok": self.ok, "different": different}
+
+    def shown(self) -> Iterator[Text]:
+        """Yield the report, line by line."""
+        yield Text(
+            f"{self.ledger}: {self.batches:,} batches of {self.epochs:,} whole epochs, digest {self.digest}"
+        )
+        for batch in self.different[:_MOST_NAMED]:
+            yield Text(batch.text, "bold red")
+        if len(self.different) > _MOST_NAMED:
+            yield Text(f"and {len(self.different) - _MOST_NAMED:,} batches more", "bold red")
+        if self.left_out:
+            yield Text(f"the ledger has no fingerprints of {listed(self.left_out)}", "dim")
+        num_equal = self.compared - len(self.different)
+        color = "green" if self.ok else "bold red"
+        yield Text(f"{num_equal:,} of {self.compared:,} batches are equal", color)
+        if self.header and self.ok:
+            yield Text("what differs between the ledger's run and here has changed none of them:")
+        elif self.header:
+            yield Text("the ledger's run and this one differ in (the most likely cause first):")
+        elif self.different:
+            yield Text(
+                "parameters and versions are the same: data or code behind the same names changed, or the pipeline is not "
+                "deterministic (detaug verify without --against finds the line)"
+            )
+        yield from header_lines(self.header, "in the ledger", "here")
+
+
+def verify_against(
+    factory: Factory, ledger: Path, batches: int = DEFAULT_BATCHES, progress: Progress | None = None
+) -> ReplayResult:
+    """Make some of a ledger's batches again, with its seed, and compare their fingerprints.
+
+    Args:
+        factory: makes the pipeline, as for `detaug.verify`.
+        ledger: the file that a run has written.
+        batches: how many are made again: evenly spaced over the run, the first and the last
+            included; all of a run that has fewer.
+
+    Raises:
+        CannotReplay: the batches cannot be made here.
+        UnusableError: the factory gives no pipeline; the file is no ledger, or damaged.
+        OSError: the file cannot be read.
+    """
+    progress = progress or Progress()
+    progress.update(f"reading {ledger.name}")
+    header = read_header(ledger)
+    _check_versions(header)
+    course = LedgerSummary(ledger).course
+    if not course.batches:
+        raise CannotReplay(f"{ledger} has no batch")
+    augmenter = _augmenter_of(factory, header)
+    left_out = tuple(header.get("left_out", ()))
+
+    indices = spread(course.batches, batches)
+    progress.update("making batches again", 0, len(indices))
+    replayer = inspected(augmenter).replayer
+    different: list[DifferentBatch] = []
+    for record in _batches_at(ledger, indices):
+        key = BatchKey(record["epoch"], record["step"])
+        whole, keys = prints_of(_make(replayer, key), left_out)
+        if whole != record["whole"] or keys != record["keys"]:
+            different.append(DifferentBatch(*key, differing(keys, record["keys"])))
+        progress.advance()
+    return ReplayResult(
+        ledger=str(ledger),
+        batches=course.batches,
+        epochs=course.epochs,
+        digest=course.digest,
+        compared=len(indices),
+        left_out=left_out,
+        different=tuple(different),
+        header=tuple(header_differences(header, _header_here(header, augmenter))),
+    )
+
+
+def spread(total: int, number: int) -> list[int]:
+    """Return `number` indices below `total`, evenly spaced from the first to the last.
+
+    All of them where there are no more; the first alone for one.
+    """
+    if number >= total:
+        return list(range(total))
+    if number == 1:
+        return [0]
+    return [index * (total - 1) // (number - 1) for index in range(number)]
+
+
+def _batches_at(ledger: Path, indices: list[int]) -> Iterator[Record]:
+    """Yield the batches of a ledger with these indices, which are in ascending order."""
+    wanted = frozenset(indices)
+    index = 0
+    for line in records(ledger):
+        if line.record["kind"] != "batch":
+            continue
+        if index in wanted:
+            yield line.record
+        index += 1
+
+
+def _check_versions(header: Record) -> None:
+    """Raise `CannotReplay` where this version of detaug makes other bytes."""
+    for name, text, current in (
+        ("numerics", "numerics version", NUMERICS),
+        ("seed_scheme", "seed scheme", SEED_SCHEME),
+    ):
+        if header[name] != current:
+            raise CannotReplay(
+                f"{text}: the ledger has {header[name]!r}, this detaug has {current}, which makes other batches. Install the "
+                f"detaug that wrote it ({header['detaug']})"
+            )
+
+
+def _augmenter_of(factory: Factory, header: Record) -> DeterministicAugmenter:
+    """Return an augmenter with the ledger's seed, which is not started.
+
+    Where the factory gives no augmenter, all other arguments are the ledger's as well.
+    """
+    pipeline = call_factory(factory, header.get("stateless"), header["batches_per_epoch"])
+    keep = pipeline.keep
+    version = pipeline.version
+    if version is None:
+        keep = tuple(header.get("keep", ()))
+        version = header.get("version", "")
+    try:
+        return pipeline.augmenter(
+            seed=header["seed"],
+            name=header["name"],
+            num_streams=header["num_streams"],
+            batches_per_epoch=pipeline.batches_per_epoch or header["batches_per_epoch"],
+            version=version,
+            keep=keep,
+            check=Check(every=0),
+        )
+    except (TypeError, ValueError) as error:
+        raise CannotReplay(f"the header makes no augmenter: {error}") from error
+
+
+def _make(replayer: Replayer, key: BatchKey) -> Any:
+    """Return a batch, or raise `CannotReplay` with what the pipeline raises."""
+    try:
+        return replayer.make(key)
+    except StreamEnded:
+        raise CannotReplay(
+            f"epoch {key.epoch} has no step {key.step} here: has the data changed?"
+        ) from None
+    except Exception as error:
+        raise CannotReplay(
+            f"epoch {key.epoch}, step {key.step} cannot be made here: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _header_here(header: Record, augmenter: DeterministicAugmenter) -> Record:
+    """Return the ledger's header as this pipeline on this machine would have written it."""
+    declared = portable(inspected(augmenter).declared)
+    return {
+        **header,
+        "pipeline": digest(declared),
+        "declared": declared,
+        "environment": environment(),
+    }
