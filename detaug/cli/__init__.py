@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 
 from detaug.cli.ledgers import diff
-from detaug.cli.machine import doctor, warmup
+from detaug.cli.machine import print_version, warmup
 from detaug.cli.nnunet import nnunet
 from detaug.cli.options import Commands
 from detaug.cli.pipelines import bench, demo, preview, verify
@@ -24,8 +24,21 @@ from detaug.cli.pipelines import bench, demo, preview, verify
         "max_content_width": 100,
     },
 )
-@click.version_option(package_name="detaug")
-def main() -> None:
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    callback=print_version,
+    help="Print the version and exit.",
+)
+@click.option(
+    "--verbose",
+    is_flag=True,
+    # Before --version, wherever it stands on the line: that one asks for it.
+    is_eager=True,
+    help="With --version: also what results on this machine depend on, with advice.",
+)
+def main(verbose: bool) -> None:
     """Seeded, ordered, crash-proof augmentation batches."""
 
 
@@ -33,7 +46,6 @@ for _command in (
     bench,
     demo,
     diff,
-    doctor,
     nnunet,
     preview,
     verify,

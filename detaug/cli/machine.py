@@ -1,49 +1,52 @@
-"""Commands for a machine: `detaug doctor` and `detaug warmup`."""
+"""Of a machine: `detaug warmup`, and what `detaug --version` prints."""
 
 from __future__ import annotations
 
-import json
 import time
 
 import click
 
-from detaug.cli import options
+#: What `torch.utils.collect_env` lists itself.
+_LISTED_BY_TORCH = ("torch", "numpy", "pytorch-lightning")
 
 
-@click.command(short_help="Print this machine's record and what to change.")
-@click.option(
-    "--json", "as_json", is_flag=True, help='Print only JSON: {"environment": …, "advice": […]}.'
-)
-def doctor(as_json: bool) -> None:
-    """Print what results on this machine depend on, with advice. There is no host or user name in it, so it can go into a bug
-    report as it is.
+def print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """Print the version, with --verbose also the machine and advice, and end the program."""
+    if not is_asked:
+        if context.params["verbose"]:
+            raise click.UsageError("--verbose has an effect with --version only", context)
+        return
+    from detaug.versions import __version__
 
-    It shows the defaults of a fresh process; a training's own are in what detaug.training.environment() returns inside it.
-    """
-    from detaug.doctor.advice import advice
-    from detaug.ledger.header import flat
+    click.echo(f"detaug, version {__version__}")
+    if context.params["verbose"]:
+        _print_machine()
+    context.exit()
+
+
+def _print_machine() -> None:
+    """Print what results on this machine depend on, with advice; no name of a host or user."""
+    from torch.utils import collect_env
+
+    from detaug.cli.advice import advice
     from detaug.training.machine import environment
 
     record = environment()
-    found = advice(record)
-    if as_json:
-        click.echo(
-            json.dumps(
-                {"environment": record, "advice": [each._asdict() for each in found]}, indent=2
-            )
-        )
-        return
-    from rich.text import Text
-
-    console = options.console()
-    for name, value in flat(record):
-        if value not in (None, {}, []):
-            shown = " ".join(value) if isinstance(value, list) else str(value)
-            console.print(Text.assemble((name, "bold"), "  ", shown))
-    console.print()
-    for each in found:
-        style = "red" if each.level == "warning" else "yellow"
-        console.print(Text(f"{each.level}  {each.topic}: {each.text}", style))
+    detaug, cache = record["detaug"], record["kernel_cache"]
+    click.echo(f"seed scheme {detaug['seed_scheme']}, numerics {detaug['numerics']}")
+    for name, version in record["packages"].items():
+        if version is not None and name not in _LISTED_BY_TORCH:
+            click.echo(f"{name} {version}")
+    for name, value in record["variables"].items():
+        click.echo(f"{name}={value}")
+    folder = cache["folder"] or "no folder"
+    click.echo(f"kernels: {cache['compiled']} of {cache['kernels']} compiled, in {folder}")
+    click.echo(f"\n{collect_env.get_pretty_env_info().strip()}")  # type: ignore[no-untyped-call]
+    sentences = list(advice(record))
+    if sentences:
+        click.echo("\nAdvice:")
+    for sentence in sentences:
+        click.echo(f"- {sentence}")
 
 
 @click.command(short_help="Compile the transforms' kernels ahead.")

@@ -18,7 +18,7 @@ from detaug.cli import main
 @pytest.mark.skipif(
     not Path("/dev/full").exists(), reason="needs Linux: a device without room is meant"
 )
-@pytest.mark.parametrize("arguments", [["doctor", "--json"], ["--help"], ["nnunet", "path"]])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["nnunet", "path"]])
 def test_a_stdout_without_room_is_one_message_and_status_2(arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -40,7 +40,9 @@ def _commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.parametrize("width", [60, 120])
 @pytest.mark.parametrize(
-    "path", [each for each in _commands(main) if each != ("nnunet", "train")], ids=" ".join
+    "path",
+    [(), *(each for each in _commands(main) if each != ("nnunet", "train"))],
+    ids=" ".join,
 )
 def test_help_fits_the_terminal_and_shows_no_empty_default(
     path: tuple[str, ...], width: int
