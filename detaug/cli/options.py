@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
 
-#: That of a program whose reader went away (``detaug check ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
+#: That of a program whose reader went away (``detaug diff ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
 UNREAD = 141
 
 

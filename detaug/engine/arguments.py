@@ -173,8 +173,8 @@ class Check:
         every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from a
             pristine copy in another process, and compared, for at most about 1 % of the workers' time or 0.4 s
             (docs/purity.md); 1: every batch is, whatever it costs; 0: none.
-        ignore: keys of a batch that may differ from one making to the next, such as a process number. A ledger,
-            `detaug verify` and `detaug check` leave them out as well.
+        ignore: keys of a batch that may differ from one making to the next, such as a process number. A ledger
+            leaves them out as well.
         on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
             among a worker's first batches, a warning later, when a training is under way.
         guard: report generators that are created without a seed while batches are made, with the line that does it.

@@ -49,7 +49,6 @@ class HandedIn:
     batches_per_epoch: int | None = None
     keep: tuple[str, ...] = ()
     version: str | None = None
-    check_ignore: tuple[str, ...] = ()
 
     def augmenter(
         self, processes: int = 0, seed: Any = None, **others: Any
@@ -224,7 +223,6 @@ def _of_augmenter(
         augmenter.batches_per_epoch,
         tuple(augmenter.keep),
         augmenter.version,
-        tuple(augmenter.check.ignore),
     )
 
 

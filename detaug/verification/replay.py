@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from detaug.versions import NUMERICS, SEED_SCHEME
 
 #: Batches that are made again, unless told otherwise.
 DEFAULT_BATCHES = 20
+#: The modules before a class's name.
+_MODULES = re.compile(r"(?:[A-Za-z_]\w*\.)+")
 #: Batches that a report names; of more it says how many.
 _MOST_NAMED = 8
 
@@ -53,7 +56,7 @@ class ReplayResult:
     """The result of `verify_against`.
 
     Attributes:
-        ledger: the file.
+        ledger: the file's name.
         batches, epochs, digest: what the whole ledger adds up to.
         compared: how many batches were made again.
         left_out: keys that the ledger has no fingerprints of.
@@ -95,15 +98,15 @@ class ReplayResult:
         num_equal = self.compared - len(self.different)
         color = "green" if self.ok else "bold red"
         yield Text(f"{num_equal:,} of {self.compared:,} batches are equal", color)
-        if self.header and self.ok:
-            yield Text("what differs between the ledger's run and here has changed none of them:")
-        elif self.header:
-            yield Text("the ledger's run and this one differ in (the most likely cause first):")
-        elif self.different:
+        if self.ok:
+            return
+        if not self.header:
             yield Text(
                 "parameters and versions are the same: data or code behind the same names changed, or the pipeline is not "
                 "deterministic (detaug verify without --against finds the line)"
             )
+            return
+        yield Text("the ledger's run and this one differ in (the most likely cause first):")
         yield from header_lines(self.header, "in the ledger", "here")
 
 
@@ -144,7 +147,7 @@ def verify_against(
             different.append(DifferentBatch(*key, differing(keys, record["keys"])))
         progress.advance()
     return ReplayResult(
-        ledger=str(ledger),
+        ledger=ledger.name,
         batches=course.batches,
         epochs=course.epochs,
         digest=course.digest,
@@ -234,9 +237,21 @@ def _make(replayer: Replayer, key: BatchKey) -> Any:
 def _header_here(header: Record, augmenter: DeterministicAugmenter) -> Record:
     """Return the ledger's header as this pipeline on this machine would have written it."""
     declared = portable(inspected(augmenter).declared)
+    if len(declared) == len(header["declared"]):
+        pairs = zip(declared, header["declared"], strict=True)
+        declared = [recorded if _is_of_script(line, recorded) else line for line, recorded in pairs]
     return {
         **header,
         "pipeline": digest(declared),
         "declared": declared,
         "environment": environment(),
     }
+
+
+def _is_of_script(line: str, recorded: str) -> bool:
+    """Return whether two lines of a description differ in a module alone that was run as a script.
+
+    A script's classes are those of ``__main__``, and those of a module where it is imported.
+    """
+    is_script = "__main__." in line or "__main__." in recorded
+    return is_script and _MODULES.sub("", line) == _MODULES.sub("", recorded)

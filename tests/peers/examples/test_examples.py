@@ -73,7 +73,7 @@ def test_the_tutorial_runs_and_its_outputs_are_those_kept(
         "resources": {"metadata": {"path": str(tmp_path)}},
     }
     client.NotebookClient(fresh, **options).execute()
-    assert len(given(fresh)) == 4
+    assert len(given(fresh)) == 3
     assert sorted(given(fresh)) == sorted(given(kept))
     pictures = [
         [cell.outputs for cell in each.cells if "image/png" in str(cell.get("outputs"))]
