@@ -14,6 +14,7 @@ from typing import Any
 
 from detaug.ledger.writing import check_place, path_of_rank
 from detaug.seeding.tree import non_negative_int, positive_int, spawn_key_element
+from detaug.sources import Source
 
 START_METHODS = ("fork", "spawn", "forkserver")
 
@@ -68,20 +69,27 @@ def rank_of(rank: Any, world_size: Any) -> tuple[int, int]:
     return number, size
 
 
-def epoch_for_all_ranks(
-    batches_per_epoch: int | None, num_steps: int | None, world_size: int, tail: str
-) -> None:
-    """An epoch's length must be known to be padded. Where what does not fill all ranks is dropped, every rank gets a batch."""
-    if tail == "pad" and batches_per_epoch is None and num_steps is None:
+def epoch_for_all_ranks(source: Source, world_size: int, tail: str) -> None:
+    """Raise ValueError unless every one of several ranks gets the same number of batches.
+
+    Epochs that end have a number of batches that is known beforehand; where what does not fill all
+    ranks is dropped, there is at least one batch for each.
+    """
+    if world_size == 1:
+        return
+    number = source.total_batches
+    ends = not source.stateless and not source.endless
+    if number is None and (ends or tail == "pad"):
         raise ValueError(
-            "tail='pad' needs the number of batches of an epoch, which the loader does not say: pass batches_per_epoch=..."
+            f"world_size={world_size} ranks, which must all get the same number of batches, need the "
+            f"number of batches of an epoch, and {source.class_name} does not say it: pass "
+            "batches_per_epoch=..., counted over all ranks"
         )
-    known = [number for number in (batches_per_epoch, num_steps) if number is not None]
-    if tail == "drop" and world_size > 1 and known and min(known) < world_size:
+    if tail == "drop" and number is not None and number < world_size:
         raise ValueError(
-            f"an epoch of {min(known)} batches leaves none for each of world_size={world_size} (batches_per_epoch counts those "
-            f"of all ranks together): there must be at least {world_size}. Make batches smaller, train with fewer ranks, or pass "
-            "tail='pad' or 'uneven'."
+            f"an epoch of {number} batches leaves none for each of world_size={world_size} "
+            "(batches_per_epoch counts those of all ranks together): there must be at least "
+            f"{world_size}. Make batches smaller, train with fewer ranks, or pass tail='pad'."
         )
 
 

@@ -9,7 +9,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import gcd
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn
 
@@ -83,11 +82,9 @@ class DeterministicAugmenter(Generic[Batch]):
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream: a round of steps
             after the other. A state that was saved with any number of ranks loads in any other. None: 0 of 1, which is an
             error where more processes train together; 0 and 1 themselves give each of them all batches.
-        tail: how an epoch's last round is handled if it has fewer batches than there are ranks. "drop": no rank gets any of
-            them. "pad": all of them are given, and the ranks that would have none get the epoch's first batches (step 0, 1,
-            ...) once more; the number of batches must be known beforehand, and a loader that ends sooner is an error.
-            "uneven": all of them are given, and the other ranks have one batch less; where a loader does not say how many
-            it gives, each rank goes on until the streams end that its steps are of.
+        tail: what several ranks do with an epoch's last round if it has fewer batches than there are ranks. "drop": no rank
+            gets any of them. "pad": all of them are given, and the ranks that would have none get the epoch's first batches
+            (step 0, 1, ...) once more.
         on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform raises.
         version: change it when code changes behind the same class names, so that older state dicts are refused.
         call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``, "dict" ``transform(batch)``,
@@ -108,7 +105,7 @@ class DeterministicAugmenter(Generic[Batch]):
         TypeError, ValueError: an argument cannot be right, or can have no effect beside the others; the message says what
             is allowed.
         ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than `world_size`, which was
-            not given.
+            not given. Or there are several ranks, and the number of batches of an epoch that ends is not known.
     """
 
     #: Further entries of the ledger's header.
@@ -181,9 +178,7 @@ class DeterministicAugmenter(Generic[Batch]):
             raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
         self._source: Source = resolve_source(data_loader, stateless, self.batches_per_epoch)
         self._check_ranks()
-        arguments.epoch_for_all_ranks(
-            self.batches_per_epoch, self._source.num_steps, self.world_size, self.tail
-        )
+        arguments.epoch_for_all_ranks(self._source, self.world_size, self.tail)
         self.generator = self._source.loader
         self._declared = [
             *identity.describe(self._source.seen, "data_loader"),
@@ -531,17 +526,12 @@ class DeterministicAugmenter(Generic[Batch]):
 
         Raises:
             StateMismatch: (a ValueError) it belongs to another pipeline, seed, seed scheme, numerics version or stream
-                count; the message says what differs. Or another rank saved it, and where it stood does not say where the
-                others did: its own streams had ended before those of others, or its epoch.
+                count; the message says what differs.
             ValueError, TypeError: it is no state dict.
         """
         loaded = State.from_dict(state)
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
-        position = loaded.position_for(
-            self.rank,
-            self.world_size,
-            self._source.total_batches if self.tail == "uneven" else None,
-        )
+        position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._finish()
@@ -604,19 +594,17 @@ class DeterministicAugmenter(Generic[Batch]):
             self._engine.put_back(batch)
 
     def _new_schedule(self) -> Schedule:
-        """At the start of epoch 0."""
-        source, limit = self._source, self.batches_per_epoch
-        wraps_at = source.total_batches if self.tail == "pad" else None
-        plan = Plan(
-            self.num_streams, self.rank, self.world_size, source.known_steps, self.tail, wraps_at
-        )
-        # Ranks that have streams of their own would read for all others, only to see what batches_per_epoch tells them.
-        told = limit is not None and gcd(self.num_streams, self.world_size) > 1
-        known = told or source.endless or source.stateless or source.num_steps is not None
-        probing = not known and self.tail == "drop"
+        """Return a schedule at the start of epoch 0."""
+        source = self._source
+        # A single rank passes over the gaps of streams that ended, so that its epoch may have more
+        # steps than batches.
+        num_steps = source.known_steps if self.world_size == 1 else source.total_batches
+        plan = Plan(self.num_streams, self.rank, self.world_size, num_steps, self.tail)
         window = self._num_workers + self.num_cached if self._num_workers else 1
-        skips = self.on_error.most if isinstance(self.on_error, Skip) else None
-        return Schedule(plan, window, self._num_workers, source.stateless, limit, probing, skips)
+        max_skips = self.on_error.most if isinstance(self.on_error, Skip) else None
+        return Schedule(
+            plan, window, self._num_workers, source.stateless, self.batches_per_epoch, max_skips
+        )
 
     def _state(self, position: Position | None = None) -> State:
         """Where the stream stands, or stood when `position` was due."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from detaug.engine.checking.checks import Checks
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
-from detaug.engine.order.outcomes import Failed, Outcome, Position, Task, left_out
+from detaug.engine.order.outcomes import Failed, Outcome, Position, left_out
 from detaug.engine.order.schedule import Schedule
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
@@ -69,13 +69,12 @@ class Work:
     health: Health
     num_processes: int  # what the user asked for
 
-    def took(self, task: Task, seconds: float, state: LoaderState | None) -> None:
-        """A task has been done in so many seconds; `state`: of its stream's loader behind that batch."""
+    def took(self, seconds: float, state: LoaderState | None) -> None:
+        """Note that a batch took `seconds` of work; `state`: of its stream's loader behind it."""
         if state is not None:
             self.states.add(state, BatchKey(*self.schedule.position[:2]))
         self.checks.worked(seconds)
-        if not task.probe:
-            self.health.worked += seconds
+        self.health.worked += seconds
 
     def failed(self, error: BatchError) -> Outcome:
         """What comes of a batch that cannot be made."""

@@ -19,11 +19,9 @@ from detaug.engine.executor import Job, Work
 from detaug.engine.order.outcomes import (
     Delivered,
     EpochEnd,
-    Exists,
     Failed,
     Position,
     SkipLog,
-    Task,
 )
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -129,9 +127,9 @@ class InProcess:
                     raise StopIteration
                 if isinstance(outcome, Failed):
                     raise outcome.error.with_traceback(None)
-                task = self._schedule.next_for(0)
-                assert task is not None
-                self._make(task)
+                key = self._schedule.next_for(0)
+                assert key is not None
+                self._make(key)
 
     def put_back(self, batch: Any) -> None:
         with _making:
@@ -152,36 +150,31 @@ class InProcess:
         """There are none."""
         return []
 
-    def _make(self, task: Task) -> None:
+    def _make(self, key: BatchKey) -> None:
         began = time.perf_counter()
         try:
-            batch, check, state = self._batch(task)
+            batch, check, state = self._batch(key)
         except StreamEnded:
-            self._schedule.end_stream(task.key)
+            self._schedule.end_stream(key)
             return
         except Exception as original:
             record, places = failures.describe(original), self._work.places
-            error = failures.error_of(record, task.key, places, "in this process", original)
-            self._schedule.finish(task.key, self._work.failed(error))
+            error = failures.error_of(record, key, places, "in this process", original)
+            self._schedule.finish(key, self._work.failed(error))
             return
-        self._made += not task.probe
-        self._work.took(task, time.perf_counter() - began, state)
+        self._made += 1
+        self._work.took(time.perf_counter() - began, state)
         if check is not None:
             self._checking.reported(check)
         self._checking.go_on()
         while self._checking.under_way:
             self._checking.go_on()
-        self._schedule.finish(task.key, Exists() if task.probe else Delivered(batch))
+        self._schedule.finish(key, Delivered(batch))
 
-    def _batch(self, task: Task) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
+    def _batch(self, key: BatchKey) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
         job = self._work.job
         with self._replayer.producer() as producer:
-            if task.probe:
-                producer.make(*task.key, transform=False)
-                return None, None, producer.loader_state
-            batch, check = make_to_check(
-                producer, task.key, self._made + 1, job.check_every, job.noted
-            )
+            batch, check = make_to_check(producer, key, self._made + 1, job.check_every, job.noted)
             return _own_copy(batch), check, producer.loader_state
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once

@@ -27,13 +27,11 @@ from detaug.engine.executor import Work
 from detaug.engine.order.outcomes import (
     Delivered,
     EpochEnd,
-    Exists,
     Failed,
     Outcome,
     Position,
     SkipLog,
     Taken,
-    Task,
 )
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.tasks import Made
@@ -56,17 +54,23 @@ _CLOSE_PATIENCE = 2.0
 _TASKS = 2
 
 
-def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any, Task]]:
-    """Which worker (it has an `index`, to which streams belong, and `tasks`) is to be sent which task, now begun. None gets a
-    second one before each has its first."""
+def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any, BatchKey]]:
+    """Yield the workers that are to make a batch, and which one; the schedule counts it as begun.
+
+    None gets a second batch before each has its first.
+
+    Args:
+        workers: They have an `index`, to which streams belong, and `tasks`: the batches they were
+            given.
+    """
     for number in range(_TASKS):
         for worker in workers:
             if len(worker.tasks) > number:
                 continue
-            task = schedule.next_for(worker.index)
-            if task is not None:
-                schedule.start(task.key)
-                yield worker, task
+            key = schedule.next_for(worker.index)
+            if key is not None:
+                schedule.start(key)
+                yield worker, key
             elif schedule.stateless:
                 return  # nor is there one for any other
 
@@ -269,52 +273,52 @@ class PrefetchingEngine:
         self._fatal = error  # first: who is told looks for it
         self._tell_user()
 
-    def _finish(self, task: Task, outcome: Outcome) -> None:
-        # The user may have moved since the task was given out: the schedule then drops what it does not want.
+    def _finish(self, key: BatchKey, outcome: Outcome) -> None:
+        # The user may have moved since it was given out: the schedule then drops what is not wanted.
         with self._lock:
-            self._schedule.finish(task.key, outcome)
+            self._schedule.finish(key, outcome)
 
-    def _lose(self, tasks: list[Task]) -> None:
-        """They are to be made again."""
+    def _lose(self, keys: list[BatchKey]) -> None:
+        """Have these batches made again."""
         with self._lock:
-            for task in tasks:
-                self._schedule.lose(task.key)
+            for key in keys:
+                self._schedule.lose(key)
 
     def _blame(
-        self, task: Task, worker: str, why: str, exitcode: int | None = None, peak: int = 0
+        self, key: BatchKey, worker: str, why: str, exitcode: int | None = None, peak: int = 0
     ) -> None:
         """A worker ended while it made this, `why` if that is known: another makes it again, unless it has ended too many in a
         row. `exitcode`: None on another machine; `peak`: the most memory it had, in bytes, 0 if that is not known."""
-        times = self._deaths[task.key] = self._deaths.get(task.key, 0) + 1
+        times = self._deaths[key] = self._deaths.get(key, 0) + 1
         if times >= self._max_restarts:
-            del self._deaths[task.key]
-            error = failures.died(task.key, self._work.places, times, exitcode, peak, why)
-            self._finish(task, self._work.failed(error))
+            del self._deaths[key]
+            error = failures.died(key, self._work.places, times, exitcode, peak, why)
+            self._finish(key, self._work.failed(error))
             return
         how = "" if exitcode is None else f" with {signal_name(exitcode)}"
         memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
         known = f" ({why.rstrip('.')})" if why else ""
         text = "%s ended%s%s while making %s; another one makes it again%s"
         logger.warning(
-            text, worker, how, memory, failures.describe_batch(task.key, self._work.places), known
+            text, worker, how, memory, failures.describe_batch(key, self._work.places), known
         )
-        self._lose([task])
+        self._lose([key])
 
-    def _state_for(self, told: dict[int, int], task: Task) -> LoaderState | None:
+    def _state_for(self, told: dict[int, int], key: BatchKey) -> LoaderState | None:
         """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that
         each stream was told of, in the worker that gets the task."""
         states, plan = self._work.states, self._schedule.plan
-        stream = plan.stream_of(task.key.step)
+        stream = plan.stream_of(key.step)
         if not states.enabled or told.get(stream) == states.generation:
             return None
         told[stream] = states.generation
-        state = states.before(stream, task.key.epoch, plan.turn_of(task.key.step))
+        state = states.before(stream, key.epoch, plan.turn_of(key.step))
         states.used = states.used or state is not None
         return state
 
     def _take(
         self,
-        task: Task,
+        key: BatchKey,
         made: Made,
         seconds: float,
         where: str,
@@ -322,19 +326,17 @@ class PrefetchingEngine:
         to_user: Callable[[], Callable[[], None] | None] = lambda: None,
     ) -> None:
         """A worker has answered, after so many seconds of work; `open_batch` gives its batch."""
-        self._work.took(task, seconds, made.state)
-        self._deaths.pop(task.key, None)
+        self._work.took(seconds, made.state)
+        self._deaths.pop(key, None)
         if made.ended:
             with self._lock:
-                self._schedule.end_stream(task.key)
+                self._schedule.end_stream(key)
             return
         outcome: Outcome
         if made.error is not None:
             outcome = self._work.failed(
-                failures.error_of(made.error, task.key, self._work.places, where)
+                failures.error_of(made.error, key, self._work.places, where)
             )
-        elif task.probe:
-            outcome = Exists()
         else:
             try:
                 batch = open_batch()
@@ -345,7 +347,7 @@ class PrefetchingEngine:
                 where = "in the parent process, which could not take the batch in"
                 record = failures.describe(failed)
                 outcome = self._work.failed(
-                    failures.error_of(record, task.key, self._work.places, where, failed)
+                    failures.error_of(record, key, self._work.places, where, failed)
                 )
-        self._finish(task, outcome)
+        self._finish(key, outcome)
         self._tell_what_is_due()  # before the next one is unpacked here

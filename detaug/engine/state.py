@@ -143,25 +143,14 @@ class State:
                 + ". ".join(wrong)
             )
 
-    def position_for(self, rank: int, world_size: int, end: int | None = None) -> Position:
-        """The position at which `rank` of `world_size` continues: all ranks of a run stand in the same round of steps. `end`: the
-        epoch's steps, where its last round is uneven. A StateMismatch: this rank's position does not say where the others stand.
+    def position_for(self, rank: int, world_size: int) -> Position:
+        """Return the position at which `rank` of `world_size` continues.
+
+        All ranks of a run stand in the same round of steps, so any rank's state says where.
         """
         before = self.before or 0
-        if (rank, world_size) == (self.rank, self.world_size):
-            return Position(self.epoch, self.step, self.taken, before, self.skipped)
-        first, taken = self.step - self.rank, before + self.taken * self.world_size
-        if self.world_size > 1 and taken < first:
-            raise StateMismatch(
-                f"rank {self.rank} of {self.world_size} saved the state after streams of its own had ended, so that it may be "
-                "ahead of the other ranks. Load each rank's own state, with the same number of ranks, or save where an epoch "
-                "begins."
-            )
-        if end is not None and first < end <= self.step:
-            raise StateMismatch(
-                f"rank {self.rank} of {self.world_size} has no batch in the epoch's last round, so that its state does not say "
-                "whether the other ranks have had theirs. Load rank 0's state, which is always enough for all."
-            )
+        step = self.step - self.rank + rank
         if world_size == self.world_size:
-            return Position(self.epoch, first + rank, self.taken, before, self.skipped)
-        return Position(self.epoch, first + rank, 0, taken, self.skipped)
+            return Position(self.epoch, step, self.taken, before, self.skipped)
+        taken_by_all = before + self.taken * self.world_size
+        return Position(self.epoch, step, 0, taken_by_all, self.skipped)

@@ -15,7 +15,7 @@ from detaug.purity.pristine import Pristine
 
 
 class Made(NamedTuple):
-    """What came of a task: an error, an end, or a batch; none of them: there is such a batch.
+    """The result of a task: an error, an end, or a batch.
 
     Attributes:
         contents: the batch, as it travels.
@@ -31,7 +31,13 @@ class Made(NamedTuple):
 
 
 class Maker:
-    """Makes the batches of one process, which is to `log` what the user should know."""
+    """Makes the batches of one process.
+
+    Args:
+        pristine: The pipeline as the user passed it.
+        job: Seeds, process settings and what is recorded of each batch.
+        log: Called with each message that the user should see.
+    """
 
     def __init__(self, pristine: Pristine, job: Job, log: Callable[[str], None]) -> None:
         self.states = LoaderStates(pristine.source, job.branch.num_streams)
@@ -39,29 +45,38 @@ class Maker:
             pristine, job.branch, log, job.guard, only=True, states=self.states
         )
         self._job = job
-        self._made = 0
+        self._num_batches = 0
 
-    def make(
-        self, key: BatchKey, probe: bool, carry: Callable[[list[Any], CheckedBatch | None], Any]
-    ) -> Made:
-        """Do a task. `carry` has the batch travel: it is given a list with that, which nothing else holds, and what may be
-        compared with another making of it."""
+    def make(self, key: BatchKey, carry: Callable[[list[Any], CheckedBatch | None], Any]) -> Made:
+        """Make a batch and return the result; an exception of the pipeline's is part of that.
+
+        Args:
+            key: The batch.
+            carry: Packs a batch for transport. It is given a one-element list with the batch, which
+                it empties, and the report that a second making is compared with, or None.
+        """
         self._job.settings.renew()
-        self._made += not probe
+        self._num_batches += 1
         try:
-            if probe:
-                self.producer.make(*key, transform=False)
-                return Made(state=self.producer.loader_state)
-            batch, check = make_to_check(
-                self.producer, key, self._made, self._job.check_every, self._job.noted
-            )
-            state, whole, batch = self.producer.loader_state, [batch], None
-            return Made(carry(whole, check), state=state)
+            return self._make_batch(key, carry)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:
             raise
-        except (
-            BaseException
-        ) as error:  # also those that are no Exception: a library's own way to cancel things
+        except BaseException as error:
+            # Libraries have their own ways to cancel, which are no Exception.
             return Made(error=describe(error))
+
+    def _make_batch(
+        self, key: BatchKey, carry: Callable[[list[Any], CheckedBatch | None], Any]
+    ) -> Made:
+        job = self._job
+        batch, report = make_to_check(
+            self.producer, key, self._num_batches, job.check_every, job.noted
+        )
+        loader_state = self.producer.loader_state
+        # `owner` holds the only reference from here on. Memory that is still viewed after `carry`
+        # has emptied it is taken for the loader's, and the batch is then copied.
+        owner = [batch]
+        del batch
+        return Made(carry(owner, report), state=loader_state)

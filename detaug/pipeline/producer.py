@@ -130,10 +130,13 @@ class Producer:
         self,
         epoch: int,
         step: int,
-        transform: bool = True,
         watch: Callable[[Any], None] | None = None,
     ) -> Any:
-        """The batch; not `transform`: as the loader gives it. `watch` is called with the loader's. StreamEnded: there is none."""
+        """Return the batch; `watch` is called with the loader's part of it.
+
+        Raises:
+            StreamEnded: There is no such batch.
+        """
         with self._watching():
             self.loader_state = self.state_before = None
             batch = Current(self._branch, epoch, step)
@@ -150,7 +153,7 @@ class Producer:
                     self._take_state(stream)
             if watch is not None:
                 watch(item)
-            if transform and self._pristine.transform is not None:
+            if self._pristine.transform is not None:
                 item = item if self._transforms.pure else own(item)
                 with making(batch):
                     item = _call(transforms.value["transform"], item)

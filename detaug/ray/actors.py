@@ -79,13 +79,13 @@ class BatchMaker:
         """Where it runs."""
         return NodeReport.here()
 
-    def make(self, epoch: int, step: int, probe: bool, state: LoaderState | None) -> Reply:
-        """A batch, or with `probe` only whether there is one. `state`: the loader's, ahead of its stream's first batch."""
+    def make(self, epoch: int, step: int, state: LoaderState | None) -> Reply:
+        """Make a batch. `state`: the loader's, ahead of its stream's first batch."""
         began = time.perf_counter()
         self._written = self._check = None
         if state is not None:
             self._maker.states.give(state)
-        made = self._maker.make(BatchKey(epoch, step), probe, self._carry)
+        made = self._maker.make(BatchKey(epoch, step), self._carry)
         logs, self._logs[:] = tuple(self._logs), []
         return Reply(made, self._check, time.perf_counter() - began, logs)
 

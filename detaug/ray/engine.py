@@ -28,8 +28,8 @@ from detaug.engine import failures
 from detaug.engine.checking.making import Request
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
-from detaug.engine.order.outcomes import Task
 from detaug.engine.prefetching import PrefetchingEngine, given_out
+from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker, Reply
 from detaug.ray.nodes import NodeReport
@@ -73,7 +73,7 @@ class Actor:
     handle: Any
     started: float
     report: NodeReport | None = None
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[BatchKey] = field(default_factory=list)
     told: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -237,31 +237,32 @@ class RayEngine(PrefetchingEngine):
         ready = sorted(self._ready(), key=lambda actor: actor.index)
         with self._lock:
             given = list(given_out(self._schedule, ready))
-        for actor, task in given:
-            actor.tasks.append(task)
-            arguments = (*task.key, task.probe, self._state_for(actor.told, task))
-            answered, lost = (partial(each, actor, task) for each in (self._answered, self._lost))
+        for actor, key in given:
+            actor.tasks.append(key)
+            arguments = (*key, self._state_for(actor.told, key))
+            answered = partial(self._answered, actor, key)
+            lost = partial(self._lost, actor, key)
             self._call(actor, "make", arguments, answered, lost)
 
-    def _lost(self, actor: Actor, task: Task, error: BaseException) -> None:
+    def _lost(self, actor: Actor, key: BatchKey, error: BaseException) -> None:
         """The actor made the batch, and its node's object store lost it."""
         if actor.number not in self._actors:
             return  # it died, and the task is open again already
-        actor.tasks.remove(task)
-        what = failures.describe_batch(task.key, self._work.places)
+        actor.tasks.remove(key)
+        what = failures.describe_batch(key, self._work.places)
         logger.warning(
             "%s of %s was lost on the way, and is made again: %s",
             what,
             actor.name,
             _first_line(str(error)),
         )
-        self._lose([task])
+        self._lose([key])
 
-    def _answered(self, actor: Actor, task: Task, reply: Reply) -> None:
-        actor.tasks.remove(task)
+    def _answered(self, actor: Actor, key: BatchKey, reply: Reply) -> None:
+        actor.tasks.remove(key)
         for text in reply.logs:
             self.say_once(text)
-        self._take(task, reply.made, reply.seconds, f"in {actor.name}", reply.batch)
+        self._take(key, reply.made, reply.seconds, f"in {actor.name}", reply.batch)
         if reply.check is not None:
             self._checking.reported(reply.check._replace(worker=actor.number))
 

@@ -34,14 +34,7 @@ def test_ranks_take_every_step_once_but_for_the_tail(
     origin = min(origin, num_steps)
     taken, made = [], []
     for rank in range(world_size):
-        plan = Plan(
-            num_streams,
-            rank,
-            world_size,
-            num_steps,
-            tail,
-            num_steps or None if tail == "pad" else None,
-        )
+        plan = Plan(num_streams, rank, world_size, num_steps, tail)
         own = places(plan, origin + rank)
         assert len(own) == plan.share_of(num_steps - origin)
         taken += own
@@ -50,21 +43,8 @@ def test_ranks_take_every_step_once_but_for_the_tail(
     padding = (world_size - left) % world_size
     if tail == "drop":
         assert sorted(taken) == sorted(made) == list(range(origin, num_steps - left))
-    elif tail == "uneven":
-        assert sorted(taken) == sorted(made) == list(range(origin, num_steps))
     else:
         assert sorted(taken) == list(range(origin, num_steps + padding))
         assert sorted(made) == sorted(
             [*range(origin, num_steps), *(i % num_steps for i in range(padding))]
         )
-
-
-@given(st.integers(1, 9), steps, st.integers(0, 8))
-def test_a_round_has_one_step_of_each_rank(world_size, step, phase):
-    phase %= world_size
-    found = Plan(1, 0, world_size).round_of(step, phase)
-    assert step in found
-    assert sorted((s - phase) % world_size for s in found) == list(range(world_size))
-    assert (found.start - phase) % world_size == 0
-    for rank, own in enumerate(found):
-        assert Plan(1, rank, world_size).phase_of(own) == phase

@@ -164,11 +164,10 @@ class Coordinator(PrefetchingEngine):
         workers = [each for each in self._pool.workers.values() if each.ready and not each.left]
         with self._lock:
             given = list(given_out(self._schedule, workers))
-        for worker, task in given:
-            with contextlib.suppress(
-                ChannelClosed
-            ):  # the helper will say that it ended; others then get the task
-                worker.assign(task, self._state_for(worker.told, task))
+        for worker, key in given:
+            # If it is gone, the helper will say that it ended, and others get the batch.
+            with contextlib.suppress(ChannelClosed):
+                worker.assign(key, self._state_for(worker.told, key))
 
     def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""

@@ -19,8 +19,8 @@ from detaug.engine.failures import Places, describe_batch
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work
-from detaug.engine.order.outcomes import Task
 from detaug.pipeline.loader_states import LoaderState
+from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 from detaug.processes.control import kill, run_and_exit, signals_held_back, wait_for_end
 from detaug.processes.interpreters import Surrounding, code_of
@@ -61,9 +61,8 @@ class Worker:
     slots: ParentSlots
     pid: int = 0
     ready: bool = False  # it has set itself up
-    tasks: deque[Task] = field(
-        default_factory=deque
-    )  # whose answers have not come, in the order of their making
+    #: The batches whose answers have not come, in the order of their making.
+    tasks: deque[BatchKey] = field(default_factory=deque)
     since: float = field(
         default_factory=time.monotonic
     )  # when the batch it is making was begun, or itself was started
@@ -80,19 +79,21 @@ class Worker:
         """For messages."""
         return f"worker {self.number}{f' (pid {self.pid})' if self.pid else ''}"
 
-    def assign(self, task: Task, state: LoaderState | None) -> None:
-        """Send it a task, with a state of the loader. ChannelClosed: it is gone; the task is among its own nevertheless."""
+    def assign(self, key: BatchKey, state: LoaderState | None) -> None:
+        """Have it make a batch, from a state of the loader.
+
+        Raises:
+            ChannelClosed: It is gone; the batch is among its tasks nevertheless.
+        """
         if not self.tasks:
             self.since, self.warned = time.monotonic(), 0.0
         # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
         # two tasks are under way, so the socket has room: a worker that is stopped does not hold up this thread.
-        self.tasks.append(task)
-        self.channel.send(
-            messages.Make(*task.key, task.probe, *self.slots.take_returned(), state, self.index)
-        )
+        self.tasks.append(key)
+        self.channel.send(messages.Make(*key, *self.slots.take_returned(), state, self.index))
 
-    def answered(self) -> Task:
-        """The answer to its first task has come."""
+    def answered(self) -> BatchKey:
+        """Return its first task, whose answer has come."""
         self.since, self.warned = time.monotonic(), 0.0
         return self.tasks.popleft()
 
@@ -137,7 +138,7 @@ class StallWatch:
                 worker.warned = seconds
                 what, known = "starting", list[str]()
                 if worker.tasks:
-                    what = f"making {describe_batch(worker.tasks[0].key, self._places)}"
+                    what = f"making {describe_batch(worker.tasks[0], self._places)}"
                     known = _state_of(worker.pid) or [
                         f"py-spy dump --pid {worker.pid} shows where it is"
                     ]

@@ -63,7 +63,7 @@ class CannotStart(NamedTuple):
 
 
 class Make(NamedTuple):
-    """Make a batch; a probe only asks whether there is one.
+    """Make a batch.
 
     Attributes:
         given_back, dropped: slots to be filled again, and slots that are not needed any more.
@@ -73,7 +73,6 @@ class Make(NamedTuple):
 
     epoch: int
     step: int
-    probe: bool
     given_back: Sequence[int]
     dropped: Sequence[int]
     state: LoaderState | None

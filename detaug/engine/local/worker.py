@@ -88,7 +88,7 @@ class _Worker:
             if not isinstance(task, messages.Make):
                 self._answer_check(task)
                 continue
-            made = self._maker.make(BatchKey(task.epoch, task.step), task.probe, self._carry)
+            made = self._maker.make(BatchKey(task.epoch, task.step), self._carry)
             self._slots.abandon()  # what was not written
             self._channel.send(made, self._descriptor)
             if self._descriptor is not None:

@@ -1,4 +1,4 @@
-"""What the schedule is asked for, and what it answers: positions, tasks, and what became of them."""
+"""What the schedule answers: positions, and what became of the batches that were to be made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from detaug.errors import BatchError
-from detaug.pipeline.plan import BatchKey
 
 logger = logging.getLogger("detaug")
 
@@ -29,13 +28,6 @@ class Position(NamedTuple):
     taken: int
     before: int = 0
     skipped: int = 0
-
-
-class Task(NamedTuple):
-    """A batch to be made. A probe only asks whether it exists."""
-
-    key: BatchKey
-    probe: bool
 
 
 @dataclass(frozen=True)
@@ -63,18 +55,13 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Exists:
-    """A probe found that there is such a batch."""
-
-
-@dataclass(frozen=True)
 class EpochEnd:
     """Nothing of this epoch is left; the next one begins at `then`."""
 
     then: Position
 
 
-Outcome = Delivered | Failed | Skipped | Exists
+Outcome = Delivered | Failed | Skipped
 
 
 class Taken(NamedTuple):

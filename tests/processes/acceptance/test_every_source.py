@@ -77,6 +77,14 @@ def count() -> Iterator[int]:
 
 
 Build = Callable[..., DeterministicAugmenter]
+#: Its streams do not end together, so that there is no number of batches that all ranks get.
+WITH_GAPS = "streams of different lengths"
+#: Batches of an epoch, where the loader does not say how many.
+NUM_BATCHES_NOT_SAID = {
+    "an iterable": 11,
+    "a function that makes a generator": 9,
+    "an iterable data set": 9,
+}
 THE_SAME_EVERY_EPOCH = {
     "a list",
     "a function that makes a generator",
@@ -163,14 +171,17 @@ def by_step(augmenter: DeterministicAugmenter) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", [name for name in SOURCES if name != WITH_GAPS])
 def test_ranks_share_every_epoch_out(source: str) -> None:
-    whole = SOURCES[source](0)
+    build = SOURCES[source]
+    num_batches = NUM_BATCHES_NOT_SAID.get(source)
+    length = {} if num_batches is None else {"batches_per_epoch": num_batches}
+    whole = build(0, **length)
     expected = [by_step(whole), by_step(whole)]
-    ranks = [SOURCES[source](0, rank=rank, world_size=3, tail="uneven") for rank in range(3)]
+    ranks = [build(0, rank=rank, world_size=3, tail="pad", **length) for rank in range(3)]
     for epoch in expected:
         shares = [by_step(augmenter) for augmenter in ranks]
-        assert [{step % 3 for step in share} <= {rank} for rank, share in enumerate(shares)] == [
-            True
-        ] * 3
-        assert {step: print_ for share in shares for step, print_ in share.items()} == epoch
+        for rank, share in enumerate(shares):
+            assert {step % 3 for step in share} == {rank}
+        shared = {step: print_ for share in shares for step, print_ in share.items()}
+        assert {step: print_ for step, print_ in shared.items() if step <= max(epoch)} == epoch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter, StateMismatch
+from detaug import DeterministicAugmenter
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
@@ -21,7 +20,6 @@ from tests.support.stateful_loaders import Chain
 TEN = {
     "drop": [[0, 4], [1, 5], [2, 6], [3, 7]],
     "pad": [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]],
-    "uneven": [[0, 4, 8], [1, 5, 9], [2, 6], [3, 7]],
 }
 
 
@@ -67,24 +65,34 @@ def count_to_ten():
     yield from range(10)
 
 
-def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
+@pytest.mark.parametrize("tail", TEN)
+def test_several_ranks_want_a_number_and_hold_the_loader_to_it(make: Maker, tail: str) -> None:
+    def rank_3(**options: Any) -> DeterministicAugmenter:
+        return make(count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail=tail, **options)
+
     with pytest.raises(
-        ValueError, match=r"tail='pad' needs the number of batches .* batches_per_epoch"
+        ValueError, match=r"world_size=4 ranks.*number of batches.*batches_per_epoch"
     ):
-        make(count_to_ten, None, 0, seed=6, world_size=4, tail="pad")
-    right = make(
-        count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=10
-    )
-    assert list(right) == TEN["pad"][3]
-    wrong = make(
-        count_to_ten, None, 0, seed=6, rank=3, world_size=4, tail="pad", batches_per_epoch=12
-    )
+        rank_3()
+    assert list(rank_3(batches_per_epoch=10)) == TEN[tail][3]
+    wrong = rank_3(batches_per_epoch=12)
     assert take(wrong, 2) == [3, 7]
     for _ in range(2):
         with pytest.raises(
-            ValueError, match="no batch for step 11 of epoch 0, but an epoch was to have 12"
+            ValueError, match=r"no batch for step 11 of epoch 0, but it was to have 12.*4 ranks"
         ):
             next(wrong)
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_ranks_of_a_loader_without_an_end_need_no_number(make: Maker, n: int) -> None:
+    rank = make(RandomSampler(), None, n, seed=6, rank=2, world_size=3)
+    assert steps(take(rank, 4)) == [2, 5, 8, 11]
+
+
+def test_one_rank_passes_over_a_tail_of_its_own(make: Maker) -> None:
+    """A program that runs on one GPU or on several says what several do."""
+    assert list(make(count_to_ten, None, 0, seed=6, tail="pad")) == [*range(10)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +100,6 @@ def test_padding_wants_a_number_and_holds_the_loader_to_it(make: Maker) -> None:
     [
         ("drop", [[4, 7], [5, 8], [6, 9]]),
         ("pad", [[4, 7, 10], [5, 8, 0], [6, 9, 1]]),
-        ("uneven", [[4, 7, 10], [5, 8], [6, 9]]),
     ],
 )
 def test_the_tail_after_a_change_of_ranks_in_mid_epoch(
@@ -106,29 +113,8 @@ def test_the_tail_after_a_change_of_ranks_in_mid_epoch(
         augmenter.load_state_dict(through_json(four.state_dict()))
         assert len(augmenter) == len(steps)
         assert numbers(augmenter) == steps
-        later = {"drop": 3, "pad": 4, "uneven": 4 if rank < 2 else 3}[tail]
+        later = {"drop": 3, "pad": 4}[tail]
         assert len(augmenter) == len(numbers(augmenter)) == later
-
-
-def test_a_rank_without_a_batch_in_the_last_round_does_not_speak_for_the_others(
-    make: Maker,
-) -> None:
-    options: dict[str, Any] = {"seed": 6, "batches_per_epoch": 10, "tail": "uneven"}
-    ranks = [
-        make(RandomSampler(), None, 0, rank=rank, world_size=4, **options) for rank in range(4)
-    ]
-    for rank in ranks:
-        take(rank, 2)
-    other = make(RandomSampler(), None, 0, rank=0, world_size=2, **options)
-    other.load_state_dict(ranks[0].state_dict())
-    assert numbers(other) == [8]
-    with pytest.raises(StateMismatch, match="Load rank 0's state, which is always enough for all"):
-        other.load_state_dict(ranks[2].state_dict())
-    again = make(RandomSampler(), None, 0, rank=2, world_size=4, **options)
-    again.load_state_dict(ranks[2].state_dict())
-    again.set_epoch(0)
-    assert numbers(again) == []
-    assert numbers(again) == [2, 6]
 
 
 class Ranks:
@@ -149,14 +135,9 @@ class Ranks:
         return [next(augmenter) for _ in range(number) for augmenter in self.augmenters]
 
     def rest(self) -> list[Any]:
-        """The epoch's rest, in the global order; ranks whose rest is shorter leave no gap."""
+        """The epoch's rest, in the global order."""
         lists = [list(augmenter) for augmenter in self.augmenters]
-        return [
-            batch
-            for at_once in itertools.zip_longest(*lists)
-            for batch in at_once
-            if batch is not None
-        ]
+        return [batch for at_once in zip(*lists, strict=True) for batch in at_once]
 
     def state(self, of_rank: int) -> Any:
         return self.augmenters[of_rank].state_dict()
@@ -212,36 +193,6 @@ def test_a_position_that_cannot_be_is_refused(
     augmenter = make(RandomSampler(), None, 0, seed=6, world_size=4)
     with pytest.raises((ValueError, TypeError), match=message):
         augmenter.load_state_dict({**augmenter.state_dict(), **change})
-
-
-def test_a_rank_that_passed_the_end_of_a_stream_speaks_for_itself_alone(make: Maker) -> None:
-    def rank_of(**place: int) -> DeterministicAugmenter:
-        return make(UnevenStreams(), None, 0, seed=6, num_streams=4, batches_per_epoch=20, **place)
-
-    zero = rank_of(rank=0, world_size=2)
-    assert take(zero, 6) == [(0, 0), (2, 0), (0, 1), (2, 1), (0, 2), (0, 3)]
-    state = through_json(zero.state_dict())
-    same = rank_of(rank=0, world_size=2)
-    same.load_state_dict(state)
-    assert next(same) == next(zero)
-    for place in ({"rank": 1, "world_size": 2}, {"rank": 0, "world_size": 1}):
-        with pytest.raises(
-            StateMismatch, match=r"streams of its own had ended.* Load each rank's own state"
-        ):
-            rank_of(**place).load_state_dict(state)
-
-
-class UnevenStreams:
-    """Its stream 2 ends after two turns."""
-
-    number_of_threads_in_multithreaded = 4
-
-    def set_thread_id(self, thread_id):
-        self.thread_id = thread_id
-
-    def __iter__(self):
-        for turn in range(2 if self.thread_id == 2 else 5):
-            yield (self.thread_id, turn)
 
 
 def steps(batches: list[Any]) -> list[int]:

@@ -12,7 +12,6 @@ from detaug.engine.order.outcomes import (
     Outcome,
     Position,
     Skipped,
-    Task,
 )
 from detaug.pipeline.plan import BatchKey, Plan
 
@@ -27,37 +26,20 @@ class ReferenceSchedule:
         num_workers: int,
         stateless: bool,
         limit: int | None = None,
-        probing: bool = False,
     ) -> None:
         self.plan, self.window, self.stateless, self.limit = plan, window, stateless, limit
-        self.probing = probing and plan.world_size > 1
         self.position = Position(0, plan.rank, 0)
         self.outcomes: dict[BatchKey, Outcome] = {}
         self.in_flight: set[BatchKey] = set()
         self._ended: dict[int, dict[int, int]] = {}
-        self._stride = 1 if self.probing else gcd(plan.num_streams, plan.world_size)
+        self._stride = gcd(plan.num_streams, plan.world_size)
         self._num_workers = max(1, num_workers)
 
-    def _round(self, position: Position) -> range:
-        """The places of all ranks at the time of this rank's."""
-        first = position.step - self.plan.rank
-        return range(first, first + self.plan.world_size)
-
     def _key(self, position: Position) -> BatchKey:
-        wraps = self.plan.wraps_at is not None
-        return BatchKey(
-            position.epoch, self.plan.made_at(position.step) if wraps else position.step
-        )
+        return BatchKey(position.epoch, self.plan.made_at(position.step))
 
-    def _probed(self, position: Position) -> list[BatchKey]:
-        return [
-            BatchKey(position.epoch, step)
-            for step in self._round(position)
-            if step != position.step
-        ]
-
-    def upcoming(self) -> Iterator[tuple[BatchKey, Task]]:
-        """(place, task)"""
+    def upcoming(self) -> Iterator[BatchKey]:
+        """In the order of the places."""
         position, own, epochs = self.position, 0, 0
         while own < self.window and epochs <= self.window:
             end = self._end_at(position)
@@ -68,28 +50,22 @@ class ReferenceSchedule:
             if self._gap(key):
                 position = position._replace(step=position.step + self.plan.world_size)
                 continue
-            if self.probing:
-                for probed in self._probed(position):
-                    yield probed, Task(probed, probe=True)
-            yield BatchKey(position.epoch, position.step), Task(key, probe=False)
+            yield key
             own += 1
             position = self.after(position)
 
-    def wanted(self) -> dict[BatchKey, Task]:
+    def wanted(self) -> list[BatchKey]:
         self._ended = {
             epoch: ended for epoch, ended in self._ended.items() if epoch >= self.position.epoch
         }
-        return {task.key: task for _, task in self.upcoming()}
+        return list(self.upcoming())
 
-    def next_for(self, worker: int) -> Task | None:
-        free = [
-            (place, task)
-            for place, task in self.upcoming()
-            if task.key not in self.in_flight
-            and task.key not in self.outcomes
-            and (self.stateless or self._owner(self.plan.stream_of(task.key.step)) == worker)
-        ]
-        return min(free, default=(None, None))[1]
+    def next_for(self, worker: int) -> BatchKey | None:
+        for key in self.upcoming():
+            is_open = key not in self.in_flight and key not in self.outcomes
+            if is_open and (self.stateless or self._owner(self.plan.stream_of(key.step)) == worker):
+                return key
+        return None
 
     def _owner(self, stream: int) -> int:
         """The how-manieth stream of its rank it is decides."""
@@ -107,6 +83,7 @@ class ReferenceSchedule:
         self.prune()
 
     def end_stream(self, key: BatchKey) -> None:
+        """Of a single rank."""
         self.in_flight.discard(key)
         ended = self._ended.setdefault(key.epoch, {})
         stream, turn = self.plan.stream_of(key.step), self.plan.turn_of(key.step)
@@ -133,10 +110,6 @@ class ReferenceSchedule:
             if self._gap(key):
                 position = position._replace(step=position.step + self.plan.world_size)
                 continue
-            if self.probing and not all(
-                each in self.outcomes for each in [key, *self._probed(position)]
-            ):
-                return position, None
             outcome = self.outcomes.get(key)
             if not isinstance(outcome, Skipped):
                 return position, outcome
@@ -163,23 +136,9 @@ class ReferenceSchedule:
         end = self.plan.end(self.plan.phase_of(position.step))  # `Plan` has tests of its own
         over = over or (end is not None and position.step >= end)
         ended = self._ended.get(position.epoch)
-        if not over and ended:
-            if self.probing:
-                first_gap = min(self.plan.step_of(stream, turn) for stream, turn in ended.items())
-                over = max(self._round(position)) >= first_gap
-            else:
-                own = {
-                    step % self.plan.num_streams
-                    for step in range(
-                        position.step,
-                        position.step + 1000 * self.plan.world_size,
-                        self.plan.world_size,
-                    )
-                }
-                if all(stream in ended for stream in own):
-                    over = position.step > max(
-                        self.plan.step_of(stream, ended[stream] - 1) for stream in own
-                    )
+        if not over and len(ended or {}) == self.plan.num_streams:
+            lasts = [self.plan.step_of(stream, turn - 1) for stream, turn in ended.items()]
+            over = position.step > max(lasts)
         return (
             EpochEnd(Position(position.epoch + 1, self.plan.rank, 0, 0, position.skipped))
             if over

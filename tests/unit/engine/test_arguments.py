@@ -195,7 +195,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"ledger": b"run.jsonl"}, "ledger must be"),
     ({"ledger": Path("/")}, "is no regular file"),
     ({"ledger": Path("/dev/full")}, "is no regular file"),
-    ({"tail": "repeat"}, "tail must be one of 'drop', 'pad', 'uneven', got 'repeat'"),
+    ({"tail": "repeat"}, "tail must be one of 'drop', 'pad', got 'repeat'"),
 ]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug import DeterministicAugmenter
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Exists, Failed, Position, Skipped
+from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Position, Skipped
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.prefetching import given_out
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
@@ -31,61 +31,58 @@ def run(
         if isinstance(outcome, Delivered):
             handed_out.append(outcome.batch)
             continue
-        for worker, task in given_out(schedule, workers):
-            worker.tasks.append(task)
+        for worker, key in given_out(schedule, workers):
+            worker.tasks.append(key)
         busy = [worker for worker in workers if worker.tasks]
         assert busy, "nothing is due and nobody works"
-        task = order(busy).tasks.popleft()
-        stream, turn = plan.stream_of(task.key.step), plan.turn_of(task.key.step)
-        if lengths is not None and turn >= lengths[stream]:
-            schedule.end_stream(task.key)
+        key = order(busy).tasks.popleft()
+        if lengths is not None and plan.turn_of(key.step) >= lengths[plan.stream_of(key.step)]:
+            schedule.end_stream(key)
         else:
-            schedule.finish(task.key, Exists() if task.probe else Delivered(task.key))
+            schedule.finish(key, Delivered(key))
     return handed_out
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    st.integers(1, 5),
+    st.integers(0, 30),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=4),
-    st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_ranks_in_changing_numbers_share_a_finite_source_out_up_to_its_first_gap(
-    lengths, runs, known, chance
-):
+def test_ranks_in_changing_numbers_share_a_finite_source_out(num_streams, num_steps, runs, chance):
     """(world size, rounds) for each run; the last one goes on to the end of the epoch."""
-    num_streams = len(lengths)
-    if known:  # dealt out one by one
-        num_steps = sum(lengths)
-        lengths = [len(range(stream, num_steps, num_streams)) for stream in range(num_streams)]
-    exists = {turn * num_streams + stream for stream, n in enumerate(lengths) for turn in range(n)}
-    first_gap = next(step for step in range(100) if step not in exists)
+    lengths = [len(range(stream, num_steps, num_streams)) for stream in range(num_streams)]
     position, taken, reached = None, [], 0
     for number, (world_size, rounds) in enumerate(runs):
-        last = number == len(runs) - 1
-        rounds = min(rounds, (first_gap - reached) // world_size)
+        is_last = number == len(runs) - 1
+        rounds = min(rounds, (num_steps - reached) // world_size)
         of_ranks = []
         for rank in range(world_size):
-            plan = Plan(num_streams, rank, world_size, num_steps if known else None)
-            schedule = Schedule(plan, chance.randint(1, 5), 2, False, probing=not known)
+            plan = Plan(num_streams, rank, world_size, num_steps)
+            schedule = Schedule(plan, chance.randint(1, 5), 2, False)
             if position is not None:
                 schedule.position = position._replace(step=reached + rank)
-            of_ranks.append(run(schedule, lengths, 2, chance.choice, 10**6 if last else rounds))
-            if last:
+            of_ranks.append(run(schedule, lengths, 2, chance.choice, 10**6 if is_last else rounds))
+            if is_last:
                 assert schedule.position == Position(1, rank, 0)
-        assert len({len(keys) for keys in of_ranks}) == 1
-        if not last or world_size > 1 or known:
-            taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
-            reached = len(taken)
-            assert taken == list(range(reached))
-        else:  # a single process passes over gaps
-            assert [key.step for key in of_ranks[0]] == sorted(
-                step for step in exists if step >= reached
-            )
+        taken += [key.step for at_once in zip(*of_ranks, strict=True) for key in at_once]
+        reached = len(taken)
+        assert taken == list(range(reached))
         position = Position(0, 0, 0, before=reached)
-    if runs[-1][0] > 1 or known:
-        assert first_gap - reached < runs[-1][0]
+    assert num_steps - reached < runs[-1][0]
+
+
+@pytest.mark.parametrize("num_steps", [9, None])
+def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
+    schedule = Schedule(Plan(2, 1, 3, num_steps), 1, 1, stateless=False)
+    key = schedule.next_for(0)
+    schedule.end_stream(key)
+    outcome = schedule.take().outcome
+    assert isinstance(outcome, Failed)
+    assert "no batch for step 1 of epoch 0" in str(outcome.error)
+    assert "batches_per_epoch" in str(outcome.error)
+    assert schedule.position.step == key.step
 
 
 @st.composite
@@ -93,22 +90,16 @@ def schedules(draw):
     """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
     num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
-    wraps_at = num_steps or None if tail == "pad" else None
     arguments = {
         "plan": Plan(
-            num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail, wraps_at
+            num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail
         ),
         "window": draw(st.integers(1, 9)),
         "num_workers": draw(st.integers(1, 4)),
         "stateless": draw(st.booleans()),
         "limit": draw(st.none() | st.integers(0, 14)),
-        "probing": tail == "drop" and draw(st.booleans()),
     }
-    ends = (
-        st.nothing()
-        if wraps_at is not None
-        else st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
-    )
+    ends = st.lists(st.integers(0, 5), min_size=num_streams, max_size=num_streams)
     lengths = draw(st.none() | ends)
     return Schedule(**arguments), ReferenceSchedule(**arguments), lengths
 
@@ -125,25 +116,23 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
             getattr(one, what)(*arguments)
 
     def start():
-        task = schedule.next_for(chance.randrange(workers))
-        if task is not None:
-            begun.append(task)
-            each("start", task.key)
+        key = schedule.next_for(chance.randrange(workers))
+        if key is not None:
+            begun.append(key)
+            each("start", key)
 
     def finish():
-        task = begun.pop(chance.randrange(len(begun)))
-        if (
-            lengths is not None
-            and plan.turn_of(task.key.step) >= lengths[plan.stream_of(task.key.step)]
-        ):
-            each("end_stream", task.key)
-        elif task.probe:
-            each("finish", task.key, Exists())
+        key = begun.pop(chance.randrange(len(begun)))
+        if lengths is None or plan.turn_of(key.step) < lengths[plan.stream_of(key.step)]:
+            outcome = chance.choices([Delivered(key), Skipped(), Failed(ValueError())], [8, 1, 1])[
+                0
+            ]
+            each("finish", key, outcome)
+        elif plan.world_size == 1:
+            each("end_stream", key)
         else:
-            outcome = chance.choices(
-                [Delivered(task.key), Skipped(), Failed(ValueError())], [8, 1, 1]
-            )[0]
-            each("finish", task.key, outcome)
+            schedule.end_stream(key)
+            reference.finish(key, schedule.outcomes.get(key, Failed(ValueError())))
 
     def go_on():
         nonlocal handed_out
@@ -175,7 +164,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         schedule.position = reference.position = chance.choice(places)
 
     def lose():
-        each("lose", begun.pop(chance.randrange(len(begun))).key)
+        each("lose", begun.pop(chance.randrange(len(begun))))
 
     def be_interrupted():
         schedule._settled = None
@@ -188,7 +177,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         if do is not go_on and do is not put_back:
             handed_out = None
         do()
-        assert schedule.wanted() == reference.wanted()
+        assert list(schedule.wanted()) == reference.wanted()
         reference.prune()
         assert schedule.position == reference.position
         assert schedule.outcomes == reference.outcomes
@@ -200,15 +189,15 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
 
 def given_to_each(schedule, workers):
     """The numbers of tasks that the workers have, once they were given what there is."""
-    for worker, task in given_out(schedule, workers):
-        worker.tasks.append(task)
+    for worker, key in given_out(schedule, workers):
+        worker.tasks.append(key)
     return [len(worker.tasks) for worker in workers]
 
 
 def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_first_before_any_has_a_second():
     workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(4)]
     assert sorted(given_to_each(Schedule(Plan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
-    assert sorted(worker.tasks[0].key.step for worker in workers) == [0, 1, 2, 3]
+    assert sorted(worker.tasks[0].step for worker in workers) == [0, 1, 2, 3]
     assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]
 
 
