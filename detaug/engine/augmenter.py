@@ -450,7 +450,8 @@ class DeterministicAugmenter(Generic[Batch]):
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            batch: Batch = Replayer(self._pipeline, self._job(), self._loader_states).make(key)
+            replayer = Replayer(self._pipeline, self._job())
+            batch: Batch = replayer.make(key, self._loader_states.latest(key))
             return batch
         except StreamEnded:
             raise ValueError(

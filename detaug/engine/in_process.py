@@ -23,7 +23,7 @@ from detaug.engine.order.outcomes import (
     Position,
     SkipLog,
 )
-from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.seeding.generators import preserved_global_rngs
@@ -43,19 +43,25 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:
-    """Makes any batch, in this process. `states`: from which streams are restored; None: all are stepped forward."""
+    """Makes any batch, in this process. `takes_states`: as of `Producer`."""
 
-    def __init__(self, pipeline: Pipeline, job: Job, states: LoaderStates | None = None) -> None:
+    def __init__(self, pipeline: Pipeline, job: Job, takes_states: bool = False) -> None:
         self._pipeline = pipeline
         self._job = job
-        self._states = states
+        self._takes_states = takes_states
         self._producer: Producer | None = None
 
-    def make(self, key: BatchKey) -> Any:
-        """The batch; StreamEnded: there is none. What a loader or transform raises comes as it is, so that a debugger stops where
-        it was raised."""
+    def make(self, key: BatchKey, state: LoaderState | None = None) -> Any:
+        """Return the batch; `state`: of its stream's loader, from which it is near.
+
+        What a loader or transform raises comes as it is, so that a debugger stops where it was
+        raised.
+
+        Raises:
+            StreamEnded: There is no such batch.
+        """
         with self.producer() as producer:
-            return _own_copy(producer.make(*key))
+            return _own_copy(producer.make(*key, state=state))
 
     @contextmanager
     def producer(self) -> Iterator[Producer]:
@@ -69,7 +75,11 @@ class Replayer:
         ):
             if self._producer is None:
                 self._producer = Producer(
-                    pristine, job.branch, self._pipeline.say_once, job.guard, states=self._states
+                    pristine,
+                    job.branch,
+                    self._pipeline.say_once,
+                    job.guard,
+                    takes_states=self._takes_states,
                 )
             yield self._producer
 
@@ -109,7 +119,7 @@ class InProcess:
         self._schedule = work.schedule
         self._made = 0
         self.say_once = work.pipeline.say_once
-        self._replayer = Replayer(work.pipeline, work.job, work.states)
+        self._replayer = Replayer(work.pipeline, work.job, takes_states=True)
         self._second = Replayer(work.pipeline, work.job)
         self._checking = Checking(work.checks, self, HashOrder(work))
         self._skip_log = SkipLog()
@@ -174,7 +184,14 @@ class InProcess:
     def _batch(self, key: BatchKey) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
         job = self._work.job
         with self._replayer.producer() as producer:
-            batch, check = make_to_check(producer, key, self._made + 1, job.check_every, job.noted)
+            batch, check = make_to_check(
+                producer,
+                key,
+                self._work.states.latest(key),
+                self._made + 1,
+                job.check_every,
+                job.noted,
+            )
             return _own_copy(batch), check, producer.loader_state
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once

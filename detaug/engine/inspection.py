@@ -31,5 +31,5 @@ def inspected(augmenter: DeterministicAugmenter) -> Inspection:
         augmenter._drawn,
         augmenter._declared,
         augmenter._branch,
-        Replayer(augmenter._pipeline, augmenter._job(), augmenter._loader_states),
+        Replayer(augmenter._pipeline, augmenter._job()),
     )

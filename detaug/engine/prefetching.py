@@ -304,17 +304,21 @@ class PrefetchingEngine:
         )
         self._lose([key])
 
-    def _state_for(self, told: dict[int, int], key: BatchKey) -> LoaderState | None:
-        """Ahead of a stream's first task, the state of its loader from which that is near. `told`: the generation of states that
-        each stream was told of, in the worker that gets the task."""
-        states, plan = self._work.states, self._schedule.plan
+    def _state_for(
+        self, stream_positions: dict[int, tuple[int, int]], key: BatchKey
+    ) -> LoaderState | None:
+        """Return the loader's state that a worker needs to make this batch; None: it needs none.
+
+        Args:
+            stream_positions: Of each stream that the worker has a copy of, the (epoch, turn) that
+                the copy gives next. It is changed to what it will be after the batch.
+            key: The batch.
+        """
+        plan = self._schedule.plan
         stream = plan.stream_of(key.step)
-        if not states.enabled or told.get(stream) == states.generation:
-            return None
-        told[stream] = states.generation
-        state = states.before(stream, key.epoch, plan.turn_of(key.step))
-        states.used = states.used or state is not None
-        return state
+        copy = stream_positions.get(stream)
+        stream_positions[stream] = (key.epoch, plan.turn_of(key.step) + 1)
+        return self._work.states.latest(key, copy)
 
     def _take(
         self,

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from detaug.engine.checking.making import CheckedBatch, make_to_check
 from detaug.engine.executor import Job
 from detaug.engine.failures import ErrorRecord, describe
-from detaug.pipeline.loader_states import LoaderState, LoaderStates
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Producer, StreamEnded
+from detaug.pipeline.producer import Log, Producer, StreamEnded
 from detaug.purity.pristine import Pristine
 
 
@@ -39,26 +39,29 @@ class Maker:
         log: Called with each message that the user should see.
     """
 
-    def __init__(self, pristine: Pristine, job: Job, log: Callable[[str], None]) -> None:
-        self.states = LoaderStates(pristine.source, job.branch.num_streams)
-        self.producer = Producer(
-            pristine, job.branch, log, job.guard, only=True, states=self.states
-        )
+    def __init__(self, pristine: Pristine, job: Job, log: Log) -> None:
+        self.producer = Producer(pristine, job.branch, log, job.guard, only=True, takes_states=True)
         self._job = job
         self._num_batches = 0
 
-    def make(self, key: BatchKey, carry: Callable[[list[Any], CheckedBatch | None], Any]) -> Made:
+    def make(
+        self,
+        key: BatchKey,
+        state: LoaderState | None,
+        carry: Callable[[list[Any], CheckedBatch | None], Any],
+    ) -> Made:
         """Make a batch and return the result; an exception of the pipeline's is part of that.
 
         Args:
             key: The batch.
+            state: Of its stream's loader, from which the batch is near.
             carry: Packs a batch for transport. It is given a one-element list with the batch, which
                 it empties, and the report that a second making is compared with, or None.
         """
         self._job.settings.renew()
         self._num_batches += 1
         try:
-            return self._make_batch(key, carry)
+            return self._make_batch(key, state, carry)
         except StreamEnded:
             return Made(ended=True)
         except SystemExit:
@@ -68,11 +71,14 @@ class Maker:
             return Made(error=describe(error))
 
     def _make_batch(
-        self, key: BatchKey, carry: Callable[[list[Any], CheckedBatch | None], Any]
+        self,
+        key: BatchKey,
+        state: LoaderState | None,
+        carry: Callable[[list[Any], CheckedBatch | None], Any],
     ) -> Made:
         job = self._job
         batch, report = make_to_check(
-            self.producer, key, self._num_batches, job.check_every, job.noted
+            self.producer, key, state, self._num_batches, job.check_every, job.noted
         )
         loader_state = self.producer.loader_state
         # `owner` holds the only reference from here on. Memory that is still viewed after `carry`

@@ -1,7 +1,8 @@
-"""What loaders say of where they stand (`state_dict`), so that their streams go on there without being stepped forward.
+"""What loaders say of where they stand (`state_dict`), so that their streams continue from there.
 
-A state names the turn that its stream's copy gives next. What is not known is stepped forward from the latest state before
-it, or from the start: states save time and are never needed.
+A state names the turn that its stream's copy gives next. What is not known is stepped forward from
+the latest state before it, or from the start: states save time and are never needed. A loader that
+has them is trusted to say all that its batches depend on; `detaug verify` compares.
 
 Invariants:
 - A state is plain JSON: going through text changes nothing about it.
@@ -77,77 +78,107 @@ def leads(
 
 
 class LoaderStates:
-    """The states that are known of an augmenter's streams."""
+    """The states that are known of an augmenter's streams: those that were loaded, and this run's."""
 
     def __init__(self, source: Source, num_streams: int) -> None:
         self._source = source
         self._num_streams = num_streams
         self._loaded: dict[int, LoaderState] = {}
         self._taken: dict[int, tuple[LoaderState, ...]] = {}
-        #: The loader has any; nothing speaks against them.
-        self.enabled = self.trusted = source.keeps_states
-        #: Rises whenever states are loaded.
-        self.generation = 0
-        #: A batch made from a state was found equal to the running stream's; a stream was restored from a state.
-        self.verified = self.used = False
 
     def load(self, states: list[LoaderState]) -> None:
-        """From now on go by these alone."""
+        """Forget all states but these; those of a loader that has none any more are left out."""
         self._taken = {}
-        self._loaded = {state.stream: state for state in states} if self.enabled else {}
-        self.trusted, self.verified, self.used = self.enabled, False, False
-        self.generation += 1
-
-    def give(self, state: LoaderState) -> None:
-        """As `load`, for one stream."""
-        self._loaded = {**self._loaded, state.stream: state}
+        self._loaded = {}
+        if self._source.keeps_states:
+            self._loaded = {state.stream: state for state in states}
 
     def add(self, state: LoaderState, due: BatchKey) -> None:
-        """A stream's copy stands there; `due` is the reader's next batch."""
-        if not self.trusted:
-            return
-        states = {*self._taken.get(state.stream, ()), state}
-        behind = sorted(each for each in states if each.last_step(self._num_streams) < due)
-        ahead = sorted(states.difference(behind))
+        """Add where a stream's copy stands; `due` is the reader's next batch."""
+        states = sorted({*self._taken.get(state.stream, ()), state})
+        behind = [known for known in states if known.last_step(self._num_streams) < due]
+        ahead = states[len(behind) :]
         self._taken[state.stream] = (*behind[-_BEHIND:], *ahead[:_AHEAD])
 
-    def distrust(self) -> None:
-        """Going on from them gives other batches: forget them, and take no others."""
-        self.trusted = self.verified = False
-        self._taken, self._loaded = {}, {}
+    def loaded(self, key: BatchKey) -> LoaderState | None:
+        """Return the loaded state from which that batch can be reached, if there is one."""
+        state = self._loaded.get(key.step % self._num_streams)
+        if state is None or not self._leads_to(state, key):
+            return None
+        return state
 
-    def before(self, stream: int, epoch: int, turn: int) -> LoaderState | None:
-        """The latest state from which that batch can be reached; of this run's once one was seen to be right."""
-        states = self._all_of(stream, taken=self.verified)
-        return max((state for state in states if self._leads_to(state, epoch, turn)), default=None)
+    def latest(self, key: BatchKey, copy: tuple[int, int] | None = None) -> LoaderState | None:
+        """Return the latest state from which that batch can be reached.
+
+        Args:
+            key: The batch.
+            copy: The (epoch, turn) that a running copy of the batch's stream gives next. Unless a
+                state is nearer to the batch than the copy, there is none to be returned.
+        """
+        states = [state for state in self._all_of(key) if self._leads_to(state, key)]
+        if not states:
+            return None
+        state = max(states)
+        if copy is not None and self._leads(copy, key) and copy >= (state.epoch, state.turn):
+            return None
+        return state
 
     def as_text(self, due: BatchKey) -> str:
-        """Those that belong to what lies before the reader's next batch, as JSON; empty if there are none."""
+        """Return the states of what lies before the reader's next batch as JSON; "" for none."""
         entries = {}
         for stream in sorted({*self._loaded, *self._taken}):
-            turn = -(-(due.step - stream) // self._num_streams)  # its next one
+            turn = -(-(due.step - stream) // self._num_streams)
+            next_key = BatchKey(due.epoch, max(turn, 0) * self._num_streams + stream)
             usable = [
                 state
-                for state in self._all_of(stream)
-                if state.last_step(self._num_streams) < due
-                and self._leads_to(state, due.epoch, max(turn, 0))
+                for state in self._all_of(next_key)
+                if state.last_step(self._num_streams) < due and self._leads_to(state, next_key)
             ]
             if usable:
-                _, *place, text = max(usable)
-                values = (*place, json.loads(text))
-                entries[str(stream)] = dict(
-                    zip(("epoch", "turn", "in_mid_pass", "state"), values, strict=True)
-                )
+                latest = max(usable)
+                entries[str(stream)] = {
+                    "epoch": latest.epoch,
+                    "turn": latest.turn,
+                    "in_mid_pass": latest.in_mid_pass,
+                    "state": json.loads(latest.text),
+                }
         return json.dumps(entries) if entries else ""
 
-    def _all_of(self, stream: int, taken: bool = True) -> list[LoaderState]:
-        loaded = [self._loaded[stream]] if stream in self._loaded else []
-        return [*loaded, *self._taken.get(stream, ())] if taken else loaded
+    def num_batches_to(self, key: BatchKey) -> int:
+        """Return how many batches a new copy makes until it has made that one.
 
-    def _leads_to(self, state: LoaderState, epoch: int, turn: int) -> bool:
-        return leads(
-            self._source, state.stream, self._num_streams, (state.epoch, state.turn), (epoch, turn)
-        )
+        Earlier epochs of a loader whose passes have no known length are not counted.
+        """
+        if self._source.stateless:
+            return 1
+        turn, stream = divmod(key.step, self._num_streams)
+        first_epoch = 0 if self._source.goes_on else key.epoch
+        first_turn = 0
+        state = self.loaded(key)
+        if state is not None:
+            first_epoch = state.epoch
+            first_turn = state.turn
+        if first_epoch == key.epoch:
+            return 1 + turn - first_turn
+        turns = self._source.turns_per_epoch(stream, self._num_streams)
+        if turns is None:
+            return 1 + turn
+        return 1 + (key.epoch - first_epoch) * turns + turn - first_turn
+
+    def _all_of(self, key: BatchKey) -> list[LoaderState]:
+        """Return all states of that batch's stream."""
+        stream = key.step % self._num_streams
+        states = [*self._taken.get(stream, ())]
+        if stream in self._loaded:
+            states.append(self._loaded[stream])
+        return states
+
+    def _leads_to(self, state: LoaderState, key: BatchKey) -> bool:
+        return self._leads((state.epoch, state.turn), key)
+
+    def _leads(self, start: tuple[int, int], key: BatchKey) -> bool:
+        turn, stream = divmod(key.step, self._num_streams)
+        return leads(self._source, stream, self._num_streams, start, (key.epoch, turn))
 
 
 def read_states(text: str, num_streams: int) -> list[LoaderState]:

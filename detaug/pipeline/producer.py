@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Protocol
 
 from detaug.pipeline.calling import transform_name
-from detaug.pipeline.loader_states import CannotRestore, LoaderState, LoaderStates, NotPlain
+from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.copy_cost import CopyCost
 from detaug.purity.own_memory import own
@@ -25,12 +25,22 @@ from detaug.sources import Source
 from detaug.transport.frozen import Frozen, freeze, why_not_picklable
 from detaug.watching.randomness import Guard
 
-__all__ = ["Pipeline", "Producer", "StreamEnded"]
+__all__ = ["Log", "Pipeline", "Producer", "StreamEnded", "log_nothing"]
 
 logger = logging.getLogger("detaug")
 
 #: From this part's generators a callable that makes the loader draws.
 _MAKING = name_of("data_loader()")
+
+
+class Log(Protocol):
+    """Tells the user something, at a level of `logging`."""
+
+    def __call__(self, text: str, level: int = logging.WARNING, /) -> None: ...
+
+
+def log_nothing(text: str, level: int = logging.WARNING, /) -> None:
+    """Do nothing: what is made again was told of when it was made first."""
 
 
 class Pipeline:
@@ -84,19 +94,20 @@ class Producer:
     """Makes batches in one process: any of them from a stateless source, stream by stream otherwise.
 
     Args:
+        log: called with what the user should know.
         guard: report generators created without a seed.
         only: nothing else in this process copies the pipeline or uses the objects that the user passed.
-        states: from which streams are restored; None: all are stepped forward, and where they stand is not asked.
+        takes_states: after each batch, ask the loader's copy for its state, if it has any.
     """
 
     def __init__(
         self,
         pristine: Pristine,
         branch: SeedBranch,
-        log: Callable[[str], None] = logger.warning,
+        log: Log,
         guard: bool = False,
         only: bool = False,
-        states: LoaderStates | None = None,
+        takes_states: bool = False,
     ) -> None:
         pristine = pristine.in_this_process(
             lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING))
@@ -113,13 +124,11 @@ class Producer:
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
         self._used: OwnedCopy | None = None
-        self._states = states
-        self._takes_states = states is not None and states.enabled
+        self._takes_states = takes_states and pristine.source.keeps_states
         #: Which of how many processes this one is, as `worker_init_fn` is told.
         self.worker = 0, 1
-        #: Where the loader's copy stood after the batch that was made last, and its stream before that; None: it did not say.
+        #: Where the loader's copy stood after the batch that was made last; None: it did not say.
         self.loader_state: LoaderState | None = None
-        self.state_before: LoaderState | None = None
         if pristine.settled:
             log(
                 f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it chooses an algorithm by the "
@@ -131,16 +140,23 @@ class Producer:
         epoch: int,
         step: int,
         watch: Callable[[Any], None] | None = None,
+        state: LoaderState | None = None,
     ) -> Any:
-        """Return the batch; `watch` is called with the loader's part of it.
+        """Return the batch.
+
+        Args:
+            epoch: Epoch and step say which batch.
+            step: See `epoch`.
+            watch: Called with the loader's part of it.
+            state: Where its stream may be continued from. It is used if no running copy is nearer.
 
         Raises:
             StreamEnded: There is no such batch.
         """
         with self._watching():
-            self.loader_state = self.state_before = None
+            self.loader_state = None
             batch = Current(self._branch, epoch, step)
-            stream = None if self._stateless else self._stream(batch)
+            stream = None if self._stateless else self._stream(batch, state)
             loader = self._process_loader(epoch) if stream is None else stream.loader
             began = time.perf_counter()
             transforms = self._fresh_transforms(epoch, loader)
@@ -163,12 +179,19 @@ class Producer:
                 self._cost.add(copied - began, time.perf_counter() - copied, transforms)
             return item
 
-    def make_reported(self, epoch: int, step: int) -> tuple[Any, BatchReport]:
-        """The batch, and fingerprints that another making of it is compared with. Errors as `make`."""
+    def make_reported(
+        self, epoch: int, step: int, state: LoaderState | None = None
+    ) -> tuple[Any, BatchReport]:
+        """Return the batch, and fingerprints that another making of it is compared with.
+
+        Arguments and errors are those of `make`.
+        """
         raw: list[Any] = []
-        batch = self.make(
-            epoch, step, watch=lambda item: raw.extend((prints_of(item), random_keys(item)))
-        )
+
+        def watch(item: Any) -> None:
+            raw.extend((prints_of(item), random_keys(item)))
+
+        batch = self.make(epoch, step, watch, state)
         late = (
             {}
             if self._used is None or self._transforms.pure
@@ -178,13 +201,6 @@ class Producer:
             raw if self._pristine.transform is None else [prints_of(batch), random_keys(batch)]
         )
         return batch, BatchReport(raw[0], final[0], final[1], raw[1], late)
-
-    def make_restored(self, epoch: int, step: int, state: LoaderState) -> dict[str, str]:
-        """Fingerprints of that batch before its transform, by a copy restored from that state. Errors as `make`, and
-        CannotRestore."""
-        batch = Current(self._branch, epoch, step)
-        copy = StreamCopy(self._pristine, batch, self._branch, self._log, state)
-        return prints_of(self._from_stream(batch, copy, self._fresh_transforms(epoch, copy.loader)))
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
@@ -237,41 +253,49 @@ class Producer:
             except StopIteration:
                 raise StreamEnded from None
 
-    def _stream(self, batch: Current) -> StreamCopy:
-        known = self._streams.get(batch.stream)
-        if known is not None and not known.leads_to(batch.epoch, batch.turn):
-            known = None
-        states = self._states
-        state = None if states is None else states.before(batch.stream, batch.epoch, batch.turn)
-        if (
-            states
-            and state
-            and (known is None or (known.epoch, known.turn) < (state.epoch, state.turn))
+    def _stream(self, batch: Current, state: LoaderState | None) -> StreamCopy:
+        """Return a copy of the loader that can be stepped forward to this batch.
+
+        The running copy is preferred, unless the state is nearer; a new one is the last resort.
+        """
+        copy = self._running_copy(batch)
+        if state is not None and (
+            copy is None or (copy.epoch, copy.turn) < (state.epoch, state.turn)
         ):
-            try:
-                known = StreamCopy(self._pristine, batch, self._branch, self._log, state)
-                states.used = True
-            except CannotRestore as error:
-                self._log(f"{error}; its streams are stepped forward instead")
-                self._states = None
-        if known is None:
-            known = StreamCopy(self._pristine, batch, self._branch, self._log)
-        self._streams[batch.stream] = known
-        return known
+            copy = self._restored_copy(batch, state) or copy
+        if copy is None:
+            copy = StreamCopy(self._pristine, batch, self._branch, self._log)
+        self._streams[batch.stream] = copy
+        return copy
+
+    def _running_copy(self, batch: Current) -> StreamCopy | None:
+        copy = self._streams.get(batch.stream)
+        if copy is not None and copy.leads_to(batch.epoch, batch.turn):
+            return copy
+        return None
+
+    def _restored_copy(self, batch: Current, state: LoaderState) -> StreamCopy | None:
+        """Return a copy that continues from `state`; None: the loader refuses it."""
+        try:
+            return StreamCopy(self._pristine, batch, self._branch, self._log, state)
+        except CannotRestore as error:
+            self._log(f"{error}; its streams are stepped forward instead")
+            return None
 
     def _take_state(self, copy: StreamCopy) -> None:
         try:
-            self.loader_state, self.state_before = copy.take_state()
+            self.loader_state = copy.take_state()
+            return
+        except NotPlain as error:
+            reason = str(error)
         except Exception as error:
-            self._takes_states = False
-            what = (
-                str(error)
-                if isinstance(error, NotPlain)
-                else f"state_dict() raised {type(error).__name__}: {error}"
-            )
-            self._log(
-                f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams are stepped forward: {what}"
-            )
+            reason = f"state_dict() raised {type(error).__name__}: {error}"
+        self._takes_states = False
+        self._log(
+            f"the state of {type(copy.source.loader).__name__} is not used to resume, its streams "
+            f"are stepped forward: {reason}",
+            logging.INFO,
+        )
 
     def _from_stream(self, batch: Current, copy: StreamCopy, transforms: OwnedCopy) -> Any:
         try:

@@ -60,8 +60,6 @@ class StreamCopy:
         self.ended = False
         #: The epoch before was over while its pass was not, as far as one knows.
         self.in_mid_pass = False
-        #: The latest that it has said of where it stands.
-        self.state: LoaderState | None = None
         # What is drawn for a whole epoch is the same in all streams.
         child = branch.tree.sequence(self.epoch)
         self._seed(child, owned=True)
@@ -88,18 +86,15 @@ class StreamCopy:
         self.epoch, self.turn, self.in_mid_pass = state.epoch, state.turn, state.in_mid_pass
         self.loader.find_again("data_loader", self.source.loader)  # it may have made new generators
 
-    def take_state(self) -> tuple[LoaderState, LoaderState | None]:
-        """What its loader says of where it stands now, and said before the batch that it has just given; None where it was not
-        asked. NotPlain: what it says cannot be kept."""
-        before, at = self.state, (self.epoch, self.turn - 1)
-        if before and not leads(
-            self.source, self._stream, self._num_streams, (before.epoch, before.turn), at
-        ):
-            before = None
+    def take_state(self) -> LoaderState:
+        """Return what its loader says of where it stands now.
+
+        Raises:
+            NotPlain: What it says cannot be kept.
+        """
         with preserved_global_rngs():
             text = text_of(self.source.loader.state_dict())
-        self.state = LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)
-        return self.state, before
+        return LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)
 
     def step_forward_to(self, epoch: int, turn: int) -> None:
         """Take and drop what comes before that batch, seeding each as if it were kept. StreamEnded: there is no such batch.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import time
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Reply(NamedTuple):
     made: Made
     check: CheckedBatch | None  # where it may be made a second time
     seconds: float
-    logs: tuple[str, ...]
+    logs: tuple[tuple[str, int], ...]  # texts, and their levels
 
     def batch(self) -> Any:
         """It put together, where its buffers lie."""
@@ -60,14 +61,14 @@ class BatchMaker:
         if frozen.nbytes <= MOST_BYTES:  # larger arrays stay where they are, read-only
             frozen, job = read_payload(write_payload(frozen, job))
         self._job: Job = job
-        self._logs: list[str] = []
+        self._logs: list[tuple[str, int]] = []
         job.settings.keep()
         self._pristine = pristine = Pipeline.thaw(frozen)
         with preserved_global_rngs():
             warm_up(
                 pristine.transform, pristine.source.loader
             )  # a node that has no compiled kernels makes them now
-        self._maker = Maker(pristine, job, self._logs.append)
+        self._maker = Maker(pristine, job, self._log)
         self._maker.producer.worker = place, job.num_workers
         self._second: Producer | None = None
         self._written: Any = (
@@ -80,12 +81,10 @@ class BatchMaker:
         return NodeReport.here()
 
     def make(self, epoch: int, step: int, state: LoaderState | None) -> Reply:
-        """Make a batch. `state`: the loader's, ahead of its stream's first batch."""
+        """Make a batch. `state`: of its stream's loader, from which the batch is near."""
         began = time.perf_counter()
         self._written = self._check = None
-        if state is not None:
-            self._maker.states.give(state)
-        made = self._maker.make(BatchKey(epoch, step), self._carry)
+        made = self._maker.make(BatchKey(epoch, step), state, self._carry)
         logs, self._logs[:] = tuple(self._logs), []
         return Reply(made, self._check, time.perf_counter() - began, logs)
 
@@ -97,10 +96,13 @@ class BatchMaker:
         if not isinstance(request, Explain) or request.fresh:
             if self._second is None:
                 self._second = Producer(
-                    self._pristine, self._job.branch, self._logs.append, self._job.guard
+                    self._pristine, self._job.branch, self._log, self._job.guard
                 )
             producer = self._second
         return answer(producer, request, BaseException), time.perf_counter() - began
+
+    def _log(self, text: str, level: int = logging.WARNING, /) -> None:
+        self._logs.append((text, level))
 
     def _carry(self, whole: list[Any], check: CheckedBatch | None) -> Packed:
         self._written, self._check = whole, check

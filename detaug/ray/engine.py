@@ -65,7 +65,7 @@ class Actor:
         index: stream-bound streams belong to it.
         report: from its process; None: it is not there yet.
         tasks: whose answers have not come, in the order in which they are made.
-        told: the generation of loader states that each stream was told of.
+        stream_positions: of each stream that it has a copy of, the (epoch, turn) that the copy gives next.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Actor:
     started: float
     report: NodeReport | None = None
     tasks: list[BatchKey] = field(default_factory=list)
-    told: dict[int, int] = field(default_factory=dict)
+    stream_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -239,7 +239,7 @@ class RayEngine(PrefetchingEngine):
             given = list(given_out(self._schedule, ready))
         for actor, key in given:
             actor.tasks.append(key)
-            arguments = (*key, self._state_for(actor.told, key))
+            arguments = (*key, self._state_for(actor.stream_positions, key))
             answered = partial(self._answered, actor, key)
             lost = partial(self._lost, actor, key)
             self._call(actor, "make", arguments, answered, lost)
@@ -260,8 +260,8 @@ class RayEngine(PrefetchingEngine):
 
     def _answered(self, actor: Actor, key: BatchKey, reply: Reply) -> None:
         actor.tasks.remove(key)
-        for text in reply.logs:
-            self.say_once(text)
+        for text, level in reply.logs:
+            self.say_once(text, level)
         self._take(key, reply.made, reply.seconds, f"in {actor.name}", reply.batch)
         if reply.check is not None:
             self._checking.reported(reply.check._replace(worker=actor.number))

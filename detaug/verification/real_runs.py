@@ -29,6 +29,11 @@ from detaug.verification.result import Row
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
 
+#: Rows of a pipeline that is interrupted. Where its loader has a state of its own, it resumes
+#: through that in the first of them; the second is run for such a loader alone.
+RESUMED = "resumed at random steps"
+RESUMED_BY_STEPPING = "resumed at random steps, its loader stepped forward"
+
 #: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing.
 _Made = list[tuple[int, str | None]]
 
@@ -64,6 +69,7 @@ class RealRuns:
             dict.fromkeys(arguments.start_method(each) for each in start_methods or (None, "spawn"))
         )
         self._batches_per_epoch: int | None = None
+        self._loader_keeps_states = False
 
     def reference(self) -> Reference:
         """Make the batches in this process.
@@ -76,6 +82,7 @@ class RealRuns:
         if self._batches_per_epoch is None and not made.source.pass_per_epoch:
             # So that the rows reach the second epoch.
             self._batches_per_epoch = max(1, (2 * self._batches + 2) // 3)
+        self._loader_keeps_states = made.source.keeps_states
         del made
         with closing(self._augmenter(0)) as augmenter:
             try:
@@ -103,7 +110,9 @@ class RealRuns:
             )
             for number, method in kinds
         }
-        runs["resumed at random steps"] = partial(self._resumed, count, two)
+        runs[RESUMED] = partial(self._resumed, count, two)
+        if self._loader_keeps_states:
+            runs[RESUMED_BY_STEPPING] = partial(self._resumed, count, two, by_stepping=True)
         runs["replayed in another order"] = partial(self._replayed, reference.keys)
         runs["global random state scrambled between batches"] = partial(
             self._plain, count, 0, first, _scramble
@@ -119,7 +128,7 @@ class RealRuns:
         with closing(self._augmenter(processes, method)) as augmenter:
             return list(zip_longest(range(count), _prints(augmenter, count, before)))
 
-    def _resumed(self, count: int, processes: int) -> _Made:
+    def _resumed(self, count: int, processes: int, by_stepping: bool = False) -> _Made:
         places = random.Random(f"{self._seed}/resume").sample(range(1, count), min(2, count - 1))
         found: _Made = []
         state = None
@@ -132,6 +141,8 @@ class RealRuns:
                     augmenter.load_state_dict(state)
                 found += zip_longest(range(begin, end), _prints(augmenter, end - begin))
                 state = json.loads(json.dumps(augmenter.state_dict()))
+                if by_stepping:
+                    state.pop("loader_states", None)
         return found
 
     def _replayed(self, keys: list[BatchKey]) -> _Made:

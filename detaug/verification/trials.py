@@ -20,7 +20,7 @@ from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
+from detaug.pipeline.producer import Pipeline, Producer, StreamEnded, log_nothing
 from detaug.processes.control import die_with, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of
 from detaug.processes.threads import one_thread
@@ -64,7 +64,7 @@ def perform(reference: Reference, trial: Trial) -> Outcome:
         made = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
         pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
-        producer = Producer(pipeline.pristine, reference.branch, lambda _: None)
+        producer = Producer(pipeline.pristine, reference.branch, log_nothing)
         outputs: list[Output] = []
         for number, key in enumerate(trial.order, 1):
             surroundings.begin_batch()

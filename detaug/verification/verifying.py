@@ -12,11 +12,17 @@ from detaug.engine.failures import describe
 from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, FAILED, NOT_RUN, Planned, run_rows
+from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.verification.causes import Experiment, causes_of, experiments
 from detaug.verification.handed_in import CannotTravel, Factory, load_factory
-from detaug.verification.real_runs import DEFAULT_BATCHES, RealRuns, Reference
+from detaug.verification.real_runs import (
+    DEFAULT_BATCHES,
+    RESUMED,
+    RESUMED_BY_STEPPING,
+    RealRuns,
+    Reference,
+)
 from detaug.verification.result import Cause, Result, Row
 from detaug.verification.trials import Interpreters, TrialFailed
 
@@ -94,12 +100,27 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
         rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
         causes = causes_of(interpreters, differing)
-    if not causes and any(row.verdict == DIFFERENT for row in rows):
-        differ = "; ".join(row.what for row in rows if row.verdict == DIFFERENT)
-        causes = (Cause(f"the pipeline depends on something that only shows with: {differ}"),)
+    if not causes:
+        causes = _causes_by_row(rows)
     made = len(reference.prints)
     same = (f"all {made} batches are the same",) if len(set(reference.prints)) == 1 < made else ()
     return Result(tuple(rows), causes, (*rows[0].notices, *same), made, reference.branch.tree.seed)
+
+
+def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:
+    """Return what the differing rows alone say of the cause."""
+    verdicts = {row.what: row.verdict for row in rows}
+    differing = [name for name, verdict in verdicts.items() if verdict == DIFFERENT]
+    if not differing:
+        return ()
+    if differing == [RESUMED] and verdicts.get(RESUMED_BY_STEPPING) == EQUAL:
+        text = (
+            "the loader's state_dict() or load_state_dict() leaves something out: batches differ "
+            "after a resume through it, and not after a resume that steps the loader forward"
+        )
+    else:
+        text = f"the pipeline depends on something that only shows with: {'; '.join(differing)}"
+    return (Cause(text),)
 
 
 def _measured(planned: Planned[Row]) -> Planned[Row]:

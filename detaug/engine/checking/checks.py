@@ -14,13 +14,10 @@ slow ones a little at a time, for a known share of the throughput.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from detaug.engine.arguments import Check
-from detaug.engine.checking.differences import Difference, remarks_on_states
-from detaug.engine.checking.making import Again, CheckedBatch
+from detaug.engine.checking.differences import Difference
+from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain
 from detaug.pipeline.loader_states import LoaderStates
-from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport, differing_keys
 
 #: What all checks may take: seconds, or a share of the workers' time, whichever is more.
@@ -41,7 +38,7 @@ class Checks:
     Args:
         check: the user's; where every batch is to be checked, none waits for the account.
         num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
-        states: the loader's, which are checked as well.
+        states: the loader's; a batch is made again from the state that its stream resumed from.
     """
 
     def __init__(
@@ -107,38 +104,46 @@ class Checks:
         return self._chosen() is not None
 
     def _chosen(self) -> CheckedBatch | None:
+        """Return the check to be made now; None: there is none, or it would cost too much."""
         if not self._waiting:
             return None
         if self._thorough:
-            first = self._waiting[0]
-            # What counts batches would otherwise count in step with a process that makes all of them again.
-            return first if self.done else first._replace(after=first.key)
+            return self._next_in_order()
         if self.informative:
-            affordable = [each for each in self._waiting if self._affords(each)]
-            return max(affordable, key=lambda each: each.number, default=None)
-        later = [
-            each
-            for each in self._waiting
-            if each.number > 1 and (self._is_urgent or self._affords(each))
-        ]
-        if later:
-            return min(later, key=lambda each: self._cost_of(each.key))
-        is_late = self._end_is_near or self._batches >= _SECOND_BY
-        return (
-            self._waiting[0]._replace(after=self._waiting[-1].key)
-            if self._is_urgent and is_late
-            else None
-        )
+            return self._longest_history()
+        return self._first_informative()
 
-    def is_stepped(self, check: CheckedBatch) -> bool:
-        """Whether that check's batch is made by a copy that is stepped forward from the start. Where a state tells as
-        much for less, only if it is not too far."""
-        return check.state is None or self._is_urgent or self._cost_of(check.key) <= self._left
+    def _next_in_order(self) -> CheckedBatch:
+        first = self._waiting[0]
+        if self.done:
+            return first
+        # A pipeline that counts its batches would count in step with a process that makes all of
+        # them again: that process makes the first one twice.
+        return first._replace(after=first.key)
 
-    @property
-    def _is_urgent(self) -> bool:
-        # One that tells something is made at any rate, unless this run went on from states: the start may be very far away.
-        return not self.informative and not self._states.used
+    def _longest_history(self) -> CheckedBatch | None:
+        affordable = [check for check in self._waiting if self._affords(check)]
+        return max(affordable, key=lambda check: check.number, default=None)
+
+    def _first_informative(self) -> CheckedBatch | None:
+        """Return the cheapest check that can show state carried over from an earlier batch.
+
+        One is made at any rate, whatever it costs.
+        """
+        candidates = [check for check in self._waiting if check.number > 1]
+        if candidates:
+            return min(candidates, key=self._cost_of)
+        if not self._end_is_near and self._batches < _SECOND_BY:
+            return None
+        # No worker has made a second batch yet: a first one is made again after another one.
+        return self._waiting[0]._replace(after=self._waiting[-1].key)
+
+    def request_for(self, check: CheckedBatch) -> MakeAgain:
+        """Return what another process is asked for, to make that check."""
+        keys = [check.key]
+        if check.after is not None:
+            keys.insert(0, check.after)
+        return MakeAgain(tuple((key, self._states.loaded(key)) for key in keys))
 
     @property
     def _left(self) -> float:
@@ -149,14 +154,11 @@ class Checks:
         return max(_ALLOWANCE, _MOST_COSTLY * self._batch_seconds)
 
     def _affords(self, check: CheckedBatch) -> bool:
-        if self._states.used and not self._batch_seconds:
-            return False  # the report comes before its batch, so the cost of a step from the start is not known yet
-        cost = self._cost_of(check.key) if check.state is None else self._batch_seconds
-        return cost <= min(self._left, self._most)
+        return self._cost_of(check) <= min(self._left, self._most)
 
-    def _cost_of(self, key: BatchKey) -> float:
-        batches = 1 if self.stateless else 1 + key.step // self.num_streams
-        return batches * self._batch_seconds
+    def _cost_of(self, check: CheckedBatch) -> float:
+        """Return the seconds that it takes to make that batch again."""
+        return self._states.num_batches_to(check.key) * self._batch_seconds
 
     def for_other_hashes(self) -> CheckedBatch | None:
         """The batch that is made again with other hash seeds: once it is known that it does not differ anyway, if a copy need
@@ -164,7 +166,7 @@ class Checks:
         check = self._first
         if check is None or not self.informative or self.different:
             return None
-        return check if self._cost_of(check.key) <= self._most else None
+        return check if self._cost_of(check) <= self._most else None
 
     def depends_on_hashes(
         self, check: CheckedBatch, one: BatchReport, other: BatchReport
@@ -173,44 +175,19 @@ class Checks:
         self.different += 1
         return self._difference(check, one, other, self._latest)._replace(why="hashes")
 
-    def compare(
-        self, check: CheckedBatch, again: Again, say: Callable[[str], None]
-    ) -> Difference | None:
-        """What a second making says of the first, and of the loader's states. What there is to `say` beside is no error."""
-        states = self._states
+    def compare(self, check: CheckedBatch, again: Again) -> Difference | None:
+        """Return how a second making differs from the first, or None."""
         self.done += 1
         self.informative += check.is_informative
-        difference = None
-        if again.report is not None:
+        report = again.report
+        if isinstance(report, str):
             # Making it has failed, which it did not the first time.
-            report = (
-                BatchReport({}, {"": again.report})
-                if isinstance(again.report, str)
-                else again.report
-            )
-            if self.differing(
-                check.report, report
-            ):  # in the raw batch alone does not reach the user
-                difference = self._difference(check, check.report, report, check.number)
-        if again.refused and states.trusted:
-            # A worker that is refused steps forward, so that its batches are right.
-            states.distrust()
-            say(f"{again.refused}; its streams are stepped forward instead")
-        if difference is None and again.restored is not None and states.trusted:
-            keys = differing_keys(check.report.raw, again.restored, self.ignore)
-            if not keys:
-                states.verified = True
-            elif states.used:
-                difference = Difference(
-                    check, keys, True, check.number <= _FIRST_BATCHES, why="states"
-                )
-            else:
-                states.distrust()
-                say(remarks_on_states(check, keys))
-        if difference is not None:
-            self.different += 1
-            states.distrust()
-        return difference
+            report = BatchReport({}, {"": report})
+        # A difference in the raw batch alone does not reach the user.
+        if not self.differing(check.report, report):
+            return None
+        self.different += 1
+        return self._difference(check, check.report, report, check.number)
 
     def differing(self, one: BatchReport, other: BatchReport) -> list[str]:
         """The keys in which two makings of a batch differ."""

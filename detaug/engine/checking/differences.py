@@ -17,8 +17,7 @@ class Difference(NamedTuple):
     """Two makings of a batch that differ, in which keys, and what is known of why.
 
     Attributes:
-        why: "hashes": they were made in fresh interpreters, with different hash seeds; "states": the second was made by a loader
-            that was restored from a state, and this run went on from one; "": that is asked.
+        why: "hashes": they were made in fresh interpreters, with different hash seeds; "": that is asked.
     """
 
     check: CheckedBatch
@@ -40,11 +39,6 @@ class Difference(NamedTuple):
 
     def text(self) -> str:
         """The message for the user."""
-        if self.why == "states":
-            return (
-                f"{_leaves_something_out(self.check, self.keys)} This run went on from such a state, so its batches may differ "
-                "from those of an uninterrupted one. Save all that a batch depends on, or remove one of the two methods."
-            )
         advice = (
             "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): "
             'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
@@ -78,21 +72,6 @@ class Difference(NamedTuple):
                 "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object.\n"
             )
         return text + advice
-
-
-def remarks_on_states(check: CheckedBatch, keys: list[str]) -> str:
-    """That a loader's states do not tell all, where none was used so far."""
-    return (
-        f"{_leaves_something_out(check, keys)} Its streams are stepped forward instead, as without these methods. Do not "
-        "go on from state dicts that were taken before now."
-    )
-
-
-def _leaves_something_out(check: CheckedBatch, keys: list[str]) -> str:
-    return (
-        f"the loader's state_dict / load_state_dict leave something out: {_name_of(check.key)}, made by a copy that was restored "
-        f"from a state, is not reproducible and differs in {_some(keys)}."
-    )
 
 
 def _name_of(key: BatchKey) -> str:

@@ -17,9 +17,8 @@ import time
 from typing import TYPE_CHECKING
 
 from detaug.engine.checking.differences import Difference
-from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain, answer
-from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline, Producer
+from detaug.engine.checking.making import Again, CheckedBatch, answer
+from detaug.pipeline.producer import Pipeline, Producer, log_nothing
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
@@ -97,12 +96,12 @@ class HashOrder:
                 raise ValueError(
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, self._work.job)
+            payload = write_payload(frozen, (self._work.job, self._checks.request_for(check)))
             ours, theirs = Channel.pair()
             try:
                 # Its imports take seconds: it is not to outlive this process by these.
                 early = f"from detaug.processes.control import die_with; die_with({os.getpid()})"
-                code = f"{early}; {code_of(__name__, theirs.fileno(), payload, *check.key)}"
+                code = f"{early}; {code_of(__name__, theirs.fileno(), payload)}"
                 surrounding = Surrounding.here(_SEEDS[len(self._made)])
                 self._process = surrounding.start(code, (theirs.fileno(), payload), quiet=True)
                 self._channel = ours
@@ -140,15 +139,15 @@ class HashOrder:
         )
 
 
-def main(channel: int, payload: int, epoch: int, step: int) -> None:
-    """The other interpreter's life."""
+def main(channel: int, payload: int) -> None:
+    """Make the batch again, as the other interpreter."""
 
     def live() -> None:
-        frozen, job = read_payload(payload)
+        frozen, (job, request) = read_payload(payload)
         job.settings.keep()
-        producer = Producer(Pipeline.thaw(frozen), job.branch, lambda _: None, only=True)
+        producer = Producer(Pipeline.thaw(frozen), job.branch, log_nothing, only=True)
         job.settings.renew()
-        again = answer(producer, MakeAgain(BatchKey(epoch, step), stepped=True), BaseException)
+        again = answer(producer, request, BaseException)
         Channel.from_descriptor(channel).send(again)
 
     run_and_exit(live)

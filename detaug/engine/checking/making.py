@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from detaug.ledger.lines import note_of
-from detaug.pipeline.loader_states import CannotRestore, LoaderState
+from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
 from detaug.purity.reports import BatchReport, Explanation
@@ -28,8 +28,8 @@ class CheckedBatch(NamedTuple):
     report: BatchReport
     number: int  # of the batch among its worker's, from 1
     worker: int = 0  # by its engine's number; 0 in the calling process
-    state: LoaderState | None = None  # of its stream's loader before it, if that is known
-    after: BatchKey | None = None  # the process that makes it again makes this one before it
+    #: The process that makes it again makes this one before it.
+    after: BatchKey | None = None
 
     @property
     def is_informative(self) -> bool:
@@ -38,12 +38,14 @@ class CheckedBatch(NamedTuple):
 
 
 class MakeAgain(NamedTuple):
-    """Make that batch from a pristine copy (where `stepped`, after that other batch), and from that state of its loader."""
+    """A request to make batches, in this order, from a pristine copy, and to report on the last.
 
-    key: BatchKey
-    stepped: bool
-    state: LoaderState | None = None
-    after: BatchKey | None = None
+    Attributes:
+        batches: Each with the loader's state from which its stream resumed in this run; None: the
+            stream began at its start.
+    """
+
+    batches: tuple[tuple[BatchKey, LoaderState | None], ...]
 
 
 class Explain(NamedTuple):
@@ -54,15 +56,9 @@ class Explain(NamedTuple):
 
 
 class Again(NamedTuple):
-    """What came of making a batch again."""
+    """The report on a batch that was made again, or the text of what was raised."""
 
-    report: (
-        BatchReport | str | None
-    )  # by a copy stepped forward from the start, or what it raised; None: that was left out
-    restored: (
-        dict[str, str] | None
-    )  # fingerprints of the loader's part, by a copy that was restored from a state
-    refused: str = ""  # why it could not be restored
+    report: BatchReport | str
 
 
 Request = MakeAgain | Explain
@@ -70,18 +66,30 @@ Answer = Again | Explanation
 
 
 def make_to_check(
-    producer: Producer, key: BatchKey, number: int, every: int, noted: tuple[str, ...] | None
+    producer: Producer,
+    key: BatchKey,
+    state: LoaderState | None,
+    number: int,
+    every: int,
+    noted: tuple[str, ...] | None,
 ) -> tuple[Any, CheckedBatch | None]:
-    """A process's `number`-th batch, as a pair with its note where `noted` is not None, and what another making of it is to be
-    compared with, where it is reported on."""
-    check, began = None, time.perf_counter()
+    """Make a process's `number`-th batch.
+
+    Returns:
+        The batch (a pair with its note where `noted` is not None), and the report that another
+        making of it is compared with; None where it is not reported on.
+    """
+    check = None
+    began = time.perf_counter()
     if is_checked(number, every):
-        batch, report = producer.make_reported(*key)
-        check = CheckedBatch(key, report, number, state=producer.state_before)
+        batch, report = producer.make_reported(*key, state)
+        check = CheckedBatch(key, report, number)
     else:
-        batch = producer.make(*key)
+        batch = producer.make(*key, state=state)
     seconds = time.perf_counter() - began
-    return (batch if noted is None else (batch, note_of(batch, seconds, noted))), check
+    if noted is None:
+        return batch, check
+    return (batch, note_of(batch, seconds, noted)), check
 
 
 def answer(producer: Producer, request: Request, caught: type[BaseException] = Exception) -> Answer:
@@ -90,26 +98,12 @@ def answer(producer: Producer, request: Request, caught: type[BaseException] = E
         if request.fresh:
             producer.start_over()
         return producer.explain(*request.key)
-    report: BatchReport | str | None = None
-    restored = None
-    if request.stepped:
-        producer.start_over()
-        if request.after is not None:
-            with suppress(caught):
-                producer.make(*request.after)
-        try:
-            report = producer.make_reported(*request.key)[1]
-        except caught as error:
-            report = _text_of(error)
-    if request.state is not None:
-        try:
-            restored = producer.make_restored(*request.key, request.state)
-        except CannotRestore as error:
-            return Again(report, None, str(error)[:1000])
-        except caught as error:
-            restored = {"": _text_of(error)}
-    return Again(report, restored)
-
-
-def _text_of(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:1000]
+    producer.start_over()
+    *earlier, (key, state) = request.batches
+    for earlier_key, earlier_state in earlier:
+        with suppress(caught):
+            producer.make(*earlier_key, state=earlier_state)
+    try:
+        return Again(producer.make_reported(*key, state)[1])
+    except caught as error:
+        return Again(f"{type(error).__name__}: {error}"[:1000])

@@ -13,7 +13,7 @@ from typing import Protocol
 from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.differences import Difference, Repeats
 from detaug.engine.checking.hash_order import HashOrder
-from detaug.engine.checking.making import Again, Answer, CheckedBatch, Explain, MakeAgain, Request
+from detaug.engine.checking.making import Again, Answer, CheckedBatch, Explain, Request
 
 logger = logging.getLogger("detaug")
 
@@ -80,7 +80,7 @@ class Checking:
                 Explain(check.key, fresh=True), check.worker, another=True
             )
         elif (due := self._check) is not None:
-            request = MakeAgain(due.key, self.checks.is_stepped(due), due.state, due.after)
+            request = self.checks.request_for(due)
             self._asked = self._engine.ask(request, due.worker, another=True)
 
     def answered(self, answer: Answer, seconds: float, worker: int | None) -> None:
@@ -99,7 +99,7 @@ class Checking:
         self.checks.paid(seconds)
         if check is None:
             return
-        difference = self.checks.compare(check, again, self._engine.say_once)
+        difference = self.checks.compare(check, again)
         if difference is None:
             return
         if difference.why:

@@ -167,7 +167,7 @@ class Coordinator(PrefetchingEngine):
         for worker, key in given:
             # If it is gone, the helper will say that it ended, and others get the batch.
             with contextlib.suppress(ChannelClosed):
-                worker.assign(key, self._state_for(worker.told, key))
+                worker.assign(key, self._state_for(worker.stream_positions, key))
 
     def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""

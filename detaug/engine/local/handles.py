@@ -70,9 +70,8 @@ class Worker:
     left: float = 0.0  # when its channel was found closed, or it was killed
     killed: float = 0.0  # when the helper was told to kill it
     leaving: str = ""  # why it was killed
-    told: dict[int, int] = field(
-        default_factory=dict
-    )  # stream → the generation of states that it was told of
+    #: Of each stream that it has a copy of, the (epoch, turn) that the copy gives next.
+    stream_positions: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -67,7 +67,7 @@ class Make(NamedTuple):
 
     Attributes:
         given_back, dropped: slots to be filled again, and slots that are not needed any more.
-        state: of the stream's loader, ahead of its first task.
+        state: of its stream's loader, from which the batch is near.
         place: which of the workers it is, 0 ... num_processes-1.
     """
 
@@ -98,6 +98,7 @@ class Log(NamedTuple):
     """Something that the user should know."""
 
     text: str
+    level: int
 
 
 class Retiring(NamedTuple):

@@ -200,8 +200,8 @@ class Pool:
                 self._remove(worker)
                 self._coordinator.gone(worker, private)
                 self._start_worker(worker.index)
-            case messages.Log(text):
-                self._coordinator.say_once(text)
+            case messages.Log(text, level):
+                self._coordinator.say_once(text, level)
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):

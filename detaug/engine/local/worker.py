@@ -5,6 +5,7 @@ Another task may come while the first is being made, so that no time is lost bet
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import deque
@@ -69,10 +70,13 @@ class _Worker:
     def __init__(self, channel: Channel, pristine: Pristine, job: Job) -> None:
         self._channel = channel
         self._job = job
-        self._maker = Maker(pristine, job, lambda text: channel.send(messages.Log(text)))
+        self._maker = Maker(pristine, job, self._log)
         self._slots = WorkerSlots()
         self._descriptor: int | None = None  # of a new slot, which goes with its first batch
         self._tasks: deque[messages.Make | Request] = deque()
+
+    def _log(self, text: str, level: int = logging.WARNING, /) -> None:
+        self._channel.send(messages.Log(text, level))
 
     def run(self) -> None:
         """Until its memory exceeds the limit.
@@ -88,7 +92,7 @@ class _Worker:
             if not isinstance(task, messages.Make):
                 self._answer_check(task)
                 continue
-            made = self._maker.make(BatchKey(task.epoch, task.step), self._carry)
+            made = self._maker.make(BatchKey(task.epoch, task.step), task.state, self._carry)
             self._slots.abandon()  # what was not written
             self._channel.send(made, self._descriptor)
             if self._descriptor is not None:
@@ -111,8 +115,6 @@ class _Worker:
                 self._maker.producer.worker = message.place, self._job.num_workers
                 self._slots.give_back(message.given_back)
                 self._slots.drop(message.dropped)
-                if message.state is not None:
-                    self._maker.states.give(message.state)
 
     def _carry(self, whole: list[Any], check: CheckedBatch | None) -> SlotContents:
         # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.

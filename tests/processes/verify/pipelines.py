@@ -48,6 +48,36 @@ class Walker(SlimDataLoaderBase):
         return {"data": self.position.copy()}
 
 
+class Totals:
+    """Endless and stateful, with a state of its own."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total = 0.0
+
+    def __iter__(self) -> Totals:
+        return self
+
+    def __next__(self) -> Batch:
+        self.count += 1
+        self.total += np.random.standard_normal()
+        return {"data": np.array([self.count, self.total])}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": self.count, "total": self.total}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+        self.total = state["total"]
+
+
+class TotalsLeftOut(Totals):
+    """The same with a state that is not complete."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.count = state["count"]
+
+
 class Ten(DataLoader):
     """Finite: ten items in a shuffled order."""
 
@@ -118,6 +148,14 @@ def harmless() -> Any:
 
 def stateful() -> Any:
     return Walker(), Noise()
+
+
+def with_states() -> Any:
+    return Totals(), None
+
+
+def with_incomplete_states() -> Any:
+    return TotalsLeftOut(), None
 
 
 def finite() -> Any:

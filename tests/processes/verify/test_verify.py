@@ -19,7 +19,7 @@ def result_of(name: str) -> Result:
     return verify(getattr(pipelines, name), **QUICK)
 
 
-@pytest.mark.parametrize("name", ["sound", "stateful", "finite", "iterable"])
+@pytest.mark.parametrize("name", ["sound", "stateful", "with_states", "finite", "iterable"])
 def test_sound_pipeline_is_equal_in_every_row(name: str) -> None:
     assert_equal_in_every_row(result_of(name))
 
@@ -29,6 +29,16 @@ def assert_equal_in_every_row(result: Result) -> None:
     assert {row.verdict for row in result.rows} == {"equal"}
     assert result.causes == ()
     assert all(row.batches > 0 for row in result.rows)
+
+
+def test_a_loaders_own_state_is_compared_with_stepping_it_forward() -> None:
+    verdicts = {row.what: row.verdict for row in result_of("with_states").rows}
+    assert verdicts["resumed at random steps, its loader stepped forward"] == "equal"
+    assert not any("stepped forward" in row.what for row in result_of("stateful").rows)
+    result = result_of("with_incomplete_states")
+    differing = [row.what for row in result.rows if row.verdict != "equal"]
+    assert differing == ["resumed at random steps"]
+    assert "load_state_dict() leaves something out" in str(result.cause)
 
 
 @pytest.mark.slow

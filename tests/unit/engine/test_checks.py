@@ -15,6 +15,7 @@ from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport
 from detaug.sources import resolve_source
+from tests.support.loaders import RandomSampler
 
 EVERY = 100
 #: Batches of an epoch, nnU-Net's.
@@ -24,7 +25,8 @@ SHARE, AT_FIRST = 0.015, 0.4
 
 
 def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
-    states = LoaderStates(resolve_source([1]), num_streams)
+    source = resolve_source(RandomSampler() if stateless else [1])
+    states = LoaderStates(source, num_streams)
     return Checks(Check(every, ignore), num_streams, stateless, states)
 
 
@@ -34,7 +36,7 @@ def check(step, number=1, worker=1):
 
 def answer(checks, made, seconds):
     checks.paid(seconds)
-    checks.compare(made, Again(BatchReport({}, {"x": "1"}), None), print)
+    checks.compare(made, Again(BatchReport({}, {"x": "1"})))
 
 
 class Run:
@@ -165,18 +167,15 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(("pid",))
     first = CheckedBatch(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
-    assert (
-        checks.compare(first, Again(BatchReport({"x": "raw"}, {"x": "a", "pid": "2"}), None), print)
-        is None
-    )
-    found = checks.compare(
-        first, Again(BatchReport({"x": "raw"}, {"x": "b", "y": "c", "pid": "1"}), None), print
-    )
+
+    def compared(raw, **final):
+        return checks.compare(first, Again(BatchReport({"x": raw}, final)))
+
+    assert compared("raw", x="a", pid="2") is None
+    found = compared("raw", x="b", y="c", pid="1")
     assert found is not None
     assert (found.keys, found.in_loader, found.early) == (["x", "y"], False, False)
-    found = checks.compare(
-        first, Again(BatchReport({"x": "other"}, {"x": "b", "pid": "1"}), None), print
-    )
+    found = compared("other", x="b", pid="1")
     assert found is not None
     assert found.in_loader
     assert (checks.done, checks.informative, checks.different) == (3, 3, 2)
