@@ -107,9 +107,6 @@ class Engine(Protocol):
         """End everything that was started, and give back all memory but that of batches the user holds. May be called
         several times, from any thread, and in a fork, where it does nothing."""
 
-    def worker_pids(self) -> list[int]:
-        """The worker processes of this machine that have set themselves up and are alive."""
-
 
 class Executor(Protocol):
     """Starts engines."""

@@ -156,10 +156,6 @@ class InProcess:
     def close(self) -> None:
         self._checking.close()
 
-    def worker_pids(self) -> list[int]:
-        """There are none."""
-        return []
-
     def _make(self, key: BatchKey) -> None:
         began = time.perf_counter()
         try:

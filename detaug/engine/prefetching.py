@@ -76,7 +76,7 @@ def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any,
 
 
 class PrefetchingEngine:
-    """What `detaug.engine.executor.Engine` asks for, but for `worker_pids`.
+    """What `detaug.engine.executor.Engine` asks for.
 
     A subclass makes the run-time check (`_checking`), starts and stops its processes, says what the thread does (`_turn`) and how
     it is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch may end in a row."""

@@ -106,13 +106,6 @@ class RayEngine(PrefetchingEngine):
     def _wake(self) -> None:
         self._events.put(None)
 
-    def worker_pids(self) -> list[int]:
-        """The processes of actors on this node; Ray tells of them once they have set themselves up."""
-        reports = [actor.report for actor in list(self._actors.values())]
-        return [
-            each.pid for each in reports if each is not None and each.node_id == self._ours.node_id
-        ]
-
     # --- the engine's thread
 
     def _turn(self) -> None:
@@ -139,7 +132,7 @@ class RayEngine(PrefetchingEngine):
             self._start_actor(index)
 
     def _stop_workers(self) -> None:
-        pids = self.worker_pids()
+        pids = self._pids_here()
         for actor in self._actors.values():
             with suppress(Exception):  # the program may have left the cluster already
                 ray.kill(actor.handle)
@@ -147,6 +140,12 @@ class RayEngine(PrefetchingEngine):
         until = time.monotonic() + _KILL_PATIENCE
         while any(map(psutil.pid_exists, pids)) and time.monotonic() < until:
             time.sleep(0.01)
+
+    def _pids_here(self) -> list[int]:
+        """Return the processes of those actors of this node that have set themselves up."""
+        reports = [actor.report for actor in list(self._actors.values())]
+        here = self._ours.node_id
+        return [report.pid for report in reports if report is not None and report.node_id == here]
 
     def _start_actor(self, index: int) -> None:
         self._numbers += 1

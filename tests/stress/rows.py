@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from detaug import DeterministicAugmenter, LocalProcesses
+from detaug import LocalProcesses
 from tests.stress.resources import flat_since, resources
 from tests.stress.streams import Counting, Endless, EndsItsProcess, made, prints, undisturbed
+from tests.support.processes import worker_pids
 
 
 @dataclass
@@ -54,9 +55,7 @@ def under_signals(
     with made(kind(), 3, executor=LocalProcesses(method, 1000, **limits)) as augmenter:
         for step in range(batches):
             if step % every == every // 2:
-                timers.append(
-                    threading.Timer(chance.uniform(0.0, 0.03), _send, (augmenter, number, chance))
-                )
+                timers.append(threading.Timer(chance.uniform(0.0, 0.03), _send, (number, chance)))
                 timers[-1].daemon = True
                 timers[-1].start()
             found.append(next(augmenter))
@@ -70,12 +69,11 @@ def under_signals(
     return outcome
 
 
-def _send(augmenter: DeterministicAugmenter, number: int, chance: random.Random) -> None:
+def _send(number: int, chance: random.Random) -> None:
     """To a random worker, as soon as there is one."""
-    engine: Any = augmenter._engine
     while True:
         try:
-            os.kill(chance.choice(sorted(engine.worker_pids())), number)
+            os.kill(chance.choice(sorted(worker_pids())), number)
             return
         except (IndexError, ProcessLookupError):
             time.sleep(0.005)

@@ -10,6 +10,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -29,6 +30,15 @@ def descendants() -> list[psutil.Process]:
     return [
         process for process in psutil.Process().children(recursive=True) if process.pid != tracker
     ]
+
+
+def worker_pids() -> list[int]:
+    """The workers of this process's augmenters, and a process that checks: children of its helpers."""
+    pids = []
+    for helper in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # it may just have ended
+            pids += [worker.pid for worker in helper.children()]
+    return pids
 
 
 def open_descriptors() -> dict[str, str]:

@@ -102,10 +102,6 @@ class Coordinator(PrefetchingEngine):
     def _wake(self) -> None:
         self._pool.wake()
 
-    def worker_pids(self) -> list[int]:
-        """See there."""
-        return [worker.pid for worker in list(self._pool.workers.values()) if worker.ready]
-
     def _start_workers(self) -> None:
         self._pool.start()
 

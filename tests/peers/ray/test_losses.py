@@ -103,7 +103,7 @@ def in_cluster(
 
 def pids_of(augmenter: DeterministicAugmenter) -> list[int]:
     engine: Any = augmenter._engine
-    return list(engine.worker_pids())
+    return list(engine._pids_here())
 
 
 @pytest.mark.usefixtures("cluster")

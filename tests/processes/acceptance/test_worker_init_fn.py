@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, get_worker_info
 
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints
-from tests.support.processes import wait_until
+from tests.support.processes import wait_until, worker_pids
 
 
 class Opened(Dataset[Any]):
@@ -78,6 +78,6 @@ def test_worker_init_fn_is_called_in_the_process_that_follows_a_dead_one(
 ) -> None:
     call, augmenter = opened(make, tmp_path / "dead", 1)
     next(augmenter)
-    os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)
+    os.kill(worker_pids()[0], signal.SIGKILL)
     assert len(list(augmenter)) == 5
     assert call.calls() == ["0 of 1\n"] * 2

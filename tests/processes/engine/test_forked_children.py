@@ -18,6 +18,7 @@ import torch
 
 from detaug import DeterministicAugmenter, current, fingerprint
 from tests.processes.engine.settings_pipelines import Counter, Shows, default_dtype
+from tests.support.processes import worker_pids
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -46,7 +47,7 @@ def in_child(do: Callable[[], Any]) -> Any:
 
 def started(num_processes: int = 2, take: int = 3) -> DeterministicAugmenter:
     augmenter = DeterministicAugmenter(
-        Counter(), Shows(default_dtype), num_processes, seed=1, batches_per_epoch=100
+        Counter(), Shows(default_dtype), num_processes, seed=1, batches_per_epoch=100, check=False
     )
     for _ in range(take):
         next(augmenter)
@@ -96,7 +97,7 @@ def test_state_and_replay_work_in_a_child() -> None:
 
 def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
     with started() as augmenter:
-        pids = augmenter._engine.worker_pids()  # type: ignore[union-attr]
+        pids = worker_pids()
 
         def close() -> None:
             augmenter.close()
@@ -110,7 +111,7 @@ def test_closing_in_a_child_leaves_the_parents_workers_alone() -> None:
         child.join()
         assert child.exitcode == 0
         assert len([next(augmenter) for _ in range(50)]) == 50
-        assert set(pids) <= set(augmenter._engine.worker_pids())  # type: ignore[union-attr]
+        assert set(pids) <= set(worker_pids())
 
 
 def test_without_workers_a_child_goes_on() -> None:
@@ -211,7 +212,7 @@ def test_a_child_sees_batches_of_workers_that_are_gone() -> None:
     held = []
     with DeterministicAugmenter(Forks(), None, 1, seed=1, stateless=True, check=False) as augmenter:
         held += [next(augmenter) for _ in range(3)]
-        os.kill(augmenter._engine.worker_pids()[0], signal.SIGKILL)  # type: ignore[union-attr]
+        os.kill(worker_pids()[0], signal.SIGKILL)
         held += [next(augmenter) for _ in range(8)]
 
     def look() -> bool:

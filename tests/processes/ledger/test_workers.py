@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from detaug.engine.local.coordinator import Coordinator
 from detaug.ledger.lines import read_lines
 from detaug.reports.atomic_files import whole_file
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
-from tests.support.processes import wait_until
+from tests.support.processes import wait_until, worker_pids
 
 
 class Volumes(Draws):
@@ -33,10 +32,8 @@ class Volumes(Draws):
 def test_killed_workers_are_counted_and_change_nothing_else(tmp_path: Path) -> None:
     with augmenter(tmp_path / "run.jsonl", 2, loader=Volumes()) as made:
         take(made, 3)
-        engine = made._engine
-        assert isinstance(engine, Coordinator)
-        wait_until(lambda: len(engine.worker_pids()) == 2, "both workers were there")
-        for pid in engine.worker_pids():
+        wait_until(lambda: len(worker_pids()) == 2, "both workers were there")
+        for pid in worker_pids():
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: made.stats()["restarts"] == 2, "both were replaced")
         take(made, 21)

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from detaug import DeterministicAugmenter, fingerprint
+from tests.support.processes import worker_pids
 
 EPOCHS = (0, 2)
 #: Warnings that say nothing about whether batches are reproducible.
@@ -213,7 +214,7 @@ def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:
             for count, each in enumerate(_batches(augmenter)):
                 yield each
                 if kill and (epoch, count) == (EPOCHS[0], 2) and number:
-                    for pid in augmenter._engine.worker_pids():
+                    for pid in worker_pids():
                         os.kill(pid, signal.SIGKILL)
 
 
