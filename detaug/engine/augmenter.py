@@ -459,15 +459,15 @@ class DeterministicAugmenter(Generic[Batch]):
             ) from None
 
     def stats(self) -> dict[str, Any]:
-        """What has happened so far, JSON-able. ``checked``, ``mismatches``: batches that were made a second time, and how many of
-        them differed; ``informative``: those in which what is carried from batch to batch can show (docs/purity.md).
-        ``waited``: seconds that the loop has waited for batches. ``restarts``, ``retirements``: processes that died, or were
-        replaced for their memory.
+        """Return what has happened so far, JSON-able.
+
+        ``checked`` batches were made a second time, and ``mismatches`` of them differed. The loop
+        ``waited`` for batches for so many seconds. Of the processes, ``restarts`` died and were
+        replaced, and ``retirements`` were replaced for their memory.
         """
         checks, health = self._checks, self._health
         return {
             "checked": checks.done,
-            "informative": checks.informative,
             "mismatches": checks.different,
             "waited": health.waited,
             "restarts": health.restarts,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib
 import logging
-import os
 import pickle
 import pkgutil
 import threading
@@ -25,9 +24,6 @@ from detaug.kernels.cache import bring_compiled, cache_folder, source_digest
 
 logger = logging.getLogger("detaug")
 
-#: Set in the environment once it was said that the cache cannot be used.
-_SAID = "DETAUG_CACHE_WARNING"
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 #: Kernels are called from Python alone, so that the wrapper for C is left out.
@@ -41,6 +37,8 @@ _OPTIONS: dict[str, Any] = {
 _WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 _compiling = threading.RLock()
+#: The user was told that compiled code cannot be kept.
+_has_warned = threading.Event()
 _CACHE_FOLDER = cache_folder()
 
 
@@ -54,20 +52,21 @@ def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
         (folder / digest).mkdir(parents=True, exist_ok=True)
         dispatcher.enable_caching()
     except OSError as error:
-        _say_not_kept(_told(error))
+        _warn_not_kept(_told(error))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
-def _say_not_kept(why: str) -> None:
-    """Once for this program: its workers and other child processes find the note."""
-    if not os.environ.get(_SAID):
-        os.environ[_SAID] = "1"
-        logger.warning(
-            "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
-            "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
-            why,
-        )
+def _warn_not_kept(why: str) -> None:
+    """Warn once in a process and its forks: every other kernel meets the same."""
+    if _has_warned.is_set():
+        return
+    _has_warned.set()
+    logger.warning(
+        "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
+        "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
+        why,
+    )
 
 
 def _told(error: Exception) -> str:
@@ -116,7 +115,7 @@ class Kernel:
             if self._compiled:
                 return
             if _CACHE_FOLDER is None:
-                _say_not_kept("none of the usual folders can be written to")
+                _warn_not_kept("none of the usual folders can be written to")
             for signature in self.signatures:
                 try:
                     self.dispatcher.compile(signature)
@@ -125,7 +124,7 @@ class Kernel:
                     # and is not compiled again.
                     self.dispatcher._cache.disable()
                     self.dispatcher.compile(signature)
-                    _say_not_kept(_told(error))
+                    _warn_not_kept(_told(error))
             self.dispatcher.disable_compile()
             (types, *_) = self.dispatcher.signatures
             self._arrays = tuple(
