@@ -24,6 +24,7 @@ from detaug.engine.in_process import InThisProcess, Replayer
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.setup import Setup
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
@@ -450,8 +451,7 @@ class DeterministicAugmenter(Generic[Batch]):
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            replayer = Replayer(self._pipeline, self._job())
-            batch: Batch = replayer.make(key, self._loader_states.latest(key))
+            batch: Batch = self.setup.replayer.make(key, self._loader_states.latest(key))
             return batch
         except StreamEnded:
             raise ValueError(
@@ -473,6 +473,17 @@ class DeterministicAugmenter(Generic[Batch]):
             "restarts": health.restarts,
             "retirements": health.retirements,
         }
+
+    @property
+    def setup(self) -> Setup:
+        """What its batches are made of."""
+        return Setup(
+            source=self._source,
+            drew_its_seed=self._drawn,
+            declared=self._declared,
+            branch=self._branch,
+            replayer=Replayer(self._pipeline, self._job()),
+        )
 
     @property
     def _busy_workers(self) -> int:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from detaug.demo.loader import demo_pipeline
-from detaug.engine.inspection import inspected
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
 from detaug.pictures.charts import require_matplotlib
@@ -115,7 +114,7 @@ def _previewed(
         raise UnusableError(str(error)) from error
     name_of_last = "as delivered" if made.transform is None else name_of(made.transform)
     rows, at = list[Sample](), step
-    with inspected(augmenter).replayer.producer() as producer:
+    with augmenter.setup.replayer.producer() as producer:
         while len(rows) < samples:
             try:
                 rows += _samples_at(

@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.failures import describe
-from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
 from detaug.sources import DatasetSource, Source, resolve_source
 
@@ -210,7 +209,7 @@ def _place(error: BaseException) -> str:
 def _of_augmenter(
     augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None
 ) -> HandedIn:
-    inside = inspected(augmenter)
+    inside = augmenter.setup
     source = inside.source
     loader = source if stateless is None or isinstance(source, DatasetSource) else source.loader
     augmenter.close()  # its workers, if it has any: every row starts its own

@@ -15,7 +15,6 @@ import torch
 
 from detaug.engine import arguments
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.inspection import inspected
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.errors import BatchError, UnusableError
 from detaug.fingerprints import fingerprint
@@ -93,7 +92,7 @@ class RealRuns:
                 raise UnusableError("the loader gives no batches")
             keys, prints = map(list, zip(*taken, strict=True))
             return Reference(
-                self._factory, inspected(augmenter).branch, self._batches_per_epoch, keys, prints
+                self._factory, augmenter.setup.branch, self._batches_per_epoch, keys, prints
             )
 
     def rows(self, reference: Reference) -> Iterator[Planned[Row]]:

@@ -13,7 +13,6 @@ from rich.text import Text
 from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.in_process import Replayer
-from detaug.engine.inspection import inspected
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
 from detaug.ledger.header import Record, digest, portable
@@ -138,7 +137,7 @@ def verify_against(
 
     indices = spread(course.batches, batches)
     progress.update("making batches again", 0, len(indices))
-    replayer = inspected(augmenter).replayer
+    replayer = augmenter.setup.replayer
     different: list[DifferentBatch] = []
     for record in _batches_at(ledger, indices):
         key = BatchKey(record["epoch"], record["step"])
@@ -236,7 +235,7 @@ def _make(replayer: Replayer, key: BatchKey) -> Any:
 
 def _header_here(header: Record, augmenter: DeterministicAugmenter) -> Record:
     """Return the ledger's header as this pipeline on this machine would have written it."""
-    declared = portable(inspected(augmenter).declared)
+    declared = portable(augmenter.setup.declared)
     if len(declared) == len(header["declared"]):
         pairs = zip(declared, header["declared"], strict=True)
         declared = [recorded if _is_of_script(line, recorded) else line for line, recorded in pairs]

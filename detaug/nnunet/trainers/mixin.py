@@ -22,7 +22,6 @@ from torch.nn.parallel import DistributedDataParallel
 from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
-from detaug.engine.inspection import inspected
 from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
     AVERAGES,
@@ -389,7 +388,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         pipeline = {}
         for name, loader in (("train", self.dataloader_train), ("val", self.dataloader_val)):
             is_ours = isinstance(loader, DeterministicAugmenter)
-            pipeline[name] = portable(inspected(loader).declared) if is_ours else [named(loader)]
+            pipeline[name] = portable(loader.setup.declared) if is_ours else [named(loader)]
         return RunRecord(
             seed=self.run_seed,
             loading=self._loading(),
