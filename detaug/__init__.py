@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from detaug import nnunet, ray, training, transforms  # noqa: F401
     from detaug.engine.arguments import Check, Skip
     from detaug.engine.augmenter import DeterministicAugmenter
+    from detaug.engine.data_loader import DataLoader
     from detaug.engine.in_process import InThisProcess
     from detaug.engine.local.coordinator import LocalProcesses
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchError",
     "Check",
+    "DataLoader",
     "DeterministicAugmenter",
     "InThisProcess",
     "LocalProcesses",
@@ -52,6 +54,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "detaug.engine.augmenter": ("DeterministicAugmenter",),
+        "detaug.engine.data_loader": ("DataLoader",),
         "detaug.engine.in_process": ("InThisProcess",),
         "detaug.engine.local.coordinator": ("LocalProcesses",),
         "detaug.engine.arguments": ("Check", "Skip"),

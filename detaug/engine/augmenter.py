@@ -32,7 +32,7 @@ from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
-from detaug.loops.loader import VALIDATION_NAMES, AugmenterLoader
+from detaug.loops.loader import AugmenterLoader
 from detaug.pipeline import identity
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
@@ -420,7 +420,7 @@ class DeterministicAugmenter(Generic[Batch]):
 
         Args:
             epoch: the epoch that every pass gives, as for a validation that is the same every time. None: one epoch after the
-                other; but epoch 0 where the last part of `name` is "val", "valid", "validation" or "test".
+                other.
 
         Raises:
             TypeError: the number of batches of an epoch is not known. (Lightning and others then read one batch ahead, and a
@@ -431,9 +431,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 f"aug.loader() needs to know how many batches an epoch has, and {self._source.class_name} does not say: pass "
                 "batches_per_epoch=... to the augmenter"
             )
-        if epoch is None and self.name.rpartition("/")[2] in VALIDATION_NAMES:
-            epoch = 0
-        return AugmenterLoader.of(self, None if epoch is None else arguments.epoch(epoch))
+        return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
 
     def replay(self, epoch: int, step: int) -> Batch:
         """Make a batch again, in this process and with the same bytes; the running stream does not notice.
@@ -566,21 +564,52 @@ class DeterministicAugmenter(Generic[Batch]):
             self._engine.move(position)
         self._health.epoch_ends(left.epoch, self._busy_workers)
 
-    def _go_to_epoch(self, epoch: int) -> None:
-        """To its first batch, also directly after `load_state_dict`."""
+    # --- what loaders read, see `detaug.loops.passes.BatchStream` -------------------------------------------------------
+
+    @property
+    def num_batches(self) -> int | None:
+        """The batches of an epoch, over all ranks; None where that is not known."""
+        return self._source.total_batches
+
+    @property
+    def position(self) -> Position:
+        """Where the stream stands, as `move_to` takes it."""
+        return self._schedule.position
+
+    @property
+    def next_key(self) -> BatchKey | None:
+        """The epoch and step of the batch that is due; None at an epoch's end."""
+        position = self._schedule.position
+        return None if self._schedule.is_over(position) else self._schedule.key_at(position)
+
+    @property
+    def has_finished_epoch(self) -> bool:
+        """Whether all of the epoch's batches were taken, as far as that is known beforehand."""
+        return self._schedule.is_over(self._schedule.position)
+
+    def move_to(self, position: Position) -> None:
+        """Continue from a position."""
+        self._move(position)
+
+    def start_epoch(self, epoch: int) -> None:
+        """Go to an epoch's first batch, also directly after `load_state_dict`."""
         self._loaded_epoch = None
         self.set_epoch(epoch)
 
-    def _seek(self, epoch: int, step: int) -> bool:
+    def seek(self, epoch: int, step: int) -> bool:
         """Go to a batch. False: it is none of this rank's."""
         end = self._schedule.plan.end()
         if self._schedule.plan.phase_of(step) or (end is not None and step >= end):
             return False
         if step == self.rank:
-            self._go_to_epoch(epoch)
+            self.start_epoch(epoch)
         else:
             self._move(Position(epoch, step, step // self.world_size))
         return True
+
+    def state_at(self, position: Position | None) -> dict[str, Any]:
+        """Return the state dict for a position of this stream; None: for where it stands."""
+        return self._state(position).as_dict()
 
     def _pass_over_the_end(self) -> None:
         """Go to the next epoch, if this one has no more batches."""
@@ -645,14 +674,10 @@ class DeterministicAugmenter(Generic[Batch]):
         `restart`."""
         self._finish()
         if self._ledger is not None and os.getpid() == self._owner:
-            if self._has_had_all_of_an_epoch:
+            if self.has_finished_epoch:
                 self._ledger.epoch_ended()
             self._ledger.close()
         self._closed = True
-
-    @property
-    def _has_had_all_of_an_epoch(self) -> bool:
-        return self._schedule.is_over(self._schedule.position)
 
     def restart(self) -> None:
         """Fresh workers, at the start of the current epoch."""

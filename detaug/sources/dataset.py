@@ -35,6 +35,7 @@ class DatasetSource(Source):
         weights: Any = None,
         batch_sampler: Any = None,
         worker_init_fn: Callable[[int], Any] | None = None,
+        fetches_one_by_one: bool = False,
     ) -> None:
         refuse_as_dataset(dataset)
         refuse_orders(
@@ -72,6 +73,8 @@ class DatasetSource(Source):
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn
+        #: ``__getitems__`` is not for entries that are no indices of single samples.
+        self._fetches_one_by_one = fetches_one_by_one
         #: Called with each sample before it is fetched.
         self.before_sample: Callable[[Current], None] | None = None
         number = self.order.length
@@ -118,7 +121,7 @@ class DatasetSource(Source):
 
     def _samples(self, batch: Current, indices: list[int]) -> list[Any]:
         fetch_many = getattr(self.loader, "__getitems__", None)
-        if callable(fetch_many):
+        if callable(fetch_many) and not self._fetches_one_by_one:
             return list(fetch_many(indices))
         samples = []
         for number, index in enumerate(indices):

@@ -1,0 +1,102 @@
+"""Parts of collated batches, put together to one batch.
+
+Accelerate gives each rank a slice of a batch (split_batches), or fills a rank's last batch with samples of the first ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+
+class Part(NamedTuple):
+    """Samples of a batch.
+
+    Attributes:
+        batch: the whole batch, collated.
+        size: how many samples it has.
+        places: which of them.
+    """
+
+    batch: Any
+    size: int
+    places: list[int]
+
+
+def gathered(parts: Sequence[Part], is_default: bool) -> Any:
+    """Return the samples of all parts as one collated batch.
+
+    Tensors and arrays ``(size, ...)`` are indexed along their first axis, mappings entry by entry. A list or tuple is either
+    such a collection, or has one entry for each sample.
+
+    Args:
+        parts: of batches of one structure.
+        is_default: they were collated by torch's `default_collate`, whose lists have one entry for each sample only where
+            these are texts.
+
+    Raises:
+        ValueError: it cannot be said what belongs to which sample.
+    """
+    first = parts[0].batch
+    if isinstance(first, (torch.Tensor, np.ndarray)):
+        return _indexed(parts)
+    if isinstance(first, Mapping):
+        return {name: gathered(_entries(parts, name), is_default) for name in first}
+    if not isinstance(first, (list, tuple)):
+        raise _unclear(parts[0])
+    if _is_collection(parts[0], is_default):
+        values = [gathered(_entries(parts, number), is_default) for number in range(len(first))]
+    else:
+        values = [part.batch[place] for part in parts for place in part.places]
+    if hasattr(first, "_fields"):  # a named tuple
+        return type(first)(*values)
+    return type(first)(values)
+
+
+def _indexed(parts: Sequence[Part]) -> Any:
+    for part in parts:
+        if part.batch.ndim == 0 or len(part.batch) != part.size:
+            raise _unclear(part)
+    slices = [part.batch[part.places] for part in parts]
+    if isinstance(slices[0], torch.Tensor):
+        return torch.cat(slices)
+    return np.concatenate(slices)
+
+
+def _entries(parts: Sequence[Part], name: Any) -> list[Part]:
+    return [part._replace(batch=part.batch[name]) for part in parts]
+
+
+def _is_collection(part: Part, is_default: bool) -> bool:
+    """Return whether a list's entries are parts of the batch, and not one for each sample."""
+    entries = part.batch
+    can_be_samples = len(entries) == part.size
+    if is_default:
+        return not (can_be_samples and all(isinstance(entry, (str, bytes)) for entry in entries))
+    can_be_collection = all(_has_samples(entry, part.size) for entry in entries)
+    if can_be_samples == can_be_collection:
+        raise _unclear(part)
+    return can_be_collection
+
+
+def _has_samples(value: Any, size: int) -> bool:
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return value.ndim > 0 and len(value) == size
+    if isinstance(value, Mapping):
+        return all(_has_samples(entry, size) for entry in value.values())
+    if isinstance(value, (list, tuple)):
+        return len(value) == size or all(_has_samples(entry, size) for entry in value)
+    return False
+
+
+def _unclear(part: Part) -> ValueError:
+    kind = type(part.batch).__name__
+    return ValueError(
+        f"{len(part.places)} of the {part.size} samples of a batch were asked for, to share it among ranks or to fill a rank's "
+        f"last batch, and its {kind} does not say what belongs to which sample: tensors and arrays must have one entry for "
+        "each along their first axis. Pass drop_last=True, or a batch_size that divides the samples among all ranks, or a "
+        "collate_fn that returns a dict of tensors"
+    )
