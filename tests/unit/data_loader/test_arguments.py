@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 
 from detaug import DataLoader, DeterministicAugmenter, InThisProcess, fingerprint
-from tests.unit.data_loader.numbers import Count, Numbers, SizedCount, loader, samples, seen
+from tests.support.numbers import Count, Numbers, SizedCount, loader, samples, seen
 
 
 def test_the_signature_is_torchs_and_then_detaugs() -> None:

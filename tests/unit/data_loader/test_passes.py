@@ -13,7 +13,7 @@ from torch.utils.data import DistributedSampler
 
 from detaug import DataLoader, StateMismatch, fingerprint
 from detaug.loops.passes import Epochs, Rest
-from tests.unit.data_loader.numbers import Count, Numbers, epochs, loader, samples, seen
+from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 
 def test_a_pass_is_the_next_epoch() -> None:

@@ -1,0 +1,229 @@
+"""`detaug.DataLoader` with workers, in forks and threads, and on ranks of a process group.
+
+Run as a program, this file is the process that forks two ranks of a gloo group.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed
+from torch.utils.data import Subset, WeightedRandomSampler, get_worker_info
+
+from detaug import DataLoader, LocalProcesses, fingerprint
+from tests.support.numbers import Numbers, Seen, epochs, loader, samples, seen
+
+
+@pytest.fixture
+def closing() -> Iterator[list[DataLoader[Any]]]:
+    """Loaders that are closed at the end."""
+    loaders: list[DataLoader[Any]] = []
+    yield loaders
+    for each in loaders:
+        each.close()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batches_are_the_same_for_any_number_of_workers(
+    closing: list[DataLoader[Any]], workers: int
+) -> None:
+    batches = loader(num_workers=workers)
+    closing.append(batches)
+    alone = loader()
+    for _ in range(2):
+        assert [fingerprint(batch) for batch in batches] == [fingerprint(batch) for batch in alone]
+
+
+def test_a_killed_worker_changes_nothing(closing: list[DataLoader[Any]]) -> None:
+    batches = loader(num_workers=1, prefetch_factor=1)
+    closing.append(batches)
+    passing = iter(batches)
+    found = [samples(next(passing))]
+    engine = batches.augmenter._engine
+    assert engine is not None
+    for pid in engine.worker_pids():
+        os.kill(pid, signal.SIGKILL)
+    assert found + seen(passing) == epochs(1)[0]
+
+
+def test_the_arguments_reach_the_augmenter(closing: list[DataLoader[Any]]) -> None:
+    batches = loader(
+        num_workers=2, prefetch_factor=3, timeout=60, multiprocessing_context="spawn", keep=("a",)
+    )
+    closing.append(batches)
+    augmenter = batches.augmenter
+    assert augmenter.executor == LocalProcesses(start_method="spawn", stall_timeout=60)
+    assert augmenter.num_processes + augmenter.num_cached == 6, "as many as torch prefetches"
+    assert augmenter.keep == ("a",)
+    context = multiprocessing.get_context("fork")
+    forked = loader(num_workers=1, multiprocessing_context=context)
+    assert forked.augmenter.executor == LocalProcesses(start_method="fork")
+
+
+class WithWorker(Numbers):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor([float(index), self.offset])
+
+
+def set_offset(worker: int) -> None:
+    info = get_worker_info()
+    assert info is not None
+    info.dataset.offset = 5.0 + 0 * worker
+
+
+def test_worker_init_fn_is_called_in_every_worker(closing: list[DataLoader[Any]]) -> None:
+    batches = DataLoader(WithWorker(), 4, num_workers=2, worker_init_fn=set_offset, seed=1)
+    closing.append(batches)
+    assert torch.cat(list(batches))[:, 1].tolist() == [5.0] * 12
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_threads_share_an_epoch(closing: list[DataLoader[Any]], workers: int) -> None:
+    batches = loader(num_workers=workers)
+    closing.append(batches)
+    found: list[list[Seen]] = []
+    threads = [threading.Thread(target=lambda: found.append(seen(batches))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert found == epochs(2)
+
+
+def test_a_fork_reads_a_loader_that_was_only_made(closing: list[DataLoader[Any]]) -> None:
+    batches = loader(num_workers=1)
+    closing.append(batches)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(first_epoch_of, (batches,)) == epochs(1)[0]
+    assert seen(batches) == epochs(1)[0]
+
+
+def first_epoch_of(batches: DataLoader[Any]) -> list[Seen]:
+    try:
+        return seen(batches)
+    finally:
+        batches.close()
+
+
+# --- ranks --------------------------------------------------------------------------------------------------------------
+
+
+def cases(rank: int) -> dict[str, Any]:
+    """What rank `rank` of two finds."""
+    found: dict[str, Any] = {}
+    torch.manual_seed(10 + rank)
+    drawn = loader(14, shard=True, seed=None)
+    found["shared, with a drawn seed"] = [seen(drawn) for _ in range(2)]
+    found["its seed"] = drawn.augmenter.seed
+    found["shared, the last round dropped"] = seen(loader(14, shard=True, drop_last=True))
+    weighted = WeightedRandomSampler([1.0] * 11 + [30.0], 12)
+    found["a custom sampler"] = seen(loader(shuffle=None, sampler=weighted, shard=True))
+    found["not shared"] = seen(loader())
+    part = Subset(Numbers(), range(rank, 12, 2))
+    found["a part each"] = seen(DataLoader(part, 2, seed=3, check=False, name="part"))
+    if rank == 0:
+        found["a validation of rank 0 alone"] = seen(loader(seed=None, shuffle=False, epoch=0))
+    return found
+
+
+def run_rank(rank: int, folder: str) -> None:
+    lines: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("detaug").addHandler(handler)
+    early = loader(shard=True)
+    told = len(early)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    found = cases(rank)
+    try:
+        next(iter(early))
+    except RuntimeError as error:
+        found["told before the group"] = [told, str(error)]
+    found["warnings"] = lines
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    from_outside = ("RANK", "WORLD_SIZE", "DETAUG_SEED")
+    kept = {name: value for name, value in os.environ.items() if name not in from_outside}
+    environment = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, __file__, str(folder)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(2)]
+
+
+def of(ranks: list[dict[str, Any]], case: str) -> list[Any]:
+    """The batches of both ranks, as tuples."""
+    return [[tuple(batch) for batch in found[case]] for found in ranks]
+
+
+def test_ranks_that_share_take_rank_0s_seed_and_the_first_batch_once_more(
+    ranks: list[dict[str, Any]],
+) -> None:
+    seed = ranks[0]["its seed"]
+    assert ranks[1]["its seed"] == seed
+    for epoch, whole in enumerate(epochs(2, length=14, seed=seed)):
+        parts = [
+            [tuple(batch) for batch in found["shared, with a drawn seed"][epoch]] for found in ranks
+        ]
+        assert parts == [whole[0::2], [*whole[1::2], whole[0]]]
+
+
+def test_ranks_that_share_drop_the_last_round(ranks: list[dict[str, Any]]) -> None:
+    (whole,) = epochs(1, length=14)
+    assert of(ranks, "shared, the last round dropped") == [whole[0:6:2], whole[1:6:2]]
+
+
+def test_ranks_share_the_batches_of_a_custom_sampler(ranks: list[dict[str, Any]]) -> None:
+    weighted = WeightedRandomSampler([1.0] * 11 + [30.0], 12)
+    (whole,) = epochs(1, shuffle=None, sampler=weighted)
+    assert of(ranks, "a custom sampler") == [whole[0::2], whole[1::2]]
+
+
+def test_ranks_that_do_not_share_get_what_they_pass_and_are_told_once(
+    ranks: list[dict[str, Any]],
+) -> None:
+    assert of(ranks, "not shared") == [epochs(1)[0]] * 2
+    warnings = [line for found in ranks for line in found["warnings"]]
+    assert [("'shuffled'" in line, "shard=True" in line) for line in warnings] == [(True, True)]
+
+
+def test_a_validation_of_one_rank_waits_for_nobody(ranks: list[dict[str, Any]]) -> None:
+    assert len(ranks[0]["a validation of rank 0 alone"]) == 6
+
+
+def test_a_length_that_was_told_before_the_process_group_is_an_error(
+    ranks: list[dict[str, Any]],
+) -> None:
+    for found in ranks:
+        told, message = found["told before the group"]
+        assert told == 6
+        assert "is 3 now that there are 2 ranks" in message
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=run_rank, args=(rank, sys.argv[1])) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    sys.exit(sum(abs(process.exitcode or 0) for process in processes))
