@@ -1,1 +1,1 @@
-"""Measurements of detaug against its peers: ratios within one run, never numbers carried over from another."""
+"""Measurements of detaug against what it replaces; every ratio is taken within one run."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.order_picture FILE.png`: the front page's picture of the order in which batches arrive.
+"""`python -m benchmarks.order_picture FILE.png`: the front page's picture of the batches' order.
 
 Two runs of the stock augmenter and two of detaug's with one seed, on the demo's real MRI.
 """
@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,52 +17,69 @@ from detaug import fingerprint
 from detaug.demo.run import OURS, STOCK, augmenter_of
 from detaug.pictures.charts import figure_of
 
-PATCH, PROCESSES, SHOWN = 64, 2, 10
-RED, BLUE = (
-    "#D55E00",
-    "#0072B2",
-)  # of Okabe and Ito's palette, which the colour-blind can tell apart
+PATCH = 64
+PROCESSES = 2
+SHOWN = 10  # batches
+KILLED_AT = 3
+
+#: Of Okabe and Ito's palette, which colour-blind readers can tell apart.
+RED = "#D55E00"
+BLUE = "#0072B2"
+
+#: A batch's fingerprint, and a plane of its first sample.
+Batch = tuple[str, np.ndarray]
 
 
-def _run(name: str, kill: bool) -> list[tuple[str, np.ndarray]]:
-    """(fingerprint, a plane of the first sample) of each batch, as they arrive."""
-    shown = []
+def _run(name: str, kill: bool) -> list[Batch]:
+    """Return the batches in the order in which they arrive."""
+    batches = []
     with augmenter_of(name, PROCESSES, PATCH) as augmenter:
         for number in range(SHOWN):
             batch = next(augmenter)
             pid = batch.pop("pid")
-            if kill and number == 3:
+            if kill and number == KILLED_AT:
                 os.kill(pid, signal.SIGKILL)
-            shown.append((fingerprint(batch), np.array(batch["data"][0, 0, PATCH // 2])))
-    return shown
+            batches.append((fingerprint(batch), np.array(batch["data"][0, 0, PATCH // 2])))
+    return batches
 
 
 def draw(file: Path) -> None:
     """Make the batches, and write the picture."""
-    rows = [
-        (f"{STOCK}, run 1", _run(STOCK, kill=False)),
-        ("run 2, same seeds", _run(STOCK, kill=False)),
-        (f"detaug's {OURS}, run 1", _run(OURS, kill=False)),
-        ("run 2, same seed, a worker killed at batch 4", _run(OURS, kill=True)),
-    ]
     figure = figure_of("", 10, 5.3)
     sheets = figure.subfigures(4, 1, hspace=0.02)
-    for index, (sheet, (title, batches)) in enumerate(zip(sheets, rows, strict=True)):
-        first = rows[index - index % 2][1]
-        same = [mine[0] == theirs[0] for mine, theirs in zip(batches, first, strict=True)]
-        color = "black"
-        if index % 2:
-            color = BLUE if all(same) else RED
-            title += f": {sum(same)} of {len(same)} batches the same, byte for byte"
-        sheet.suptitle(title, x=0.01, ha="left", fontsize=11, color=color)
-        for axes, (_, plane), equal in zip(sheet.subplots(1, SHOWN), batches, same, strict=True):
-            axes.imshow(plane, cmap="gray", vmin=-1.5, vmax=2)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            for spine in axes.spines.values():
-                spine.set(color=BLUE if equal else RED, linewidth=3, visible=index % 2 == 1)
+    first_stock = _run(STOCK, kill=False)
+    _draw_first(sheets[0], f"{STOCK}, run 1", first_stock)
+    _draw_second(sheets[1], "run 2, same seeds", first_stock, _run(STOCK, kill=False))
+    first = _run(OURS, kill=False)
+    _draw_first(sheets[2], f"detaug's {OURS}, run 1", first)
+    title = f"run 2, same seed, a worker killed at batch {KILLED_AT + 1}"
+    _draw_second(sheets[3], title, first, _run(OURS, kill=True))
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
+
+
+def _draw_first(sheet: Any, title: str, batches: list[Batch]) -> None:
+    sheet.suptitle(title, x=0.01, ha="left", fontsize=11)
+    for axes, (_, plane) in zip(sheet.subplots(1, SHOWN), batches, strict=True):
+        _draw_plane(axes, plane)
+        axes.spines[:].set_visible(False)
+
+
+def _draw_second(sheet: Any, title: str, first: list[Batch], batches: list[Batch]) -> None:
+    """Draw a run with frames that say whether each batch is that of the first run."""
+    equal = [a[0] == b[0] for a, b in zip(first, batches, strict=True)]
+    title += f": {sum(equal)} of {len(equal)} batches the same, byte for byte"
+    colour = BLUE if all(equal) else RED
+    sheet.suptitle(title, x=0.01, ha="left", fontsize=11, color=colour)
+    for axes, (_, plane), is_equal in zip(sheet.subplots(1, SHOWN), batches, equal, strict=True):
+        _draw_plane(axes, plane)
+        axes.spines[:].set(color=BLUE if is_equal else RED, linewidth=3)
+
+
+def _draw_plane(axes: Any, plane: np.ndarray) -> None:
+    axes.imshow(plane, cmap="gray", vmin=-1.5, vmax=2)
+    axes.set_xticks([])
+    axes.set_yticks([])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a benchmark row holds, and how rows are shown: one table for people, one JSON file for programs."""
+"""What a benchmark's row holds, and how rows are shown: as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -15,147 +15,143 @@ from rich.table import Table
 
 from detaug.bench.measuring import Ratio
 
-Relation = Literal[">=", "<="]
+OURS = "detaug"
 
-ENGINE_TITLE = "detaug's engine against its peers (medians; ratios with the range over rounds)"
+Unit = Literal["batches/s", "ms", "s", "MB"]
 
-_DISTURBING = 0.1  # cores
+#: Other programs that keep more cores busy than this make a row's times rough.
+DISTURBING = 0.1
+
+LEGEND = (
+    "ratio: how many times as fast detaug is, or how many times as much memory the other needs."
+)
 
 
 @dataclass(frozen=True)
-class Check:
-    """detaug set against one other system or quantity.
+class Comparison:
+    """detaug against one other system.
 
     Attributes:
         against: its name.
-        theirs: its median, in the row's unit; None where there is nothing but a bound.
-        value: what is judged: a ratio, or detaug's own number where `theirs` is None.
-        spread: the lowest and the highest `value` of any round.
-        relation, bound: the target. A bound of None means: shown, not judged.
+        theirs: its median, in the row's unit.
+        ratio: how many times as much the other one costs.
     """
 
     against: str
-    theirs: float | None
-    value: float
-    spread: tuple[float, float]
-    relation: Relation = ">="
-    bound: float | None = None
-
-    @property
-    def reached(self) -> bool | None:
-        """Whether the bound holds; None where there is none."""
-        if self.bound is None:
-            return None
-        return self.value >= self.bound if self.relation == ">=" else self.value <= self.bound
-
-
-def ratio_check(
-    against: str, theirs: float, ratio: Ratio, relation: Relation = ">=", bound: float | None = None
-) -> Check:
-    """A check on a median ratio."""
-    return Check(against, theirs, ratio.median, (ratio.lowest, ratio.highest), relation, bound)
-
-
-def speed_checks(
-    seconds: Mapping[str, Sequence[float]], bounds: Mapping[str, float], ours: str = "detaug"
-) -> list[Check]:
-    """detaug's batches/s over everyone else's, from seconds per batch in each round.
-
-    Args:
-        seconds: system → one number for each round.
-        bounds: system → the least ratio that counts as reached; systems without one are shown only.
-    """
-    return [
-        ratio_check(
-            name, 1 / median(theirs), Ratio.of(theirs, seconds[ours]), ">=", bounds.get(name)
-        )
-        for name, theirs in seconds.items()
-        if name != ours
-    ]
+    theirs: float
+    ratio: Ratio
 
 
 @dataclass
 class Row:
-    """One line of the issue's table.
+    """One measurement of detaug and of what it is compared with.
 
     Attributes:
         name: what was measured.
-        unit: of `ours` and of the checks' `theirs`.
+        unit: of `ours`, and of the comparisons' `theirs`.
         ours: detaug's median.
-        checks: the comparisons and their targets.
-        repeats: rounds behind each median.
+        comparisons: one for each other system.
+        rounds: how many rounds are behind each median.
         settings: everything needed to repeat it.
-        details: numbers shown in the JSON only.
-        cores_elsewhere: how many cores processes that do not belong to the benchmark kept busy meanwhile.
+        more: further medians with names that say their units.
+        cores_elsewhere: how many cores other programs kept busy meanwhile.
     """
 
     name: str
-    unit: str
+    unit: Unit
     ours: float
-    checks: list[Check]
-    repeats: int
+    comparisons: list[Comparison]
+    rounds: int
     settings: dict[str, Any] = field(default_factory=dict)
-    details: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, float] = field(default_factory=dict)
     cores_elsewhere: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, each check with its verdict."""
-        plain = asdict(self)
-        plain["checks"] = [{**asdict(check), "reached": check.reached} for check in self.checks]
-        return plain
+        """Return plain data."""
+        return asdict(self)
 
 
-LEGEND = """\
-ratio: where the target is ">=", detaug's speed over the other's (ratio > 1: detaug is faster);
-where it is "<=", detaug's time or memory over the other's (ratio < 1: detaug needs less)."""
-
-
-def show(rows: Sequence[Row], console: Console, title: str, judged: bool = True) -> None:
-    """Print the table: for each row, one line for each comparison; and what a ratio means.
+def row_of(
+    name: str,
+    unit: Unit,
+    costs: Mapping[str, Sequence[float]],
+    settings: Mapping[str, Any] | None = None,
+    more: Mapping[str, float] | None = None,
+) -> Row:
+    """Return the row of these costs.
 
     Args:
-        rows: what was measured.
-        console: where to.
-        title: above the table.
-        judged: whether targets are compared with what was measured; short rounds say nothing about them.
+        name: what was measured.
+        unit: what the medians are shown in.
+        costs: system → its cost in every round, in seconds (per batch) or bytes.
+        settings: everything needed to repeat it.
+        more: further medians.
     """
+    ours = costs[OURS]
+    comparisons = [
+        Comparison(system, in_unit(median(theirs), unit), Ratio.of(theirs, ours))
+        for system, theirs in costs.items()
+        if system != OURS
+    ]
+    return Row(
+        name,
+        unit,
+        in_unit(median(ours), unit),
+        comparisons,
+        len(ours),
+        dict(settings or {}),
+        dict(more or {}),
+    )
+
+
+def in_unit(cost: float, unit: Unit) -> float:
+    """Return a cost in seconds (per batch) or bytes in the unit it is shown in."""
+    if unit == "batches/s":
+        return 1 / cost
+    if unit == "ms":
+        return 1e3 * cost
+    if unit == "MB":
+        return cost / 1e6
+    return cost
+
+
+def show(rows: Sequence[Row], console: Console, title: str, quick: bool) -> None:
+    """Print a line for each row and each of its comparisons, and what a ratio means."""
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("what, and against whom", overflow="fold")
     table.add_column("median", no_wrap=True, justify="right")
     table.add_column("ratio (range)", no_wrap=True, justify="right")
-    table.add_column("target", no_wrap=True)
     for row in rows:
-        table.add_row(
-            f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.repeats} rounds",
-            _number(row.ours),
-        )
-        for check in row.checks:
-            target = "" if check.bound is None else f"{check.relation} {_number(check.bound)}"
-            verdict = (
-                {None: "", True: " [green]yes[/]", False: " [red]no[/]"}[check.reached]
-                if judged
-                else ""
-            )
+        heading = f"[bold]{escape(f'{row.name} [{row.unit}]')}[/], {row.rounds} rounds"
+        table.add_row(heading, _number(row.ours))
+        for each in row.comparisons:
+            ratio = each.ratio
             table.add_row(
-                Padding(escape(check.against), (0, 0, 0, 2)),
-                "" if check.theirs is None else _number(check.theirs),
-                f"{_number(check.value)} ({_number(check.spread[0])}-{_number(check.spread[1])})",
-                target + verdict,
+                _indented(each.against),
+                _number(each.theirs),
+                f"{_number(ratio.median)} ({_number(ratio.lowest)}-{_number(ratio.highest)})",
             )
+        for name, value in row.more.items():
+            table.add_row(_indented(name), _number(value))
         table.add_section()
     console.print(table)
     console.print(LEGEND, highlight=False)
-    if not judged:
-        console.print(
-            "These rounds were short: they show that it runs, not how fast. Targets are not judged."
-        )
+    if quick:
+        console.print("These rounds were short: they show that it runs, not how fast.")
     for row in rows:
-        if row.cores_elsewhere is not None and row.cores_elsewhere > _DISTURBING:
+        if row.cores_elsewhere is not None and row.cores_elsewhere > DISTURBING:
             console.print(
-                f"{row.name}: other processes kept {row.cores_elsewhere:.1f} cores busy; its times are rough.",
+                f"{row.name}: other programs kept {row.cores_elsewhere:.1f} cores busy; "
+                "its times are rough.",
                 highlight=False,
             )
 
 
+def _indented(text: str) -> Padding:
+    return Padding(escape(text), (0, 0, 0, 2))
+
+
 def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    if abs(value) >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"

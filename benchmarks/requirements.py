@@ -8,10 +8,8 @@ import sys
 
 def require(*packages: str) -> None:
     """End the program with status 2 and one line if one of the packages is not installed."""
-    missing = [each for each in packages if importlib.util.find_spec(each) is None]
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
     if missing:
-        print(
-            f"the benchmarks need {', '.join(missing)}: pip install '.[benchmarks]'",
-            file=sys.stderr,
-        )
+        names = ", ".join(missing)
+        print(f"the benchmarks need {names}: pip install '.[benchmarks]'", file=sys.stderr)
         raise SystemExit(2)

@@ -1,1 +1,1 @@
-"""The engine's benchmark: `python -m benchmarks.engine`. One file for each row of its table."""
+"""The engine against other systems: `python -m benchmarks engine`. One file for each row."""

@@ -1,56 +1,69 @@
-"""`python -m benchmarks.engine`: run the rows, print one table, write JSON, draw a plot."""
+"""`python -m benchmarks engine`: measure the rows, print one table, write JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from pathlib import Path
 
 import click
 
-from benchmarks.command import common_options, measure_rows
+from benchmarks.command import data_option, measure_rows, row_options
 from benchmarks.engine.check_cost import measure_check_cost
-from benchmarks.engine.cluster import measure_cluster_transport
-from benchmarks.engine.first_batch import measure_first_batch, measure_first_nnunet_batch
+from benchmarks.engine.first_batch import measure_first_batch
 from benchmarks.engine.heavy_tail import measure_heavy_tail
-from benchmarks.engine.memory import measure_memory
 from benchmarks.engine.nnunet import measure_nnunet
-from benchmarks.engine.settings import Settings
 from benchmarks.engine.transport import measure_transport, measure_transport_in_slot
-from benchmarks.report import ENGINE_TITLE, Row
+from benchmarks.report import Row
+from benchmarks.settings import WORKERS, Settings
 from detaug.cli.options import Command
+
+TITLE = "detaug's engine against other systems (medians; ratios with the range over rounds)"
 
 ROWS: dict[str, Callable[[Settings], Row]] = {
     "transport": measure_transport,
     "transport-in-slot": measure_transport_in_slot,
-    "nnunet": measure_nnunet,
     "heavy-tail": measure_heavy_tail,
-    "check": measure_check_cost,
-    "memory": measure_memory,
     "first-batch": measure_first_batch,
-    "first-batch-nnunet": measure_first_nnunet_batch,
-    "cluster-transport": measure_cluster_transport,
+}
+
+#: Rows on data that nnU-Net preprocesses.
+ON_NNUNETS_DATA: dict[str, Callable[[Settings, Path | None], Row]] = {
+    "nnunet": measure_nnunet,
+    "check": measure_check_cost,
 }
 
 
+def measurements(settings: Settings, data: Path | None) -> dict[str, Callable[[], Row]]:
+    """Return what measures each row; `data` is as for `--data`."""
+    plain = {name: partial(measure, settings) for name, measure in ROWS.items()}
+    on_data = {name: partial(measure, settings, data) for name, measure in ON_NNUNETS_DATA.items()}
+    return {**plain, **on_data}
+
+
 @click.command(cls=Command)
-@common_options(ROWS)
+@row_options([*ROWS, *ON_NNUNETS_DATA])
 @click.option(
     "--processes",
-    default=2,
+    default=WORKERS.processes,
     show_default=True,
     type=click.IntRange(min=1),
     help="Worker processes.",
 )
-def main(names: tuple[str, ...], quick: bool, processes: int, **output: Any) -> None:
-    """Measure detaug's engine against its peers. Ratios are taken within this run."""
-    settings = Settings(processes=processes, quick=quick)
-    measure_rows(
-        ENGINE_TITLE,
-        ((name, partial(ROWS[name], settings)) for name in names or ROWS),
-        quick,
-        **output,
-    )
+@data_option
+def main(
+    names: tuple[str, ...],
+    quick: bool,
+    json_file: Path | None,
+    processes: int,
+    data: Path | None,
+) -> None:
+    """Measure detaug's engine against other systems. Ratios are taken within this run."""
+    settings = Settings(workers=replace(WORKERS, processes=processes), quick=quick)
+    measures = measurements(settings, data)
+    chosen = {name: measures[name] for name in names or measures}
+    measure_rows(TITLE, chosen, quick, json_file)
 
 
 if __name__ == "__main__":

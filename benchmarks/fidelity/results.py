@@ -1,4 +1,4 @@
-"""What a study has found: one line of JSON for each training, in a file that an interrupted study continues."""
+"""A study's results: a line of JSON for each training, in a file that a study continues."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 #: Of all intervals.
@@ -40,20 +41,20 @@ class OtherSettings(ValueError):
 
 
 def read(file: Path) -> list[Result]:
-    """The results of a file, [] where there is none. A line that was not written to its end is left out."""
+    """Return the results of a file, [] if there is none; skip a line that was cut off."""
     if not file.exists():
         return []
-    found = []
+    results = []
     for line in file.read_text(encoding="utf-8").splitlines():
         try:
-            found.append(Result(**json.loads(line)))
+            results.append(Result(**json.loads(line)))
         except ValueError:
             continue
-    return found
+    return results
 
 
 def append(file: Path, result: Result) -> None:
-    """Write one more line; once this returns, it is on the disk."""
+    """Write one more line and wait until it is on the disk."""
     with file.open("ab+") as opened:
         if opened.tell():
             opened.seek(-1, os.SEEK_END)
@@ -65,38 +66,36 @@ def append(file: Path, result: Result) -> None:
 
 
 def missing(
-    found: Sequence[Result], tasks: Sequence[str], arms: Sequence[str], runs: int
+    results: Sequence[Result], tasks: Sequence[str], arms: Sequence[str], runs: int
 ) -> list[tuple[int, str, str]]:
-    """(run, task, arm) of the trainings that are still to do, in an order of which every beginning is balanced."""
-    done = {(each.run, each.task, each.arm) for each in found}
-    planned = [
-        (run, task, arm)
-        for run in range(1, runs + 1)
-        for task in tasks
-        for arm in (arms if run % 2 else reversed(arms))
-    ]
-    return [each for each in planned if each not in done]
+    """Return (run, task, arm) of the trainings still to do, balanced wherever a study stops."""
+    done = {(result.run, result.task, result.arm) for result in results}
+    planned = []
+    for run in range(1, runs + 1):
+        for task in tasks:
+            order = arms if run % 2 else list(reversed(arms))
+            planned += [(run, task, arm) for arm in order]
+    return [training for training in planned if training not in done]
 
 
-def check_settings(found: Sequence[Result], task: str, settings: dict[str, Any]) -> None:
-    """That what the file holds of a task can be compared with what is trained now.
+def check_settings(results: Sequence[Result], task: str, settings: dict[str, Any]) -> None:
+    """Check that a task's results can be compared with what is trained now.
 
     Raises:
-        OtherSettings: it cannot.
+        OtherSettings: they cannot.
     """
-    for each in found:
-        if each.task != task or each.settings == settings:
+    for result in results:
+        before = result.settings
+        if result.task != task or before == settings:
             continue
-        names = sorted(
-            name
-            for name in {*each.settings, *settings}
-            if each.settings.get(name) != settings.get(name)
-        )
-        differences = "; ".join(
-            f"{name} was {each.settings.get(name)!r}, is {settings.get(name)!r}" for name in names
-        )
+        differences = [
+            f"{name} was {before.get(name)!r}, is {settings.get(name)!r}"
+            for name in sorted({*before, *settings})
+            if before.get(name) != settings.get(name)
+        ]
         raise OtherSettings(
-            f"the results of {task} were trained otherwise: {differences}. Name another file"
+            f"the results of {task} were trained otherwise: {'; '.join(differences)}. "
+            "Name another file"
         )
 
 
@@ -108,7 +107,7 @@ class Interval:
     half: float
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether there were values enough."""
         return math.isfinite(self.half)
 
@@ -122,23 +121,26 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """Of one arm: Student's t."""
+    """Return the interval of one arm, by Student's t."""
     mean, error, freedom = _moments(values)
     return _interval(mean, error, freedom)
 
 
 def difference_interval(ours: Sequence[float], theirs: Sequence[float]) -> Interval:
-    """Of ``mean(ours) - mean(theirs)``: Welch's, which takes no equal variances for granted."""
+    """Return that of ``mean(ours) - mean(theirs)``: Welch's, which assumes no equal variances."""
     return mean_difference([(ours, theirs)])
 
 
 def mean_difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> Interval:
-    """Of the difference, averaged over tasks that weigh alike; degrees of freedom after Welch and Satterthwaite.
+    """Return that of the difference, averaged over tasks of equal weight.
+
+    The degrees of freedom are Welch's and Satterthwaite's.
 
     Args:
         pairs: for each task, the values of both arms.
     """
-    difference, parts = 0.0, []
+    difference = 0.0
+    parts = []
     for ours, theirs in pairs:
         for sign, values in ((1, ours), (-1, theirs)):
             mean, error, freedom = _moments(values)
@@ -152,17 +154,16 @@ def mean_difference(pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
 
 
 def _moments(values: Sequence[float]) -> tuple[float, float, int]:
-    """Mean, its standard error, degrees of freedom."""
-    import numpy as np
-
+    """Return the mean, its standard error, and the degrees of freedom."""
     freedom = len(values) - 1
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if freedom > 0 else math.inf
-    return float(np.mean(values)), error, freedom
+    if freedom < 1:
+        return fmean(values), math.inf, freedom
+    return fmean(values), stdev(values) / math.sqrt(len(values)), freedom
 
 
 def _interval(mean: float, error: float, freedom: float) -> Interval:
     from scipy.stats import t
 
-    return Interval(
-        mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error if freedom >= 1 else math.inf
-    )
+    if freedom < 1:
+        return Interval(mean, math.inf)
+    return Interval(mean, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * error)

@@ -1,4 +1,4 @@
-"""The tasks: data sets in nnU-Net's format, planned and preprocessed by nnU-Net, with networks that a CPU trains in a minute."""
+"""The tasks: data sets that nnU-Net plans and preprocesses, with networks for a minute of CPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks.fidelity import images
 from detaug.bench.measuring import in_fresh_process
-from detaug.reports.atomic_files import whole_file
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,11 @@ class Task:
 
     @property
     def dataset(self) -> str:
-        """As nnU-Net names it."""
+        """The name that nnU-Net knows it by."""
         return f"Dataset{self.number:03d}_{self.name.title().replace('-', '')}"
 
     def settings(self) -> dict[str, Any]:
-        """For the record: results of other settings cannot be compared."""
+        """Return what must be equal for results to be compared."""
         plain = asdict(self)
         del plain["cases"], plain["package"]
         return json.loads(json.dumps(plain))  # type: ignore[no-any-return]
@@ -83,10 +82,10 @@ TASKS = {
 
 
 def prepare(root: Path, task: Task) -> None:
-    """Make a task's data set below `root`, unless it is there: nnU-Net's ``raw`` and ``preprocessed``."""
+    """Make nnU-Net's ``raw`` and ``preprocessed`` of a task below `root`, unless they are there."""
     finished = root / f"{task.dataset}.finished"
     if not finished.exists():
-        # in a process of its own: preprocessing starts threads, and a process with threads should not be forked
+        # Preprocessing starts threads, and a process with threads should not be forked.
         in_fresh_process(_make, root, task)
         finished.touch()
 
@@ -96,24 +95,24 @@ def _make(root: Path, task: Task) -> None:
 
     with nnunet_folders(root):
         cases = list(task.cases())
-        # nnU-Net's first axis is the last one of the file
+        # nnU-Net's first axis is the last one of the file.
         written = ((case.name, [case.image.T], case.labels.T) for case in cases)
         write_raw_dataset(root / "raw" / task.dataset, written, task.labels)
         plan_and_preprocess(task.number, (task.configuration,))
         folder = root / "preprocessed" / task.dataset
-        by_use = {
-            use: [case.name for case in cases if case.validates == (use == "val")]
-            for use in ("train", "val")
+        split = {
+            "train": [case.name for case in cases if not case.validates],
+            "val": [case.name for case in cases if case.validates],
         }
-        with whole_file(folder / "splits_final.json") as file:
-            file.write(json.dumps([by_use]).encode())
+        (folder / "splits_final.json").write_text(json.dumps([split]))
 
 
 def make_small(plans: dict[str, Any], task: Task) -> None:
     """Give nnU-Net's plans the task's patch, batch and network; all else stays."""
     configuration = plans["configurations"][task.configuration]
     configuration.update(patch_size=list(task.patch), batch_size=task.batch_size)
-    stages, axes = len(task.features), len(task.patch)
+    stages = len(task.features)
+    axes = len(task.patch)
     configuration["architecture"]["arch_kwargs"].update(
         n_stages=stages,
         features_per_stage=list(task.features),

@@ -1,5 +1,4 @@
-"""One training of the study, in a process of its own: nnU-Net's trainer or detaug's, and the final validation that nnU-Net
-does itself."""
+"""One training of the study: nnU-Net's trainer or detaug's, and nnU-Net's own final validation."""
 
 from __future__ import annotations
 
@@ -7,7 +6,6 @@ import json
 import multiprocessing
 import multiprocessing.pool
 import os
-import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,8 @@ from typing import Any
 
 from benchmarks.command import silence
 from benchmarks.fidelity.tasks import Task, make_small
+from detaug.bench.measuring import tree_cpu_seconds
+from detaug.nnunet.compatibility import trainer_folders
 
 STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
 ARMS = (STOCK, DETAUG)
@@ -32,7 +32,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         run: the seed of detaug's; nnU-Net's trainer has none.
 
     Returns:
-        ``dice``, the mean over the labels of nnU-Net's final validation, ``labels`` with each one's, and ``cpu_seconds``.
+        ``dice``, the mean over the labels, ``labels`` with each one's, and ``cpu_seconds``.
     """
     silence()
     with TemporaryDirectory() as results:
@@ -40,6 +40,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
             nnUNet_raw=str(root / "raw"),
             nnUNet_preprocessed=str(root / "preprocessed"),
             nnUNet_results=results,
+            nnUNet_extTrainer=trainer_folders(),
             nnUNet_n_proc_DA="0",
             nnUNet_def_n_proc="1",
             nnUNet_compile="False",
@@ -49,30 +50,28 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         )
         trainer = _trainer(task, arm)
         trainer.run_training()
-        trainer.inference_allowed_mirroring_axes = (
-            None  # predicting every patch in all mirrorings would take most of the time
-        )
+        # Predicting every patch in all mirrorings would take most of the time.
+        trainer.inference_allowed_mirroring_axes = None
         with _threads_for_processes():
             trainer.perform_actual_validation()
         summary = json.loads(
             (Path(trainer.output_folder) / "validation" / "summary.json").read_text()
         )
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return {
         "dice": summary["foreground_mean"]["Dice"],
         "labels": {
             name: summary["mean"][str(number)]["Dice"] for number, name in enumerate(task.labels, 1)
         },
-        "cpu_seconds": round(sum(each.ru_utime + each.ru_stime for each in used), 1),
-    }  # fmt: skip
+        "cpu_seconds": round(tree_cpu_seconds(os.getpid()), 1),
+    }
 
 
 @contextmanager
 def _threads_for_processes() -> Iterator[None]:
-    """nnU-Net validates with two processes, which import torch and nnU-Net for seconds, for a few small images."""
+    """Have nnU-Net validate in threads: its processes would import torch for seconds each."""
     get_context = multiprocessing.get_context
     threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
-    multiprocessing.get_context = lambda _method=None: threads  # type: ignore[assignment, misc]
+    multiprocessing.get_context = lambda _method=None: threads  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -80,7 +79,7 @@ def _threads_for_processes() -> Iterator[None]:
 
 
 def _trainer(task: Task, arm: str) -> Any:
-    """As ``nnUNetv2_train`` makes it."""
+    """Return the trainer that ``nnUNetv2_train`` would make, for a short training."""
     import torch
 
     from detaug.nnunet.compatibility import external_trainer, plot_nothing
@@ -89,10 +88,11 @@ def _trainer(task: Task, arm: str) -> Any:
     torch.set_num_threads(1)
     plans, dataset_json = load_plans(task.dataset)
     make_small(plans, task)
-    made = external_trainer(arm)(plans, task.configuration, 0, dataset_json, torch.device("cpu"))
-    made.num_epochs = task.epochs
-    made.num_iterations_per_epoch = task.iterations
-    made.num_val_iterations_per_epoch = task.validation_iterations
-    made.disable_checkpointing = True
-    plot_nothing(made)
-    return made
+    cpu = torch.device("cpu")
+    trainer = external_trainer(arm)(plans, task.configuration, 0, dataset_json, cpu)
+    trainer.num_epochs = task.epochs
+    trainer.num_iterations_per_epoch = task.iterations
+    trainer.num_val_iterations_per_epoch = task.validation_iterations
+    trainer.disable_checkpointing = True
+    plot_nothing(trainer)
+    return trainer

@@ -1,1 +1,1 @@
-"""The rows of the front page, measured anew on this machine."""
+"""The rows that README and the pages show, measured on this machine."""

@@ -1,83 +1,108 @@
-"""`python -m benchmarks headline`: measure the front page's rows on this machine, and keep them in `benchmarks/results`."""
+"""`python -m benchmarks headline`: measure the rows that README and the pages show, and keep them.
+
+They replace the file of this machine's CPU in `benchmarks/results`; `python -m benchmarks tables`
+then writes them into the pages.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks.command import environment_record, measure_rows
-from benchmarks.engine import transport
-from benchmarks.engine.settings import Settings as EngineSettings
+from benchmarks.command import as_json, data_option, environment_record, measure_rows, quick_option
+from benchmarks.engine.first_batch import measure_first_batch
+from benchmarks.engine.heavy_tail import measure_heavy_tail
+from benchmarks.engine.nnunet import measure_nnunet
+from benchmarks.engine.transport import measure_transport, measure_transport_in_slot
 from benchmarks.nnunet.__main__ import measure as measure_loader
 from benchmarks.nnunet.dataset import dataset_folder
-from benchmarks.report import Row
+from benchmarks.report import DISTURBING, Row
+from benchmarks.settings import Settings
 from benchmarks.tables.__main__ import RESULTS
 from benchmarks.transforms import pipelines
-from benchmarks.transforms.timing import Settings as TransformSettings
 from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import Command, json_option
+from detaug.cli.options import CannotRun, Command, json_option
 
-#: Systems of the transport rows; the others would take twice the time.
-SYSTEMS = ("detaug", "NonDetMultiThreadedAugmenter", "torch")
+TITLE = "detaug against what it replaces (medians; ratios with the range over rounds)"
 
 
 @click.command(cls=Command)
-@click.option(
-    "--quick", is_flag=True, help="Few short rounds, which are not kept: shows that it runs."
-)
-@click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Keep the data set in this folder, or find it there.",
-)
+@quick_option
+@data_option
 @json_option
 def main(quick: bool, data: Path | None, json_file: Path | None) -> None:
-    """Measure nnU-Net's loaders, transport and transforms on this machine, and keep the results; ten minutes on two idle cores.
+    """Measure what README and the pages show, and keep it in benchmarks/results.
 
-    The rows replace those of this CPU in benchmarks/results. `python -m benchmarks tables` then writes them into the pages.
+    It takes half an hour on two idle cores. Results are kept of a commit alone, and only where
+    other programs left the cores idle; those of --quick are not kept.
     """
-    engine, transforms = EngineSettings(quick=quick), TransformSettings(seconds=10, quick=quick)
+    record = environment_record()
+    if not quick:
+        require_commit(record)
+    settings = Settings(quick=quick)
     with dataset_folder(data) as root:
-        measure_rows(
-            "detaug against what it replaces (medians; ratios with the range over rounds)",
-            [
-                ("3-D loader", partial(measure_loader, "3d", root, None, quick)),
-                ("2-D loader", partial(measure_loader, "2d", root, None, quick)),
-                ("transport", partial(transport.measure_transport, engine, SYSTEMS)),
-                (
-                    "transport, made in the slot",
-                    partial(transport.measure_transport_in_slot, engine, SYSTEMS),
-                ),
-                (
-                    "3-D transforms",
-                    partial(in_fresh_process, pipelines.measure_pipeline_3d, transforms),
-                ),
-                (
-                    "2-D transforms",
-                    partial(in_fresh_process, pipelines.measure_pipeline_2d, transforms),
-                ),
-            ],
-            quick,
-            json_file,
-            None if quick else partial(keep, environment=environment_record(), folder=RESULTS),
+        rows = measure_rows(TITLE, measurements(root, settings), quick, json_file)
+    if not quick:
+        require_idle(rows)
+        keep(rows, record, RESULTS)
+
+
+def measurements(root: Path, settings: Settings) -> dict[str, Callable[[], Row]]:
+    """Return what measures each row; nnU-Net's data is below `root`, or is made there."""
+
+    def of_transforms(contest: pipelines.Contest) -> Callable[[], Row]:
+        return partial(in_fresh_process, pipelines.measure, contest, settings)
+
+    return {
+        "3-D loader": partial(measure_loader, "3d", root, settings),
+        "2-D loader": partial(measure_loader, "2d", root, settings),
+        "3-D transforms": of_transforms(pipelines.IN_3D),
+        "2-D transforms": of_transforms(pipelines.IN_2D),
+        "3-D transforms, 4 channels": of_transforms(pipelines.FOUR_CHANNELS),
+        "DA5's transforms": of_transforms(pipelines.DA5),
+        "transport": partial(measure_transport, settings),
+        "transport, made in the slot": partial(measure_transport_in_slot, settings),
+        "nnU-Net's loader under both engines": partial(measure_nnunet, settings, root),
+        "heavy tail": partial(measure_heavy_tail, settings),
+        "first batch": partial(measure_first_batch, settings),
+        "training loop": partial(measure_loader, "waiting-3d", root, settings),
+    }
+
+
+def require_commit(record: dict[str, Any]) -> None:
+    """Raise `CannotRun` unless the work tree is a commit's."""
+    commit = record["commit"]
+    if commit is None:
+        raise CannotRun("results are kept with their commit, and this folder is no git work tree")
+    if commit.endswith("+"):
+        raise CannotRun(
+            f"the work tree has changes on top of {commit[:-1]}, and results are kept with their "
+            "commit: commit them first, or measure with --quick, which keeps nothing"
         )
 
 
-def keep(rows: list[Row], environment: dict[str, Any], folder: Path) -> None:
-    """Write rows into the file of this machine's CPU, in place of those of the same names."""
-    file = folder / (re.sub(r"\W+", "-", environment["cpu"].lower()).strip("-") + ".json")
-    before = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {"rows": []}
-    new = {row.name: {**row.as_json(), "date": environment["date"]} for row in rows}
-    for each in new.values():
-        del each["details"]
-    others = [each for each in before["rows"] if each["name"] not in new]
-    found = {**before, "environment": environment, "rows": [*new.values(), *others]}
-    file.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+def require_idle(rows: Sequence[Row]) -> None:
+    """Raise `CannotRun` if other programs kept the cores busy during a row."""
+    disturbed = [row.name for row in rows if (row.cores_elsewhere or 0.0) > DISTURBING]
+    if disturbed:
+        raise CannotRun(
+            f"other programs ran during {'; '.join(disturbed)}: nothing is kept. "
+            "Measure again on an idle machine"
+        )
+
+
+def keep(rows: Sequence[Row], record: dict[str, Any], folder: Path) -> None:
+    """Write the file of this machine's CPU."""
+    name = re.sub(r"\W+", "-", record["cpu"].lower()).strip("-")
+    file = folder / f"{name}.json"
+    text = json.dumps(as_json(rows, record), indent=1, ensure_ascii=False)
+    file.write_text(f"{text}\n", encoding="utf-8")
     click.echo(f"kept in {file}", err=True)
 
 

@@ -1,94 +1,67 @@
-"""Rows: what a ledger adds to the time of a batch, of nnU-Net's own loader and transforms, and of detaug's, which are quicker."""
+"""Rows: what a ledger adds to the time of a batch, of nnU-Net's loader and of detaug's."""
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from benchmarks.nnunet.dataset import Preprocessed
-from benchmarks.nnunet.loaders import DETAUG, SEED, Task, make_loader
-from benchmarks.report import Check, Row
-from benchmarks.transforms.timing import one_thread
-from detaug.bench.measuring import in_fresh_process
+from benchmarks.nnunet.loaders import Task, make_loader
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.settings import SEED, Settings
+from detaug import DeterministicAugmenter
+from detaug.bench.measuring import Stopwatch, alternate, in_fresh_process
+from detaug.processes.threads import keep_one_thread
 
-#: Of detaug's; nnU-Net's batches take ten times as long, and a share of them is found with fewer.
-BATCHES, ROUNDS = 50, 5
-STOCK_BATCHES, STOCK_ROUNDS = 10, 3
-ALLOWED = 1.02
+ROUNDS = 3
+WARM_UP = 4  # batches
+#: nnU-Net's batches take ten times as long.
+BATCHES = {OURS: 50, "nnU-Net": 15}
+
+WITHOUT = "without one"
 
 
-def measure_ledger(name: str, system: str, task: Task, data: Preprocessed, quick: bool) -> Row:
-    """CPU time of making batches, ready for their way to the user, and by turns with it, batch by batch, of what a ledger adds:
-    fingerprints of the batch that was just made, and its line and leaf in the Merkle tree. In one process, on one thread. (The
-    difference of two whole times would be lost in the noise of a machine that others use as well.)"""
-    rounds, batches = (ROUNDS, BATCHES) if system == DETAUG else (STOCK_ROUNDS, STOCK_BATCHES)
-    if quick:
-        rounds, batches = 1, 3
-    measured = [
-        in_fresh_process(_both, system, task, data, number, batches) for number in range(rounds)
+def measure_ledger(system: str, task: Task, data: Preprocessed, settings: Settings) -> Row:
+    """Measure the CPU time of the same batches with and without a ledger, batch by batch by turns.
+
+    Both are made in one process, on one thread.
+    """
+    batches = settings.batches(BATCHES[system])
+    rounds = settings.rounds(ROUNDS)
+    means = [
+        in_fresh_process(_means, system, task, data, epoch, batches) for epoch in range(rounds)
     ]
-    made = [sum(each) / len(each) for each, _ in measured]
-    added = [sum(each) / len(each) for _, each in measured]
-    ratios = [1 + more / plain for plain, more in zip(made, added, strict=True)]
-    return Row(
-        name=f"{name}, {system}'s loader, with a ledger",
-        unit="CPU ms per batch",
-        ours=median(plain + more for plain, more in zip(made, added, strict=True)) * 1e3,
-        checks=[
-            Check(
-                "without one",
-                median(made) * 1e3,
-                median(ratios),
-                (min(ratios), max(ratios)),
-                "<=",
-                ALLOWED,
-            ),
-        ],
-        repeats=rounds,
-        settings={**task.settings(), "batches": batches},
-        details={"added_ms_per_batch": [1e3 * each for each in added], "ratios": ratios},
+    return row_of(
+        f"{task.name}, {system}'s loader, CPU time with a ledger",
+        "ms",
+        {name: [mean[name] for mean in means] for name in (OURS, WITHOUT)},
+        {**task.settings(), "batches": batches},
     )
 
 
-def _both(
-    system: str, task: Task, data: Preprocessed, number: int, batches: int
-) -> tuple[list[float], list[float]]:
-    """CPU seconds of making each batch, and of its ledger."""
-    from detaug.ledger.lines import Key, note_of
-    from detaug.ledger.writing import LedgerWriter
-    from detaug.pipeline.producer import Pipeline, Producer
-    from detaug.seeding.current import SeedBranch
-    from detaug.seeding.tree import SeedTree
-    from detaug.sources import resolve_source
-    from detaug.transport.transfer import pack
-
-    one_thread()
-    pipeline = Pipeline(
-        resolve_source(make_loader(system, task, data), None), None, must_travel=False
-    )
-    producer = Producer(pipeline.pristine, SeedBranch(SeedTree(SEED), 1))
-    producer.make(number, batches)  # what is done once
-    made, added = [], []
+def _means(
+    system: str, task: Task, data: Preprocessed, epoch: int, batches: int
+) -> dict[str, float]:
+    """Return the mean CPU seconds per batch, with and without."""
+    keep_one_thread()
     with TemporaryDirectory() as folder:
-        ledger = LedgerWriter(Path(folder) / "run.jsonl", _header)
-        ledger.delivered(Key(number, 0), 0, note_of({"data": 0}, 0.0), 0.0, 0)
-        for step in range(batches):
-            begin = time.process_time()
-            batch: Any = producer.make(number, step)
-            pack(batch)
-            between = time.process_time()
-            note = note_of(batch, 0.0)
-            ledger.delivered(Key(number, step + 1), step, note, 0.0, 0)
-            added.append(time.process_time() - between)
-            made.append(between - begin)
-        ledger.close()
-    return made, added
+        augmenters = {
+            name: DeterministicAugmenter(
+                make_loader(system, task, data), None, 0, seed=SEED, check=False, ledger=ledger
+            )
+            for name, ledger in ((OURS, Path(folder) / "run.jsonl"), (WITHOUT, None))
+        }
+        for augmenter in augmenters.values():
+            augmenter.set_epoch(epoch)
+        works = {name: partial(_take, augmenter) for name, augmenter in augmenters.items()}
+        timed = alternate(works, range(WARM_UP + batches))
+        for augmenter in augmenters.values():
+            augmenter.close()
+    return {name: fmean(each.cpu for each in timed[name][WARM_UP:]) for name in timed}
 
 
-def _header() -> dict[str, Any]:
-    from detaug.ledger.header import environment, header
-
-    return header([], environment(), seed=SEED, name="", num_streams=1, rank=0, world_size=1)
+def _take(augmenter: DeterministicAugmenter, _: int, stopwatch: Stopwatch) -> None:
+    with stopwatch:
+        next(augmenter)

@@ -1,4 +1,4 @@
-"""Rows: the memory of a training loop's process, two workers, and all that they need to work together."""
+"""Rows: the peak memory of a training loop's process and two workers."""
 
 from __future__ import annotations
 
@@ -6,184 +6,131 @@ import multiprocessing
 import os
 import stat
 import time
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import psutil
 
-from benchmarks.engine.process_memory import sleep_until
-from benchmarks.engine.settings import Settings
 from benchmarks.engine.systems import SYSTEMS
 from benchmarks.nnunet.dataset import Preprocessed
-from benchmarks.nnunet.loaders import DETAUG, STOCK, Task, as_trained, make_loader
-from benchmarks.report import Row, ratio_check
-from detaug.bench.measuring import MeasurementError, Ratio, interleaved
+from benchmarks.nnunet.loaders import NNUNET, Task, make_loader
+from benchmarks.nnunet.waiting import as_trained, augmenter_of
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.settings import Settings
+from detaug.bench.measuring import MeasurementError, interleaved
 
-#: Whose processes make and carry the batches.
-AUGMENTERS = {DETAUG: "detaug", STOCK: "NonDetMultiThreadedAugmenter"}
-
-BATCHES, ROUNDS = 40, 2
+BATCHES = 40
+ROUNDS = 2
 SAMPLE_EVERY = 0.25  # seconds
-PAUSE = 15.0  # seconds: the consumer stops half-way and before its last batch, so that every buffer fills
+#: Seconds for which the consumer stops half-way and before its last batch: every buffer fills.
+PAUSE = 15.0
+QUICK_PAUSE = 1.0
 
-_SHARED = ("/memfd:", "/dev/shm/")
-
-
-@dataclass
-class Memory:
-    """Bytes.
-
-    Attributes:
-        tree: what the whole tree of processes has for itself: anonymous pages, those that a fork shares counted once, and
-            the shared memory of batches, counted once wherever it is mapped or on its way. Pages of files (libraries, the
-            data set in the system's cache) are left out: they are there in any case, whoever maps them.
-        workers: the same of all but the consumer, anonymous pages that a fork shares not counted.
-        pss: proportional set sizes of the whole tree, with files, which depend on what else runs on the machine.
-        largest: the largest peak RSS of a process other than the consumer.
-    """
-
-    tree: int = 0
-    workers: int = 0
-    pss: int = 0
-    largest: int = 0
-
-    def peak(self, other: Memory) -> Memory:
-        """Of both, each by itself."""
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Memory(*(max(pair) for pair in pairs))
+#: What the paths of shared memory begin with.
+SHARED = ("/memfd:", "/dev/shm/")
 
 
-def measure_memory(name: str, task: Task, data: Preprocessed, quick: bool) -> Row:
-    """Peaks over 40 batches with pauses, in which every buffer fills, sampled from outside."""
-    settings = Settings(quick=quick)
-    rounds, batches = settings.rounds(ROUNDS), settings.batches(BATCHES)
-    runs = interleaved(
-        (DETAUG, STOCK), rounds, lambda system: _peak(system, task, data, settings, batches)
+def measure_memory(task: Task, data: Preprocessed, settings: Settings) -> Row:
+    """Measure the peak over 40 batches with pauses, in which every buffer fills."""
+    peaks = interleaved(
+        (OURS, NNUNET), settings.rounds(ROUNDS), partial(_peak, task, data, settings)
     )
-
-    def check(what: str, part: str, bound: float | None) -> Any:
-        ours, theirs = ([getattr(run, part) for run in runs[system]] for system in (DETAUG, STOCK))
-        return ratio_check(
-            f"{STOCK}{what}", median(theirs) / 1e6, Ratio.of(ours, theirs), "<=", bound
-        )
-
-    return Row(
-        name=f"{name}, peak memory with 2 workers",
-        unit="MB",
-        ours=median(run.tree for run in runs[DETAUG]) / 1e6,
-        checks=[
-            check("", "tree", 1.0),
-            check(", what workers have to themselves", "workers", 1.0),
-            check(", PSS", "pss", None),
-            check(", peak RSS of the largest worker", "largest", None),
-        ],
-        repeats=rounds,
-        settings={
-            **task.settings(),
-            "processes": settings.processes,
-            "num_cached": settings.num_cached,
-            "batches": batches,
-        },
-        details={"bytes": {system: [vars(run) for run in runs[system]] for system in runs}},
+    return row_of(
+        f"{task.name}, peak memory with {settings.workers.processes} workers",
+        "MB",
+        peaks,
+        {**task.settings(), "workers": settings.workers, "batches": settings.batches(BATCHES)},
     )
 
 
-def _peak(system: str, task: Task, data: Preprocessed, settings: Settings, batches: int) -> Memory:
-    # a fresh interpreter: pages that it shared with the benchmark's process would not count
+def _peak(task: Task, data: Preprocessed, settings: Settings, system: str) -> float:
+    """Return the most bytes that the processes had at once, sampled from outside."""
+    # A fresh interpreter: pages that it shared with this process would not count.
     spawn = multiprocessing.get_context("spawn")
-    taken = spawn.Value("q", 0)
-    process = spawn.Process(target=_consume, args=(system, task, data, settings, batches, taken))
+    process = spawn.Process(target=_consume, args=(task, data, settings, system))
     process.start()
-    found, due = Memory(), time.monotonic()
+    peak = 0
     while process.exitcode is None:
-        if 0 < taken.value < batches:
-            found = found.peak(_look(process.pid))
-        due = max(due + SAMPLE_EVERY, time.monotonic())
-        sleep_until(due)
+        peak = max(peak, tree_memory(process.pid))
+        process.join(SAMPLE_EVERY)
     if process.exitcode != 0:
         raise MeasurementError(
             f"the process that took {system}'s batches ended with exit code {process.exitcode}"
         )
-    return found
+    return float(peak)
 
 
-def _look(consumer: int | None) -> Memory:
-    """The tree as it is now; a process that ends meanwhile counts nothing."""
-    try:
-        members = [
-            consumer,
-            *(child.pid for child in psutil.Process(consumer).children(recursive=True)),
-        ]
-    except psutil.NoSuchProcess:
-        return Memory()
-    found, batches = Memory(), {}
-    for pid in members:
-        try:
-            rollup = _kilobytes(Path(f"/proc/{pid}/smaps_rollup"))
-            peak = _kilobytes(Path(f"/proc/{pid}/status"))["VmHWM"]
-            batches.update(_shared_memory(Path(f"/proc/{pid}")))
-        except (
-            FileNotFoundError,
-            ProcessLookupError,
-            KeyError,
-        ):  # ended, perhaps with its status still there
-            continue
-        found.tree += rollup["Pss_Anon"]
-        found.pss += rollup["Pss"]
-        if pid != consumer:
-            found.workers += rollup["Private_Dirty"] - _private_shared(rollup)
-            found.largest = max(found.largest, peak)
-    found.tree += sum(batches.values())
-    found.workers += sum(batches.values())
-    return found
-
-
-def _private_shared(rollup: dict[str, int]) -> int:
-    """Batches' memory that only one process has mapped, which is counted apart."""
-    return min(rollup["Pss_Shmem"], rollup["Private_Dirty"])
-
-
-def _kilobytes(file: Path) -> dict[str, int]:
-    lines = (line.split() for line in file.read_text(encoding="utf-8").splitlines())
-    return {
-        parts[0][:-1]: int(parts[1]) * 1024
-        for parts in lines
-        if len(parts) == 3 and parts[2] == "kB"
-    }
-
-
-def _shared_memory(process: Path) -> dict[int, int]:
-    """Inode → bytes of the memory-backed files that a process has mapped or holds open."""
-    found = {}
-    for line in (process / "maps").read_text(encoding="utf-8").splitlines():
-        parts = line.split(maxsplit=5)
-        if len(parts) == 6 and parts[5].startswith(_SHARED):
-            start, end = (int(address, 16) for address in parts[0].split("-"))
-            found[int(parts[4])] = end - start
-    for link in (process / "fd").iterdir():
-        try:
-            if os.readlink(link).startswith(_SHARED):
-                status = link.stat()
-                if stat.S_ISREG(status.st_mode):
-                    found[status.st_ino] = status.st_blocks * 512
-        except FileNotFoundError:
-            continue
-    return found
-
-
-def _consume(
-    system: str, task: Task, data: Preprocessed, settings: Settings, batches: int, taken: Any
-) -> None:
-    # nnU-Net's workers are forked where they can be; a fresh interpreter's own would be fresh interpreters as well
+def _consume(task: Task, data: Preprocessed, settings: Settings, system: str) -> None:
+    # nnU-Net's workers are forked where they can be.
     multiprocessing.set_start_method("fork", force=True)
-    with SYSTEMS[AUGMENTERS[system]](
-        make_loader(system, task, data), as_trained(system, settings)
-    ) as iterator:
+    batches = settings.batches(BATCHES)
+    loader = make_loader(system, task, data)
+    with SYSTEMS[augmenter_of(system)](loader, as_trained(system, settings.workers)) as iterator:
         for number in range(1, batches + 1):
             batch = next(iterator)
-            taken.value = number
             if number in (batches // 2, batches - 1):
-                time.sleep(PAUSE)
+                time.sleep(QUICK_PAUSE if settings.quick else PAUSE)
         del batch
+
+
+def tree_memory(pid: int | None) -> int:
+    """Return the bytes that a process and its descendants have for themselves.
+
+    These are anonymous pages, those that a fork shares counted once, and the shared memory of
+    batches, counted once wherever it is mapped or on its way. Pages of files (libraries, the data
+    set in the system's cache) are left out: they are there in any case, whoever maps them.
+    """
+    anonymous = 0
+    shared: dict[int, int] = {}
+    for member in _tree(pid):
+        folder = Path(f"/proc/{member}")
+        try:
+            anonymous += _anonymous(folder)
+            shared.update(_mapped(folder))
+            shared.update(_open(folder))
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+    return anonymous + sum(shared.values())
+
+
+def _tree(pid: int | None) -> list[int]:
+    try:
+        root = psutil.Process(pid)
+        return [root.pid, *(child.pid for child in root.children(recursive=True))]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _anonymous(process: Path) -> int:
+    """Return the bytes of anonymous pages; a page that n processes share counts 1/n."""
+    for line in (process / "smaps_rollup").read_text(encoding="utf-8").splitlines():
+        if line.startswith("Pss_Anon:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _mapped(process: Path) -> dict[int, int]:
+    """Return inode → bytes of the shared memory that a process has mapped."""
+    sizes = {}
+    for line in (process / "maps").read_text(encoding="utf-8").splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[5].startswith(SHARED):
+            start, end = (int(address, 16) for address in fields[0].split("-"))
+            sizes[int(fields[4])] = end - start
+    return sizes
+
+
+def _open(process: Path) -> dict[int, int]:
+    """Return inode → bytes of the shared memory that a process holds open: batches on their way."""
+    sizes = {}
+    for link in (process / "fd").iterdir():
+        try:
+            if not os.readlink(link).startswith(SHARED):
+                continue
+            status: Any = link.stat()
+        except FileNotFoundError:  # closed meanwhile
+            continue
+        if stat.S_ISREG(status.st_mode):
+            sizes[status.st_ino] = status.st_blocks * 512
+    return sizes

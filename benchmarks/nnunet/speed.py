@@ -1,138 +1,80 @@
 """Rows: reading and augmenting a batch in one process, on one thread.
 
-What nnU-Net's gates draw makes one batch cost ten times another, and whether it rotates and scales is most of that. So
-the gates of these two are set, to each of the four outcomes as often as their probabilities say, and the rest is drawn;
-both systems have the same gates in the same order.
+What nnU-Net's gates draw makes one batch cost ten times another, and whether it rotates and scales
+is most of that. So the gates of these two are set, to each of the four outcomes as often as their
+probabilities say, and the rest is drawn. Both systems have the same gates in the same order.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import (
-    DETAUG,
+    NNUNET,
     P_ROTATION,
     P_SCALING,
-    SEED,
-    STOCK,
     Task,
     batch_maker,
     gates_set,
     make_loader,
 )
-from benchmarks.report import Row, ratio_check
-from benchmarks.transforms.timing import one_thread
-from detaug.bench.measuring import Ratio
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.settings import SEED, Settings
+from detaug.bench.measuring import Stopwatch, Work, alternate
+from detaug.processes.threads import keep_one_thread
 
-#: (rotates, scales) of the batches of a block, each as often as nnU-Net's probabilities say.
-BLOCK = 25
-GATES = [
-    gates
-    for gates in ((False, False), (True, False), (False, True), (True, True))
-    for _ in range(
-        round(
-            BLOCK
-            * (P_ROTATION if gates[0] else 1 - P_ROTATION)
-            * (P_SCALING if gates[1] else 1 - P_SCALING)
-        )
-    )
-]
+#: Batches of a round.
+ROUND = 25
 WARM_UP = 8  # batches; nnU-Net's blur tries its algorithms out in its first calls
 
-Seconds = tuple[float, float]  # wall, CPU
+Gates = tuple[bool, bool]  # rotates, scales
 
 
-def measure_speed(
-    name: str, task: Task, data: Preprocessed, bound: float, blocks: int, quick: bool
-) -> Row:
-    """Milliseconds per batch: means over blocks of 25 batches, the medians of these, and ratios within a block."""
-    one_thread()
-    loaders = {DETAUG: make_loader(DETAUG, task, data), STOCK: make_loader(STOCK, task, data)}
-    makers = {system: _maker(system, loader) for system, loader in loaders.items()}
-    for number in range(2 if quick else WARM_UP):
-        for make in makers.values():
-            make(number, GATES[-1 - number])
-    means: dict[str, list[Seconds]] = {system: [] for system in makers}
-    every: dict[str, list[tuple[tuple[bool, bool], Seconds]]] = {system: [] for system in makers}
-    for block in range(1 if quick else blocks):
-        order = np.random.default_rng([SEED, block]).permutation(len(GATES))[: 2 if quick else None]
-        taken: dict[str, list[Seconds]] = {system: [] for system in makers}
-        for position, which in enumerate(order):
-            number = 1000 * (block + 1) + position
-            for system in (DETAUG, STOCK) if position % 2 == 0 else (STOCK, DETAUG):
-                taken[system].append(makers[system](number, GATES[which]))
-                every[system].append((GATES[which], taken[system][-1]))
-        for system, values in taken.items():
-            means[system].append(
-                (
-                    sum(wall for wall, _ in values) / len(values),
-                    sum(c for _, c in values) / len(values),
-                )
-            )
-    wall, cpu = (
-        {system: [each[which] for each in means[system]] for system in means} for which in (0, 1)
-    )
-    return Row(
-        name=f"{name}, read and augment",
-        unit="ms per batch",
-        ours=1e3 * median(wall[DETAUG]),
-        checks=[
-            ratio_check(
-                f"{STOCK}, wall time",
-                1e3 * median(wall[STOCK]),
-                Ratio.of(wall[STOCK], wall[DETAUG]),
-                ">=",
-                bound,
-            ),
-            ratio_check(
-                f"{STOCK}, CPU time",
-                1e3 * median(cpu[STOCK]),
-                Ratio.of(cpu[STOCK], cpu[DETAUG]),
-                ">=",
-                bound,
-            ),
-        ],
-        repeats=len(wall[DETAUG]),
-        settings={**task.settings(), "batches_per_round": len(order)},
-        details={"wall_seconds": wall, "cpu_seconds": cpu, "by_gates": _by_gates(every)},
+def gates_of_a_round() -> list[Gates]:
+    """Return each outcome as often as nnU-Net's probabilities say."""
+    gates: list[Gates] = []
+    for rotates in (False, True):
+        for scales in (False, True):
+            p_rotates = P_ROTATION if rotates else 1 - P_ROTATION
+            p_scales = P_SCALING if scales else 1 - P_SCALING
+            gates += [(rotates, scales)] * round(ROUND * p_rotates * p_scales)
+    return gates
+
+
+def measure_speed(task: Task, data: Preprocessed, settings: Settings) -> Row:
+    """Measure CPU milliseconds per batch: means over rounds of 25 batches, and their medians."""
+    keep_one_thread()
+    gates = gates_of_a_round()
+    systems = {
+        system: _work(system, make_loader(system, task, data), gates) for system in (OURS, NNUNET)
+    }
+    rare_first = list(reversed(range(len(gates))))
+    alternate(systems, rare_first[: 2 if settings.quick else WARM_UP])
+    cpu: dict[str, list[float]] = {system: [] for system in systems}
+    for number in range(settings.rounds(task.rounds)):
+        order = np.random.default_rng([SEED, number]).permutation(len(gates))
+        order = order[: settings.batches(len(gates))]
+        timed = alternate(systems, [ROUND * (number + 1) + int(index) for index in order])
+        for system, seconds in timed.items():
+            cpu[system].append(fmean(each.cpu for each in seconds))
+    return row_of(
+        f"{task.name}, read and augment",
+        "ms",
+        cpu,
+        {**task.settings(), "batches_per_round": len(order)},
     )
 
 
-def _maker(system: str, loader: Any) -> Callable[[int, tuple[bool, bool]], Seconds]:
+def _work(system: str, loader: Any, gates: list[Gates]) -> Work:
     make = batch_maker(system, loader)
 
-    def timed(number: int, gates: tuple[bool, bool]) -> Seconds:
-        with gates_set(loader, *gates):
-            wall, cpu = time.perf_counter(), time.process_time()
+    def work(number: int, stopwatch: Stopwatch) -> None:
+        with gates_set(loader, *gates[number % ROUND]), stopwatch:
             batch = make(number)
-            taken = time.perf_counter() - wall, time.process_time() - cpu
         del batch
-        return taken
 
-    return timed
-
-
-def _by_gates(
-    every: dict[str, list[tuple[tuple[bool, bool], Seconds]]],
-) -> dict[str, dict[str, float]]:
-    """Mean CPU milliseconds of batches with each outcome of the two gates."""
-    names = {
-        (False, False): "neither",
-        (True, False): "rotated",
-        (False, True): "scaled",
-        (True, True): "both",
-    }
-    found: dict[str, dict[str, list[float]]] = {}
-    for system, values in every.items():
-        for gates, (_, cpu) in values:
-            found.setdefault(system, {}).setdefault(names[gates], []).append(cpu)
-    return {
-        system: {gates: 1e3 * sum(values) / len(values) for gates, values in of.items()}
-        for system, of in found.items()
-    }
+    return work

@@ -1,1 +1,1 @@
-"""The pages' table of ratios over machines, made from `benchmarks/results`."""
+"""The tables and the picture of the pages, written from the kept results."""

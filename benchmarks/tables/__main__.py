@@ -1,20 +1,22 @@
-"""`python -m benchmarks tables`: write the tables and the picture of ratios, from the results of every machine.
+"""`python -m benchmarks tables`: write the pages' tables, and the picture of ratios.
 
-`benchmarks/results` has a file for each machine, which `python -m benchmarks headline` writes.
+They show the results of every machine: `benchmarks/results` has a file for each, which
+`python -m benchmarks headline` writes.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from benchmarks.nodes.needs import GPUS, USERS_SAMPLE, Machines, cores, nodes
 from detaug.cli.options import Command
+from detaug.pictures.charts import COLOURS, figure_of
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"
@@ -23,300 +25,271 @@ PAGES = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
 
 #: A block of a page: its name, and what lies between its marks.
 BLOCK = re.compile(
-    r"(?P<begin><!-- table (?P<name>\w+), by `python -m benchmarks tables` -->\n).*?(?P<end><!-- end of the table -->)",
+    r"(?P<begin><!-- table (?P<name>\w+), by `python -m benchmarks tables` -->\n)"
+    r".*?(?P<end><!-- end of the table -->)",
     re.DOTALL,
 )
 
-NNUNET, STOCK, BGV2 = "nnU-Net, CPU time", "NonDetMultiThreadedAugmenter", "batchgeneratorsv2"
-_CASES = "3d_fullres, 128³, batch 2"
-#: A table's lines: a row's name in the results, which of its comparisons, and what the pages say of the row and of the other.
-TABLES: dict[str, tuple[tuple[str, str, str, str], ...]] = {
+#: A file of `benchmarks/results`: ``environment`` and ``rows``.
+Result = dict[str, Any]
+
+NNUNET = "nnU-Net"
+STOCK = "NonDetMultiThreadedAugmenter"
+TORCH = "torch's DataLoader"
+BGV2 = "batchgeneratorsv2"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table.
+
+    Attributes:
+        row: a row's name in the results.
+        against: which of its comparisons.
+        shown: what the pages call the row.
+        other: what the pages call the other one.
+    """
+
+    row: str
+    against: str
+    shown: str
+    other: str
+
+
+LOADER_3D = "3d_fullres, 128³, batch 2"
+LOADER_2D = "2d, 320², batch 32"
+PIPELINE_3D = "nnU-Net's 3-D pipeline, mean per sample"
+PIPELINE_2D = "nnU-Net's 2-D pipeline, mean per sample"
+IN_SLOT = "transport, made in the slot"
+
+TABLES: dict[str, tuple[Line, ...]] = {
     "headline": (
-        (
-            f"{_CASES}, read and augment",
+        Line(
+            f"{LOADER_3D}, read and augment",
             NNUNET,
             "3-D loader and transforms, 128³, batch 2",
             "nnU-Net's own",
         ),
-        (
-            "2d, 320², batch 32, read and augment",
+        Line(
+            f"{LOADER_2D}, read and augment",
             NNUNET,
             "2-D loader and transforms, 320², batch 32",
             "nnU-Net's own",
         ),
-        ("nnU-Net's 3-D pipeline, mean per sample", BGV2, "its 3-D transforms, 205³ → 128³", BGV2),
-        (
-            "nnU-Net's 2-D pipeline, mean per sample",
-            BGV2,
-            "its 2-D transforms, 822×602 → 512×512",
-            BGV2,
-        ),
-        ("transport", STOCK, "a ready 25 MB batch between processes, copied", STOCK),
-        ("transport, made in the slot", STOCK, "the same, made in shared memory", STOCK),
+        Line(PIPELINE_3D, BGV2, "nnU-Net's 3-D transforms, 205³ → 128³", BGV2),
+        Line(PIPELINE_2D, BGV2, "nnU-Net's 2-D transforms, 822×602 → 512×512", BGV2),
+        Line("transport", STOCK, "a ready 25 MB batch between processes, copied", STOCK),
+        Line(IN_SLOT, STOCK, "the same, made in shared memory", STOCK),
     ),
     "engine": (
-        *(
-            (row, against, shown, f"{against}{more}")
-            for row, shown in (
-                ("transport", "transport, copied"),
-                ("transport, made in the slot", "made in the slot"),
-            )
-            for against, more in (
-                (STOCK, ""),
-                ("MultiThreadedAugmenter", ""),
-                ("torch", "'s DataLoader"),
-                ("Grain", ""),
-                ("bare processes", " that copy into one shared block each, and nothing else"),
-                ("clone + memcpy", " in one process"),
-            )
-        ),
-        (
+        Line("transport", STOCK, "transport, copied", STOCK),
+        Line("transport", TORCH, "transport, copied", TORCH),
+        Line("transport", "clone + memcpy", "transport, copied", "clone + memcpy in one process"),
+        Line(IN_SLOT, STOCK, "made in the slot", STOCK),
+        Line(IN_SLOT, TORCH, "made in the slot", TORCH),
+        Line(IN_SLOT, "clone + memcpy", "made in the slot", "clone + memcpy in one process"),
+        Line(
             "nnU-Net's 3-D loader and transforms",
             STOCK,
             "nnU-Net's own 3-D loader and transforms",
             STOCK,
         ),
-        (
+        Line(
             "heavy-tailed cost, num_cached=10",
             STOCK,
             "one batch in twenty takes ten times as long",
             STOCK,
         ),
-        ("first batch, ready loader", STOCK, "the first batch, from the start on", STOCK),
+        Line("first batch, ready loader", STOCK, "the first batch, from the start on", STOCK),
     ),
     "loader": (
-        *(
-            (f"{name}, read and augment", NNUNET, name, "nnU-Net's own")
-            for name in (_CASES, "2d, 320², batch 32", f"{_CASES}, 4 channels")
-        ),
-        (
-            f"{_CASES}, 90 ms per step: share of time spent waiting",
-            "nnU-Net",
-            "time that a step of 90 ms waits for two workers",
+        Line(f"{LOADER_3D}, read and augment", NNUNET, LOADER_3D, "nnU-Net's own"),
+        Line(f"{LOADER_2D}, read and augment", NNUNET, LOADER_2D, "nnU-Net's own"),
+        Line(
+            f"{LOADER_3D}, a training loop with a step of 90 ms",
+            NNUNET,
+            "a training loop with a step of 90 ms and two workers",
             "nnU-Net's own",
         ),
     ),
     "pipelines": (
-        (
-            "nnU-Net's 3-D pipeline, mean per sample",
-            BGV2,
-            "nnU-Net's default, 3-D, 205³ → 128³",
-            BGV2,
-        ),
-        (
+        Line(PIPELINE_3D, BGV2, "nnU-Net's default, 3-D, 205³ → 128³", BGV2),
+        Line(
             "nnU-Net's 3-D pipeline, 4 channels, mean per sample",
             BGV2,
             "the same with 4 channels",
             BGV2,
         ),
-        ("DASegOrd0's pipeline, mean per sample", BGV2, "DASegOrd0, 205³ → 128³", BGV2),
-        (
-            "nnU-Net's 2-D pipeline, mean per sample",
-            BGV2,
-            "nnU-Net's default, 2-D, 822×602 → 512×512",
-            BGV2,
-        ),
-        (
-            "nnU-Net's 2-D pipeline, by turns, mean per sample",
-            BGV2,
-            "the same, sample by sample by turns",
-            BGV2,
-        ),
-        ("DA5's pipeline, small patches, mean per sample", BGV2, "DA5, 93³ → 48³", BGV2),
-        ("DA5ord0's pipeline, small patches, mean per sample", BGV2, "DA5ord0, 93³ → 48³", BGV2),
+        Line(PIPELINE_2D, BGV2, "nnU-Net's default, 2-D, 822×602 → 512×512", BGV2),
+        Line("DA5's pipeline, small patches, mean per sample", BGV2, "DA5, 93³ → 48³", BGV2),
     ),
 }
 
+#: Packages that the table of machines has the versions of.
+PACKAGES = ("torch", "numpy", "batchgenerators", "batchgeneratorsv2", "nnunetv2")
 
-def kept() -> list[dict[str, Any]]:
-    """The results of all machines."""
+
+def kept() -> list[Result]:
+    """Return the results of all machines."""
     return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
 
 
-def machines(
-    results: Iterable[dict[str, Any]], name: str, against: str
-) -> list[tuple[str, Any, Any]]:
-    """(CPU, row, its comparison) of every machine that has the row, the lowest ratio first."""
+@dataclass(frozen=True)
+class Measured:
+    """A line as one machine has it."""
+
+    cpu: str
+    row: dict[str, Any]
+    comparison: dict[str, Any]
+
+    @property
+    def ratio(self) -> dict[str, float]:
+        """The median with ``lowest`` and ``highest``."""
+        ratio: dict[str, float] = self.comparison["ratio"]
+        return ratio
+
+
+def measured(results: Sequence[Result], line: Line) -> list[Measured]:
+    """Return the line on every machine that has it, the lowest ratio first."""
     found = [
-        (result["environment"]["cpu"], row, check)
+        Measured(result["environment"]["cpu"], row, comparison)
         for result in results
         for row in result["rows"]
-        for check in row["checks"]
-        if (row["name"], check["against"]) == (name, against)
+        for comparison in row["comparisons"]
+        if (row["name"], comparison["against"]) == (line.row, line.against)
     ]
-    return sorted(found, key=lambda each: speed(each[2]))
+    return sorted(found, key=lambda each: each.ratio["median"])
 
 
-def table_of(results: Sequence[dict[str, Any]], name: str) -> str:
-    """Markdown: for each line the ratio on every machine with its range over rounds; or what is computed from the results."""
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def table_of(results: Sequence[Result], name: str) -> str:
+    """Return a table in Markdown."""
     if name in COMPUTED:
         return COMPUTED[name](results)
-    lines = [
-        "| what | against | detaug's speed over it, the lowest machine first |",
-        "|---|---|---|",
-    ]
-    for row, against, shown, other in TABLES[name]:
-        found = machines(results, row, against)
-        if found:
-            lines.append(
-                f"| {shown} | {other} | {'; '.join(f'{_told(*each[1:])} {each[0]}' for each in found)} |"
-            )
-    return "\n".join(lines) + "\n"
+    return ratios_table(results, TABLES[name])
 
 
-def machines_table(results: Sequence[dict[str, Any]]) -> str:
-    """What was measured on, when, and with what; a machine's file may know less."""
-    packages = "torch", "numpy", "batchgenerators", "batchgeneratorsv2", "nnunetv2"
-    lines = [
-        f"| CPU | cores | measured | Python | commit | {' | '.join(packages)} |",
-        f"|{'---|' * (5 + len(packages))}",
-    ]
-    for about in (result["environment"] for result in results):
-        known = [about.get(key) for key in ("cpu", "cores", "date", "python", "commit")]
-        known += [about["packages"].get(package) for package in packages]
-        lines.append(f"| {' | '.join(str(each or '–') for each in known)} |")
-    return "\n".join(lines) + "\n"
+def ratios_table(results: Sequence[Result], lines: Sequence[Line]) -> str:
+    """Return for each line that was measured the ratio on every machine, with its range."""
+    text = ["| what | against | speed-up (slowest machine first) |", "|---|---|---|"]
+    for line in lines:
+        ratios = [f"{_ratio_text(each)} {each.cpu}" for each in measured(results, line)]
+        if ratios:
+            text.append(f"| {line.shown} | {line.other} | {'; '.join(ratios)} |")
+    return "\n".join(text) + "\n"
 
 
-def _batch_seconds(results: Sequence[dict[str, Any]]) -> Iterable[tuple[str, float, float]]:
-    """(CPU, nnU-Net's, detaug's CPU seconds of a 3-D batch) of every machine whose file has them."""
-    for cpu, row, check in machines(results, f"{_CASES}, read and augment", NNUNET):
-        if row["ours"] and check["theirs"]:
-            yield cpu, check["theirs"] / 1000, row["ours"] / 1000
+def machines_table(results: Sequence[Result]) -> str:
+    """Return what was measured on, when, and with which versions."""
+    heading = ["CPU", "cores", "measured", "Python", "commit", *PACKAGES]
+    text = [f"| {' | '.join(heading)} |", f"|{'---|' * len(heading)}"]
+    for result in results:
+        record = result["environment"]
+        cells = [record[key] for key in ("cpu", "cores", "date", "python", "commit")]
+        cells += [record["packages"][package] for package in PACKAGES]
+        text.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(text) + "\n"
 
 
-def nodes_table(results: Sequence[dict[str, Any]]) -> str:
-    """As `python -m benchmarks nodes` computes it, for two speeds of cores."""
-    text = ""
-    for cpu, *seconds in _batch_seconds(results):
-        text += (
-            f"From {seconds[0]:.3f} CPU seconds a batch with nnU-Net's loader and transforms and {seconds[1]:.3f} with detaug's, "
-            f"on {cpu}:\n\n| GPU (training step) | slowdown | cores: nnU-Net | detaug | nodes for 1 GPU: nnU-Net | detaug "
-            f"| for 8 GPUs: nnU-Net | detaug |\n|{'---|' * 8}\n"
-        )
-        sample = {
-            each[0]: each[2]["theirs"]
-            for each in machines(results, "nnU-Net's 3-D pipeline, mean per sample", BGV2)
-        }
-        slower = (
-            [Machines(slowdown=round(1000 * USERS_SAMPLE / sample[cpu], 1))]
-            if cpu in sample
-            else []
-        )
-        for at in (Machines(), *slower):
-            for gpu in GPUS:
-                cells = [f"{cores(each, gpu, at):.1f}" for each in seconds]
-                cells += [str(nodes(each, gpu, at, gpus)) for gpus in (1, 8) for each in seconds]
-                text += f"| {gpu.name} ({1e3 * gpu.step:.0f} ms) | {at.slowdown:g} | {' | '.join(cells)} |\n"
-    return text
-
-
-def cores_table(results: Sequence[dict[str, Any]]) -> str:
-    """How often so many cores make a batch."""
-    counts = 1, 2, 4, 8
-    lines = [f"| cores | {' | '.join(map(str, counts))} |", f"|{'---|' * (1 + len(counts))}"]
-    for cpu, _, ours in _batch_seconds(results):
-        lines.append(f"| {cpu} | {' | '.join(f'{1000 * ours / n:.0f} ms' for n in counts)} |")
-    return "\n".join(lines) + "\n"
+def batches_table(results: Sequence[Result]) -> str:
+    """Return how long one core takes for a 3-D batch, on every machine."""
+    line = TABLES["loader"][0]
+    text = ["| CPU | nnU-Net's loader and transforms | detaug's |", "|---|---|---|"]
+    for each in measured(results, line):
+        theirs = each.comparison["theirs"]
+        text.append(f"| {each.cpu} | {theirs:.0f} ms | {each.row['ours']:.0f} ms |")
+    return "\n".join(text) + "\n"
 
 
 #: Blocks that are no ratios over machines.
-COMPUTED: dict[str, Callable[[Sequence[dict[str, Any]]], str]] = {
+COMPUTED: dict[str, Callable[[Sequence[Result]], str]] = {
     "machines": machines_table,
-    "nodes": nodes_table,
-    "cores": cores_table,
+    "batches": batches_table,
 }
 
 
-def speed(check: dict[str, Any]) -> tuple[float, float, float] | tuple[float]:
-    """How many times as fast detaug is: the median, and the range over rounds if it is known."""
-    values = [check["value"], *(check["spread"] or ())]
-    if check["relation"] == "<=":  # of times
-        values = [1 / each for each in (values[0], *reversed(values[1:]))]
-    return tuple(values)
-
-
-def _told(row: dict[str, Any], check: dict[str, Any]) -> str:
-    if row["unit"] == "%":
-        return f"{row['ours']:.2g} % against {check['theirs']:.2g} %"
-    ratio, *spread = map(_number, speed(check))
-    return f"{ratio}× ({'–'.join(spread)})" if spread else f"{ratio}×"
+def _ratio_text(measurement: Measured) -> str:
+    ratio = measurement.ratio
+    spread = f"{_number(ratio['lowest'])}–{_number(ratio['highest'])}"
+    return f"{_number(ratio['median'])}× ({spread})"
 
 
 def _number(value: float) -> str:
-    return f"{value:.2f}" if value < 2 else f"{value:.1f}" if value < 20 else f"{value:.0f}"
+    if value < 2:
+        return f"{value:.2f}"
+    if value < 20:
+        return f"{value:.1f}"
+    return f"{value:.0f}"
 
 
-def with_tables(page: str, results: Sequence[dict[str, Any]]) -> str:
-    """The page with its tables made anew."""
-    return BLOCK.sub(
-        lambda found: f"{found['begin']}\n{table_of(results, found['name'])}\n{found['end']}", page
-    )
+def with_tables(page: str, results: Sequence[Result]) -> str:
+    """Return the page with its tables written again."""
+
+    def block(found: re.Match[str]) -> str:
+        return f"{found['begin']}\n{table_of(results, found['name'])}\n{found['end']}"
+
+    return BLOCK.sub(block, page)
 
 
-def draw(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """Bars of the headline's ratios, one for each machine, with their ranges over the rounds."""
-    from detaug.pictures.charts import COLOURS, figure_of
+# --- the picture ----------------------------------------------------------------------------------
 
-    bars = [
-        (shown, other, *each)
-        for name, against, shown, other in TABLES["headline"]
-        for each in machines(results, name, against)
-    ]
-    cpus = sorted({each[2] for each in bars})
-    figure = figure_of(
-        "detaug: so many times as fast (the line is 1×; whiskers: the range over rounds)",
-        10,
-        0.9 + 0.36 * len(bars),
-    )
+
+def draw(results: Sequence[Result], file: Path) -> None:
+    """Draw bars of the headline's ratios, one for each machine, with their ranges."""
+    groups = [(line, measured(results, line)) for line in TABLES["headline"]]
+    cpus = sorted({each.cpu for _, group in groups for each in group})
+    height = 0.9 + 0.5 * len(groups) + 0.36 * sum(len(group) for _, group in groups)
+    figure = figure_of("detaug's speed-up (the line is 1×; whiskers: the range)", 10, height)
     axes = figure.subplots()
-    labels: list[tuple[float, str]] = []
     place = 0.0
-    for n, (shown, other, cpu, _, check) in enumerate(bars):
-        first = n == 0 or bars[n - 1][:2] != (shown, other)
-        place += 1.5 if first and n else 1.0 if n else 0.0
-        if first:
-            count = sum(each[:2] == (shown, other) for each in bars)
-            labels.append((place + (count - 1) / 2, f"{shown}\nagainst {other}"))
-        value, low, high = (*speed(check), *2 * speed(check)[:1])[:3]
-        errors = [[value - low], [high - value]]
-        axes.barh(
-            place,
-            value,
-            0.85,
-            xerr=errors,
-            color=COLOURS[cpus.index(cpu) % len(COLOURS)],
-            capsize=3,
-        )
-        axes.text(high + 0.25, place, f"{_number(value)}×", va="center", fontsize=10)
+    ticks: list[float] = []
+    for _, group in groups:
+        first = place
+        for each in group:
+            _draw_bar(axes, place, each, COLOURS[cpus.index(each.cpu) % len(COLOURS)])
+            place += 1.0
+        ticks.append((first + place - 1.0) / 2)
+        place += 0.5
+    labels = [f"{line.shown}\nagainst {line.other}" for line, _ in groups]
     axes.axvline(1, color="#202124", linewidth=1)
-    axes.set_yticks([each[0] for each in labels], [each[1] for each in labels], fontsize=9)
+    axes.set_yticks(ticks, labels, fontsize=9)
     axes.set_xticks([])
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    for n, cpu in enumerate(cpus):
-        axes.barh(0, 0, color=COLOURS[n % len(COLOURS)], label=cpu)
+    for number, cpu in enumerate(cpus):
+        axes.barh(0, 0, color=COLOURS[number % len(COLOURS)], label=cpu)
     axes.legend(frameon=False, loc="lower right", fontsize=9)
     figure.savefig(file, dpi=100, metadata={"Software": None, "Comment": drawn(results)})
 
 
-def drawn(results: Sequence[dict[str, Any]]) -> str:
-    """What the picture shows, as text: it lies in the picture's file, by which a test knows that it is of these results."""
-    found = [
-        f"{cpu}: {shown}: {' '.join(map(_number, speed(check)))}"
-        for name, against, shown, _ in TABLES["headline"]
-        for cpu, _, check in machines(results, name, against)
+def _draw_bar(axes: Any, place: float, measurement: Measured, colour: str) -> None:
+    ratio = measurement.ratio
+    value = ratio["median"]
+    errors = [[value - ratio["lowest"]], [ratio["highest"] - value]]
+    axes.barh(place, value, 0.85, xerr=errors, color=colour, capsize=3)
+    axes.text(ratio["highest"] + 0.25, place, f"{_number(value)}×", va="center", fontsize=10)
+
+
+def drawn(results: Sequence[Result]) -> str:
+    """Return what the picture shows, as text in its file: a test compares it with the results."""
+    bars = [
+        f"{each.cpu}: {line.shown}: {_ratio_text(each)}"
+        for line in TABLES["headline"]
+        for each in measured(results, line)
     ]
-    return "; ".join(found).encode("ascii", "replace").decode()
+    return "; ".join(bars).encode("ascii", "replace").decode()
 
 
 @click.command(cls=Command)
 def main() -> None:
-    """Write the tables of ratios over machines into the pages, and draw the front page's picture of them."""
+    """Write the pages' tables from benchmarks/results, and draw the front page's picture."""
     results = kept()
     for page in PAGES:
-        page.write_text(with_tables(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        text = page.read_text(encoding="utf-8")
+        page.write_text(with_tables(text, results), encoding="utf-8")
     draw(results, PICTURE)
 
 

@@ -1,1 +1,5 @@
-"""detaug's transforms against batchgeneratorsv2's, MONAI's and TorchIO's, on one thread."""
+"""nnU-Net's pipelines on one thread, against batchgeneratorsv2's."""
+
+from benchmarks.requirements import require
+
+require("nnunetv2", "nilearn")

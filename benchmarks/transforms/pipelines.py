@@ -1,322 +1,275 @@
-"""Rows: nnU-Net's default pipelines, mean time per sample.
+"""Rows: nnU-Net's pipelines, mean CPU time per sample, against batchgeneratorsv2's.
 
-The gates make one sample cost ten times another. So params are drawn first, many of them; samples are chosen from
-these such that each gate opens as often as its probability says; and batchgeneratorsv2 applies the same transforms to
-the same samples: those whose gate opened, to as many channels.
+The gates make one sample cost ten times another. So many params are drawn first, and samples are
+chosen from these such that each gate opens as often as its probability says. batchgeneratorsv2
+applies the same transforms to the same samples: those whose gate opened, to as many channels.
 
-The two take turns batch by batch: nnU-Net's loader transforms the samples of a batch one after another, so that code and
-memory are in the caches for all but the first of them. `measure_pipeline_2d_by_turns` shows what that is worth.
+The two take turns batch by batch. nnU-Net's loader transforms the samples of a batch one after
+another, so that code and memory are in the caches for all but the first of them.
 """
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.report import Row, ratio_check
-from benchmarks.transforms import inputs, peers
-from benchmarks.transforms.timing import Settings, clock, one_thread
-from detaug.bench.measuring import Ratio
+from benchmarks.report import OURS, Row, row_of
+from benchmarks.settings import SEED, Settings
+from benchmarks.transforms import inputs
+from detaug import SeedTree
+from detaug.bench.measuring import Stopwatch, Work, alternate, draws_until
+from detaug.nnunet import TRAINING_TRANSFORMS
+from detaug.nnunet.compatibility import find_trainer
+from detaug.processes.threads import keep_one_thread
 
 BGV2 = "batchgeneratorsv2"
-SAMPLES = 50
-CANDIDATES, CHOICES = 1000, 400
-#: nnU-Net's batch sizes for the patches that it plans its references with (`UNet_reference_val_corresp_bs_3d`, `_2d`).
-BATCH_3D, BATCH_2D = 2, 12
 
-LITTLE, MUCH = math.radians(30), math.radians(180)
-SCALES = [1 / 2**level for level in range(5)]
+LITTLE = math.radians(30)
+MUCH = math.radians(180)
+LEVELS = 5  # of deep supervision
 
+#: Draws from which samples are chosen, and how many choices are tried.
+CANDIDATES = 1000
+CHOICES = 400
 
-def measure_pipeline_3d(settings: Settings) -> Row:
-    """205³ → 128³, 1 channel, labels -1, 0, 1, 2."""
-    volume = inputs.volume(inputs.ENLARGED)
-    return _measure(
-        "nnU-Net's 3-D pipeline", "nnUNetTrainer", volume, inputs.PATCH, LITTLE, 18.0, settings
-    )
+#: batchgeneratorsv2 draws again until it has chosen as many channels; more draws than this are a
+#: fault of the benchmark.
+MOST_DRAWS = 5000
 
+generator = SeedTree(SEED).generator
 
-def measure_pipeline_3d_four_channels(settings: Settings) -> Row:
-    """The same with 4 channels."""
-    volume = inputs.volume(inputs.ENLARGED, channels=4)
-    name = "nnU-Net's 3-D pipeline, 4 channels"
-    return _measure(name, "nnUNetTrainer", volume, inputs.PATCH, LITTLE, 12.0, settings)
+Arrays = dict[str, torch.Tensor]
 
 
-def measure_pipeline_3d_nearest_labels(settings: Settings) -> Row:
-    """205³ → 128³, labels resampled to the nearest voxel's."""
-    volume = inputs.volume(inputs.ENLARGED)
-    return _measure(
-        "DASegOrd0's pipeline",
-        "nnUNetTrainer_DASegOrd0",
-        volume,
-        inputs.PATCH,
-        LITTLE,
-        12.0,
-        settings,
-    )
+@dataclass(frozen=True)
+class Contest:
+    """A pipeline with what it is given.
+
+    Attributes:
+        name: as pages and results have it.
+        trainer: nnU-Net's, whose pipeline it is.
+        sample: makes image and segmentation.
+        patch: voxels of the result.
+        angle: radians; rotations are drawn from ``-angle`` to ``angle``.
+        batch: samples; nnU-Net's batch size for its references with such a patch.
+        samples: how many are measured in a round.
+    """
+
+    name: str
+    trainer: str
+    sample: Callable[[], tuple[torch.Tensor, torch.Tensor]]
+    patch: tuple[int, ...]
+    angle: float
+    batch: int
+    samples: int
+
+    def arguments(self) -> tuple[Any, ...]:
+        """Return the arguments of nnU-Net's ``get_training_transforms``."""
+        axes = len(self.patch)
+        scales = [[1 / 2**level] * axes for level in range(LEVELS)]
+        rotation = (-self.angle, self.angle)
+        return self.patch, rotation, scales, tuple(range(axes)), False
 
 
-def measure_small_da5(settings: Settings) -> Row:
-    """93³ → 48³."""
-    volume = inputs.volume(inputs.SMALL_ENLARGED)
-    name = "DA5's pipeline, small patches"
-    return _measure(
-        name, "nnUNetTrainerDA5", volume, inputs.SMALL_PATCH, LITTLE, 8.0, settings, 4 * SAMPLES
-    )
+def _volume() -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs.volume(inputs.ENLARGED)
 
 
-def measure_small_da5_nearest(settings: Settings) -> Row:
-    """The same, resampled to the nearest voxel."""
-    volume = inputs.volume(inputs.SMALL_ENLARGED)
-    name = "DA5ord0's pipeline, small patches"
-    return _measure(
-        name, "nnUNetTrainerDA5ord0", volume, inputs.SMALL_PATCH, LITTLE, 6.0, settings, 4 * SAMPLES
-    )
+def _four_channels() -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs.volume(inputs.ENLARGED, channels=4)
 
 
-def measure_pipeline_2d(settings: Settings) -> Row:
-    """822×602 → 512×512, 1 channel."""
-    volume = inputs.slice_of_volume(inputs.FLAT_ENLARGED)
-    return _measure(
-        "nnU-Net's 2-D pipeline", "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, 7.0, settings
-    )
+def _small_volume() -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs.volume(inputs.SMALL_ENLARGED)
 
 
-def measure_pipeline_2d_by_turns(settings: Settings) -> Row:
-    """The same, one sample of each at a time: every sample finds the caches full of the other's code and arrays."""
-    volume = inputs.slice_of_volume(inputs.FLAT_ENLARGED)
-    name = "nnU-Net's 2-D pipeline, by turns"
-    return _measure(name, "nnUNetTrainer", volume, inputs.FLAT_PATCH, MUCH, None, settings, batch=1)
+def _plane() -> tuple[torch.Tensor, torch.Tensor]:
+    return inputs.slice_of_volume(inputs.FLAT_ENLARGED)
 
 
-def measure_extended_pipeline_3d(settings: Settings) -> Row:
-    """`nnUNetTrainerDetAugExt`'s pipeline, 205³ → 128³, 1 channel, against nnU-Net's default; each with its own draws."""
-    from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+IN_3D = Contest(
+    "nnU-Net's 3-D pipeline", "nnUNetTrainer", _volume, inputs.PATCH, LITTLE, batch=2, samples=50
+)
+IN_2D = Contest(
+    "nnU-Net's 2-D pipeline", "nnUNetTrainer", _plane, inputs.FLAT_PATCH, MUCH, batch=12, samples=48
+)
+FOUR_CHANNELS = Contest(
+    "nnU-Net's 3-D pipeline, 4 channels",
+    "nnUNetTrainer",
+    _four_channels,
+    inputs.PATCH,
+    LITTLE,
+    batch=2,
+    samples=50,
+)
+DA5 = Contest(
+    "DA5's pipeline, small patches",
+    "nnUNetTrainerDA5",
+    _small_volume,
+    inputs.SMALL_PATCH,
+    LITTLE,
+    batch=2,
+    samples=200,
+)
 
-    from detaug import SeedTree
-    from detaug.nnunet import extended_transforms
 
-    one_thread()
-    image, labels = inputs.volume(inputs.ENLARGED)
-    arguments = (inputs.PATCH, (-LITTLE, LITTLE), [[s] * 3 for s in SCALES], (0, 1, 2), False)
-    ours, theirs = (
-        extended_transforms(*arguments),
-        nnUNetTrainer.get_training_transforms(*arguments),
-    )
-    generator = SeedTree(peers.SEED).generator
-    seconds: dict[str, list[float]] = {"detaug": [], BGV2: []}
-    rounds, per_round = (1, 4) if settings.quick else (5, 40)
+def measure(contest: Contest, settings: Settings) -> Row:
+    """Measure detaug's pipeline and batchgeneratorsv2's on the same samples."""
+    keep_one_thread()
+    image, segmentation = contest.sample()
+    arrays = {"image": image, "segmentation": segmentation}
+    ours = TRAINING_TRANSFORMS[contest.trainer](*contest.arguments())
+    theirs = find_trainer(contest.trainer).get_training_transforms(*contest.arguments())
     ours.warm_up()
-    for number in range(rounds):
-        for system in ("detaug", BGV2) if number % 2 else (BGV2, "detaug"):
-            total = 0.0
-            for draw in range(number * per_round, (number + 1) * per_round):
-                own = {"image": image.clone(), "segmentation": labels.clone()}
-                torch.manual_seed(draw)
-                begin = clock()
-                if system == "detaug":
-                    ours(**own, rng=generator(1, draw))
-                else:
-                    theirs(**own)
-                total += clock() - begin
-            seconds[system].append(total / per_round)
-    return Row(
-        name="nnUNetTrainerDetAugExt's pipeline",
-        unit="ms",
-        ours=1e3 * median(seconds["detaug"]),
-        checks=[
-            ratio_check(
-                f"{BGV2}, nnU-Net's default",
-                1e3 * median(seconds[BGV2]),
-                Ratio.of(seconds[BGV2], seconds["detaug"]),
-                ">=",
-                1.0,
-            )
-        ],
-        repeats=rounds,
-        details={"seconds_per_sample": seconds},
-    )
-
-
-def _measure(
-    name: str,
-    trainer: str,
-    sample: tuple[torch.Tensor, torch.Tensor],
-    patch: Sequence[int],
-    angle: float,
-    bound: float | None,
-    settings: Settings,
-    samples: int = SAMPLES,
-    batch: int | None = None,
-) -> Row:
-    from detaug import SeedTree
-    from detaug.nnunet import TRAINING_TRANSFORMS
-    from detaug.nnunet.compatibility import find_trainer
-
-    one_thread()
-    arrays = {"image": sample[0], "segmentation": sample[1]}
-    dims = len(patch)
-    batch = batch or (BATCH_2D if dims == 2 else BATCH_3D)
-    arguments = (
-        tuple(patch),
-        (-angle, angle),
-        [[s] * dims for s in SCALES],
-        tuple(range(dims)),
-        False,
-    )
-    ours: Any = TRAINING_TRANSFORMS[trainer](*arguments)
-    theirs = find_trainer(trainer).get_training_transforms(*arguments)
-    generator = SeedTree(peers.SEED).generator
-    count = 4 if settings.quick else samples
-    draws, params = _balanced(ours, arrays, generator, count)
-    seconds: dict[str, list[float]] = {"detaug": [], BGV2: []}
-    per_sample: dict[str, list[list[float]]] = {"detaug": [], BGV2: []}
-    ours.warm_up()
-    for draw, own in list(zip(draws, params, strict=True))[:8]:  # the choice of a blur by timing
-        ours(**arrays, rng=generator(0, draw))
-        _Same(theirs, own)({key: value.clone() for key, value in arrays.items()}, draw)
-    rounds, began = 0, time.perf_counter()
-    while rounds == 0 or (
-        not settings.quick and (rounds < 3 or time.perf_counter() - began < settings.seconds)
-    ):
-        times: dict[str, list[float]] = {"detaug": [], BGV2: []}
-        for first in range(0, count, batch):
-            order = ("detaug", BGV2) if (first // batch + rounds) % 2 == 0 else (BGV2, "detaug")
-            for system in order:
-                for draw, own in zip(
-                    draws[first : first + batch], params[first : first + batch], strict=True
-                ):
-                    given = {key: value.clone() for key, value in arrays.items()}
-                    if system == "detaug":
-                        rng = generator(0, draw)
-                        begin = clock()
-                        result = ours(**given, rng=rng)
-                        times[system].append(clock() - begin)
-                    else:
-                        elapsed, result = _Same(theirs, own)(given, draw)
-                        times[system].append(elapsed)
-                    del result, given
-        for system, values in times.items():
-            seconds[system].append(sum(values) / len(values))
-            per_sample[system].append(values)
-        rounds += 1
-    return Row(
-        name=f"{name}, mean per sample",
-        unit="ms",
-        ours=1e3 * median(seconds["detaug"]),
-        checks=[
-            ratio_check(
-                BGV2,
-                1e3 * median(seconds[BGV2]),
-                Ratio.of(seconds[BGV2], seconds["detaug"]),
-                ">=",
-                bound,
-            )
-        ],
-        repeats=rounds,
-        settings={
+    count = 2 * contest.batch if settings.quick else contest.samples
+    draws, params = balanced_draws(ours, arrays, count)
+    works = {
+        OURS: _our_work(ours, arrays, draws, contest.batch),
+        BGV2: _their_work(theirs, arrays, draws, params, contest.batch),
+    }
+    batches = range(count // contest.batch)
+    alternate(works, batches[:4])  # the blur of batchgeneratorsv2 times its algorithms at first
+    seconds: dict[str, list[float]] = {OURS: [], BGV2: []}
+    least_rounds, row_seconds = (1, 0.0) if settings.quick else (3, settings.seconds)
+    for _ in draws_until(least_rounds, row_seconds):
+        for system, timed in alternate(works, batches).items():
+            seconds[system].append(sum(each.cpu for each in timed) / count)
+    return row_of(
+        f"{contest.name}, mean per sample",
+        "ms",
+        seconds,
+        {
             "samples": count,
-            "batch": batch,
-            "shape": list(sample[0].shape),
-            "patch": list(patch),
+            "batch": contest.batch,
+            "shape": list(image.shape),
+            "patch": list(contest.patch),
         },
-        details={"seconds": seconds, "seconds_per_sample": per_sample, "draws": draws},
     )
 
 
-def _balanced(
-    pipeline: Any,
-    arrays: Mapping[str, torch.Tensor],
-    generator: Callable[[int, int], np.random.Generator],
-    count: int,
-) -> tuple[list[int], list[Any]]:
-    """Draws, and their params, in which each gate is open as often as in all candidates together."""
+def _our_work(pipeline: Any, arrays: Arrays, draws: Sequence[int], batch: int) -> Work:
+    """Return work whose draws are numbers of batches."""
+
+    def work(number: int, stopwatch: Stopwatch) -> None:
+        for draw in draws[number * batch : (number + 1) * batch]:
+            own = _copied(arrays)
+            rng = generator(0, draw)
+            with stopwatch:
+                result = pipeline(**own, rng=rng)
+            del result
+
+    return work
+
+
+def _their_work(
+    pipeline: Any, arrays: Arrays, draws: Sequence[int], params: Sequence[Any], batch: int
+) -> Work:
+    def work(number: int, stopwatch: Stopwatch) -> None:
+        for place in range(number * batch, (number + 1) * batch):
+            _apply_as(pipeline, params[place], _copied(arrays), draws[place], stopwatch)
+
+    return work
+
+
+def _copied(arrays: Arrays) -> Arrays:
+    return {key: value.clone() for key, value in arrays.items()}
+
+
+# --- the same work for both ------------------------------------------------------------------------
+
+
+def balanced_draws(pipeline: Any, arrays: Arrays, count: int) -> tuple[list[int], list[Any]]:
+    """Return draws and their params, in which each gate opens as often as in all candidates."""
     shapes = {key: tuple(value.shape) for key, value in arrays.items()}
     params = [pipeline.sample(generator(0, draw), shapes) for draw in range(CANDIDATES)]
-    table = np.array([_gates(each) for each in params])
-    expected = table.mean(0)
-    pick = np.random.Generator(np.random.PCG64(peers.SEED))
-    best, best_distance = [], math.inf
+    gates = np.array([_gates(each) for each in params])
+    expected = gates.mean(0)
+    rng = np.random.Generator(np.random.PCG64(SEED))
+    best: list[int] = []
+    least = math.inf
     for _ in range(CHOICES):
-        chosen = pick.choice(CANDIDATES, count, replace=False)
-        distance = float(
-            ((table[chosen].mean(0) - expected) ** 2 / np.maximum(expected, 0.01)).sum()
-        )
-        # the spatial transform is most of the time: it must be right to one sample
-        if abs(table[chosen, 0].sum() - expected[0] * count) < 1 and distance < best_distance:
-            best, best_distance = [int(draw) for draw in chosen], distance
+        chosen = rng.choice(CANDIDATES, count, replace=False)
+        # The spatial transform is most of the time: it must be right to one sample.
+        if abs(gates[chosen, 0].sum() - expected[0] * count) >= 1:
+            continue
+        errors = (gates[chosen].mean(0) - expected) ** 2 / np.maximum(expected, 0.01)
+        if errors.sum() < least:
+            least = float(errors.sum())
+            best = [int(draw) for draw in chosen]
     return best, [params[draw] for draw in best]
 
 
 def _gates(params: Any) -> list[float]:
-    """For each transform, or each one to choose from, whether it does anything."""
-    found: list[float] = []
+    """Return for each transform, or each one to choose from, whether it does anything."""
+    gates: list[float] = []
     for own in params["transforms"]:
         if "chosen" in own:
-            inner = own["params"]
-            works = inner["apply_transform"] and _channels(inner["params"]) != 0
-            found += [float(works and own["chosen"] == number) for number in range(2)]
+            works = _is_open(own["params"])
+            gates += [float(works and own["chosen"] == number) for number in range(2)]
         elif "apply_transform" in own:
-            found.append(float(own["apply_transform"] and _channels(own["params"]) != 0))
+            gates.append(float(_is_open(own)))
+        elif "affine" in own:
+            gates.append(float(own["affine"] is not None))
         else:
-            found.append(float(own.get("affine") is not None) if "affine" in own else 1.0)
-    return found
+            gates.append(1.0)
+    return gates
 
 
-def _channels(params: Any) -> int | None:
-    """How many channels params are for; None where they say nothing about channels."""
+def _is_open(own: Any) -> bool:
+    return bool(own["apply_transform"]) and _num_channels(own["params"]) != 0
+
+
+def _num_channels(params: Any) -> int | None:
+    """Return how many channels params are for; None if they say nothing about channels."""
     for name in ("apply_to_channel", "apply_channel"):
         if params.get(name) is not None:
-            values = np.asarray(params[name])
-            return int(values.sum()) if values.dtype == bool else len(values)
+            channels = np.asarray(params[name])
+            return int(channels.sum()) if channels.dtype == bool else len(channels)
     return None
 
 
-class _Same:
-    """batchgeneratorsv2's pipeline with the gates of these params open, for as many channels, with filters as large."""
-
-    def __init__(self, pipeline: Any, params: Any) -> None:
-        self.transforms = list(zip(pipeline.transforms, params["transforms"], strict=True))
-
-    def __call__(
-        self, arrays: Mapping[str, torch.Tensor], draw: int
-    ) -> tuple[float, dict[str, Any]]:
-        """Seconds, and the result."""
-        np.random.seed(draw)
-        torch.manual_seed(draw)
-        sample, elapsed = dict(arrays), 0.0
-        for transform, own in self.transforms:
-            if "chosen" in own:
-                transform, own = transform.list_of_transforms[own["chosen"]], own["params"]
-            if "apply_transform" in own:
-                if not own["apply_transform"]:
-                    continue
-                transform, own = transform.transform, own["params"]
-            if "affine" in own:
-                transform.p_rotation = transform.p_scaling = float(own["affine"] is not None)
-            params: dict[str, Any] = {}
-            for _ in range(5000):
-                begin = clock()
-                params = transform.get_parameters(**sample)
-                drawing = clock() - begin
-                if _channels(params) in (None, _channels(own)) and _sizes(params) == _sizes(own):
-                    break
-            else:
-                raise RuntimeError(f"{type(transform).__name__} never chose as {own}")
-            begin = clock()
-            sample = transform.apply(sample, **params)
-            elapsed += drawing + clock() - begin
-        return elapsed, sample
-
-
-def _sizes(params: Any) -> list[int] | None:
-    """The sizes of a median filter, on which its time depends more than on all else."""
+def _filter_sizes(params: Any) -> list[int] | None:
+    """Return the sizes of a median filter, which decide its time."""
     sizes = params.get("filter_sizes")
     return None if sizes is None else [int(size) for size in sizes]
+
+
+def _apply_as(
+    pipeline: Any, params: Any, sample: dict[str, Any], draw: int, stopwatch: Stopwatch
+) -> None:
+    """Apply batchgeneratorsv2's pipeline with the gates of detaug's params open, and time that."""
+    np.random.seed(draw)
+    torch.manual_seed(draw)
+    for transform, own in zip(pipeline.transforms, params["transforms"], strict=True):
+        if "chosen" in own:
+            transform = transform.list_of_transforms[own["chosen"]]
+            own = own["params"]
+        if "apply_transform" in own:
+            if not own["apply_transform"]:
+                continue
+            transform = transform.transform
+            own = own["params"]
+        if "affine" in own:
+            transform.p_rotation = transform.p_scaling = float(own["affine"] is not None)
+        _restore_drawing_of(transform, own, sample)
+        with stopwatch:
+            sample = transform.apply(sample, **transform.get_parameters(**sample))
+
+
+def _restore_drawing_of(transform: Any, own: Mapping[str, Any], sample: dict[str, Any]) -> None:
+    """Put the generators where the transform draws as many channels as these params have."""
+    for _ in range(MOST_DRAWS):
+        numpy_state = np.random.get_state()
+        torch_state = torch.get_rng_state()
+        params = transform.get_parameters(**sample)
+        same_channels = _num_channels(params) in (None, _num_channels(own))
+        if same_channels and _filter_sizes(params) == _filter_sizes(own):
+            np.random.set_state(numpy_state)
+            torch.set_rng_state(torch_state)
+            return
+    raise RuntimeError(f"{type(transform).__name__} never chose as {own}")

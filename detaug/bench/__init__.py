@@ -1,1 +1,1 @@
-"""`detaug bench`: a pipeline under detaug and under the augmenters that people have; and how all benchmarks measure."""
+"""`detaug bench`: a pipeline under detaug, batchgenerators and torch; and how benchmarks measure."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,8 +13,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from detaug.bench.measuring import MeasurementError, Ratio, in_fresh_process, interleaved
-from detaug.bench.systems import NUM_CACHED, SYSTEMS
+from detaug.bench.measuring import (
+    MeasurementError,
+    Ratio,
+    consume,
+    in_fresh_process,
+    interleaved,
+)
+from detaug.bench.systems import SYSTEMS, Workers
 from detaug.demo.loader import demo_pipeline
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
@@ -29,8 +34,14 @@ from detaug.verification.handed_in import HandedIn, call_factory, load_factory
 #: How often each rate is measured, the systems in turn.
 ROUNDS = 3
 
-#: Batches that are timed at least, however long they take, and that much of the time goes by before they are.
-LEAST, WARM_UP = 4, 0.4
+#: Batches that may wait for the training, for every system.
+NUM_CACHED = 4
+
+#: The least number of batches that are timed, however long they take.
+LEAST_BATCHES = 4
+
+#: The share of a run's seconds that passes before its batches are timed.
+WARM_UP = 0.4
 
 #: Edge of the demo's patches, in voxels.
 DEMO_PATCH = 64
@@ -157,26 +168,18 @@ def _measured(
 
 def _rate_or_reason(target: str | None, seconds: float, processes: int, system: str) -> float | str:
     try:
-        with collected_notices(), SYSTEMS[system](_made(target), processes) as batches:
-            return _rate(batches, seconds)
+        workers = Workers(processes, NUM_CACHED)
+        with collected_notices(), SYSTEMS[system](_made(target), workers) as batches:
+            timed = consume(
+                batches, warm_up_seconds=WARM_UP * seconds, least=LEAST_BATCHES, seconds=seconds
+            )
+            return timed.batches / timed.wall
     except KeyboardInterrupt:
         return "interrupted"
     except BaseException as error:  # the user's code may raise anything
         # torch's loader puts the traceback of its worker before the message
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return lines[-1 if lines[0].startswith("Caught ") else 0]
-
-
-def _rate(batches: Iterator[Any], seconds: float) -> float:
-    next(batches)
-    settled = time.perf_counter() + WARM_UP * seconds
-    while time.perf_counter() < settled:
-        next(batches)
-    began, count = time.perf_counter(), 0
-    while count < LEAST or time.perf_counter() - began < seconds:
-        next(batches)
-        count += 1
-    return count / (time.perf_counter() - began)
 
 
 def _made(target: str | None) -> HandedIn:

@@ -1,55 +1,62 @@
-"""Fair timing on a noisy machine: fresh processes, interleaved rounds, medians of ratios taken within a round.
+"""Measure time fairly on a noisy machine, for `detaug bench` and `python -m benchmarks` alike.
 
-`detaug bench` and `python -m benchmarks` both measure with this.
+There are three ways to measure, from the largest piece of work to the smallest:
+
+- `interleaved` repeats whole measurements, the systems in turn, each in a process of its own
+  (`in_fresh_process`).
+- `consume` takes batches from an endless iterator, as a training loop does.
+- `alternate` times calls within one process, the systems in turn.
+
+Systems are compared by a `Ratio`: the median of quotients, each taken within one round.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import statistics
+import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
+
+import psutil
 
 T = TypeVar("T")
 
-#: A measurement that takes longer than this has hung; its process is killed and the row reports it.
+#: A measurement that takes longer than this hangs: its process is killed, and the row reports it.
 MEASUREMENT_TIMEOUT = 900.0  # seconds
 
 _fork = multiprocessing.get_context("fork")
 
 
 class MeasurementError(RuntimeError):
-    """A measurement's process failed or hung; carries the traceback of that process."""
+    """A measurement's process failed or hung; the message has the traceback of that process."""
+
+
+# --- whole measurements ---------------------------------------------------------------------------
 
 
 def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
     """Call ``function(*args)`` in a forked child and return what it returns.
 
-    The benchmark's own process never computes, starts no threads and imports no engine, so every measurement begins in
-    the same state: no warm heap, no dead thread pool, no helper process left by an earlier one.
+    The process that calls this never computes and starts no threads. So every measurement begins in
+    the same state: no warm heap, no dead thread pool, no helper process that an earlier one left.
+
+    Raises:
+        MeasurementError: the function raised, or its process died or hung.
     """
-    result: T = result_of(*start_fresh_process(function, *args))
-    return result
-
-
-def start_fresh_process(function: Callable[..., T], *args: Any) -> tuple[Any, Connection]:
-    """As `in_fresh_process`, but return at once with the process and the connection its result will come through."""
     receiver, sender = _fork.Pipe(duplex=False)
     process = _fork.Process(target=_call, args=(sender, function, args))
     process.start()
     sender.close()
-    return process, receiver
+    result: T = _result_of(process, receiver)
+    return result
 
 
-def result_of(process: Any, receiver: Connection) -> Any:
-    """Wait for a process of `start_fresh_process` and return its result.
-
-    Raises:
-        MeasurementError: it raised, died, or was still running after `MEASUREMENT_TIMEOUT`.
-    """
+def _result_of(process: Any, receiver: Connection) -> Any:
     try:
         if not receiver.poll(MEASUREMENT_TIMEOUT):
             raise MeasurementError(
@@ -63,9 +70,8 @@ def result_of(process: Any, receiver: Connection) -> Any:
         ) from None
     finally:
         receiver.close()
-        process.join(
-            10
-        )  # what was measured is known by now; a peer that cannot shut down must not stop the rest
+        # The result is known by now: a system that cannot shut down must not stop the others.
+        process.join(10)
         if process.is_alive():
             process.kill()
             process.join()
@@ -86,15 +92,226 @@ def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...])
 def interleaved(
     names: Sequence[str], rounds: int, measure: Callable[[str], T]
 ) -> dict[str, list[T]]:
-    """``{name: [measure(name) in each round]}``; each round measures every name, starting from another one each time,
-    forwards and backwards by turns, so that a drift of the machine's speed falls on all of them alike."""
+    """Return ``{name: [measure(name) in each round]}``.
+
+    Each round measures every name. Rounds start from another name each time, and go forwards and
+    backwards by turns, so that a drift of the machine's speed affects all names alike.
+    """
     results: dict[str, list[T]] = {name: [] for name in names}
     for number in range(rounds):
         start = number // 2 % len(names)
         order = [*names[start:], *names[:start]]
-        for name in order if number % 2 == 0 else reversed(order):
+        if number % 2:
+            order.reverse()
+        for name in order:
             results[name].append(measure(name))
     return results
+
+
+# --- batches of an endless iterator ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Consumption:
+    """What it took to consume some batches.
+
+    Attributes:
+        batches: how many were timed.
+        wall: seconds.
+        waited: seconds of these inside ``next()``.
+        cpu: CPU seconds of this process and its descendants.
+        elsewhere: how many cores other programs kept busy meanwhile, on average.
+    """
+
+    batches: int
+    wall: float
+    waited: float
+    cpu: float
+    elsewhere: float
+
+    @property
+    def seconds_per_batch(self) -> float:
+        return self.wall / self.batches
+
+    @property
+    def cpu_seconds_per_batch(self) -> float:
+        return self.cpu / self.batches
+
+
+def consume(
+    batches: Iterator[Any],
+    step: Callable[[Any], object] | None = None,
+    *,
+    warm_up: int = 1,
+    warm_up_seconds: float = 0.0,
+    least: int = 1,
+    seconds: float = 0.0,
+) -> Consumption:
+    """Take batches as a training loop does, and measure how long that takes in steady state.
+
+    Args:
+        batches: an endless iterator.
+        step: what the loop does with every batch; its time counts, but not as waiting.
+        warm_up: batches taken before the clock starts: processes start, buffers fill.
+        warm_up_seconds: the least time from the first batch until the clock starts.
+        least: batches to time, even if that takes longer than `seconds`.
+        seconds: the least time to measure.
+    """
+    # No pause may come between warming up and timing: buffers would fill, and their batches be
+    # counted for free.
+    taken = 0
+    warm = 0.0
+    while taken < warm_up or time.perf_counter() < warm:
+        batch = next(batches)
+        if taken == 0:
+            warm = time.perf_counter() + warm_up_seconds
+        taken += 1
+        if step is not None:
+            step(batch)
+
+    meter = Meter()
+    count = 0
+    waited = 0.0
+    began = time.perf_counter()
+    now = began
+    while count < least or now - began < seconds:
+        asked = now
+        batch = next(batches)
+        now = time.perf_counter()
+        waited += now - asked
+        if step is not None:
+            step(batch)
+            now = time.perf_counter()
+        count += 1
+    wall = now - began
+    del batch
+    spent = meter.read()
+    return Consumption(count, wall, waited, spent.cpu, spent.elsewhere)
+
+
+# --- calls within one process ---------------------------------------------------------------------
+
+
+class Seconds(NamedTuple):
+    """Time of this process."""
+
+    wall: float
+    cpu: float
+
+
+class Stopwatch:
+    """Adds up the time of the ``with`` blocks that it is entered for."""
+
+    def __init__(self) -> None:
+        self.wall = 0.0
+        self.cpu = 0.0
+
+    def __enter__(self) -> None:
+        self._wall = time.perf_counter()
+        self._cpu = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.cpu += time.process_time() - self._cpu
+        self.wall += time.perf_counter() - self._wall
+
+
+#: Does the work of a draw. What is to be timed stands in ``with stopwatch:``; seeding, copying the
+#: input and freeing the result do not.
+Work = Callable[[int, Stopwatch], object]
+
+
+def alternate(systems: Mapping[str, Work], draws: Iterable[int]) -> dict[str, list[Seconds]]:
+    """Return the time of every system for every draw.
+
+    Each draw goes to all systems, forwards and backwards by turns. Of what takes one thread the CPU
+    time is what it would take on an idle machine, whatever else this one does.
+    """
+    seconds: dict[str, list[Seconds]] = {name: [] for name in systems}
+    names = list(systems)
+    for draw in draws:
+        for name in names:
+            stopwatch = Stopwatch()
+            systems[name](draw, stopwatch)
+            seconds[name].append(Seconds(stopwatch.wall, stopwatch.cpu))
+        names.reverse()
+    return seconds
+
+
+def draws_until(least: int, seconds: float) -> Iterator[int]:
+    """Yield 0, 1, 2 ... until there were `least` draws and `seconds` have passed."""
+    began = time.perf_counter()
+    draw = 0
+    while draw < least or time.perf_counter() - began < seconds:
+        yield draw
+        draw += 1
+
+
+# --- what a stretch of work took ------------------------------------------------------------------
+
+
+class Spent(NamedTuple):
+    """What was spent since a `Meter` was made.
+
+    Attributes:
+        cpu: CPU seconds of this process and its descendants.
+        elsewhere: how many cores other programs kept busy, on average.
+    """
+
+    cpu: float
+    elsewhere: float
+
+
+class Meter:
+    """The CPU time of this process and its descendants, and of all other programs, from now on.
+
+    On a shared machine the others' share says how far a wall-clock time can be trusted.
+    """
+
+    def __init__(self) -> None:
+        self._wall = time.perf_counter()
+        self._own = tree_cpu_seconds(os.getpid())
+        self._busy = _busy_seconds()
+
+    def read(self) -> Spent:
+        """Return what has been spent so far."""
+        busy = _busy_seconds() - self._busy
+        own = tree_cpu_seconds(os.getpid()) - self._own
+        wall = time.perf_counter() - self._wall
+        return Spent(own, max(0.0, busy - own) / wall)
+
+
+def tree_cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds of a process, its living descendants, and those it has waited for."""
+    total = 0.0
+    root = psutil.Process(pid)
+    for process in [root, *root.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system + times.children_user + times.children_system
+    return total
+
+
+def _busy_seconds() -> float:
+    """Return the CPU seconds that all programs have had on the cores that this process may use."""
+    cores = usable_core_numbers()
+    total = 0.0
+    for core, times in enumerate(psutil.cpu_times(percpu=True)):
+        if core in cores:
+            # Time that a hypervisor gave to other machines is missing here just as much.
+            total += times.user + times.nice + times.system + getattr(times, "steal", 0.0)
+    return total
+
+
+def usable_core_numbers() -> set[int]:
+    """Return the numbers of the cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
+# --- ratios ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -107,6 +324,6 @@ class Ratio:
 
     @classmethod
     def of(cls, numerators: Sequence[float], denominators: Sequence[float]) -> Ratio:
-        """One quotient for each round."""
+        """Take one quotient for each round."""
         quotients = [a / b for a, b in zip(numerators, denominators, strict=True)]
         return cls(statistics.median(quotients), min(quotients), max(quotients))

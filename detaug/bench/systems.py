@@ -1,7 +1,7 @@
-"""A pipeline as detaug, batchgenerators and torch run it, with equal settings.
+"""Run a pipeline as detaug, batchgenerators and torch run it, with equal settings.
 
-Each function is a context manager that gives an iterator over an epoch's batches, or an endless one; an `UnusableError` where the
-pipeline cannot be run by that system.
+Each function is a context manager that gives an endless iterator over batches. It raises an
+`UnusableError` where the system cannot run the pipeline.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,27 +19,47 @@ from detaug.errors import UnusableError
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
 
-#: Batches that may wait for the training, for every system.
-NUM_CACHED = 4
+
+@dataclass(frozen=True)
+class Workers:
+    """How many worker processes make batches, the same for every system.
+
+    Attributes:
+        processes: worker processes.
+        num_cached: batches that may wait for the training.
+        wait_time: seconds between polls, where a system polls.
+    """
+
+    processes: int
+    num_cached: int
+    wait_time: float = 0.002
+
+    @property
+    def cached_per_process(self) -> int:
+        """For systems that count the waiting batches of each worker by itself."""
+        return max(1, self.num_cached // self.processes)
 
 
 @contextmanager
-def detaug(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
-    """`DeterministicAugmenter`, without its check, which makes one batch in a hundred twice."""
-    with made.augmenter(processes, num_cached=NUM_CACHED) as augmenter:
+def detaug(pipeline: HandedIn, workers: Workers) -> Iterator[Iterator[Any]]:
+    """Run `DeterministicAugmenter` without its check, which makes one batch in a hundred twice."""
+    with pipeline.augmenter(workers.processes, num_cached=workers.num_cached) as augmenter:
         yield _endless(augmenter)
 
 
 @contextmanager
-def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
-    """batchgenerators' `NonDetMultiThreadedAugmenter`."""
+def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
+    """Run batchgenerators' `NonDetMultiThreadedAugmenter`, with which nnU-Net trains."""
     from batchgenerators.dataloading.nondet_multi_threaded_augmenter import (
         NonDetMultiThreadedAugmenter,
     )
 
-    loader, transform = _loader_of(made), _drawing(made.transform)
     augmenter = NonDetMultiThreadedAugmenter(
-        loader, transform, processes, num_cached=NUM_CACHED, wait_time=0.002
+        loader,
+        transform,
+        workers.processes,
+        num_cached=workers.num_cached,
+        wait_time=workers.wait_time,
     )
     try:
         yield _endless(augmenter)
@@ -49,60 +70,81 @@ def nondet(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
 
 
 @contextmanager
-def torch_loader(made: HandedIn, processes: int) -> Iterator[Iterator[Any]]:
-    """torch's `DataLoader`, of whose workers every one has the whole loader."""
-    batches = _Batches(_loader_of(made), _drawing(made.transform))
-    prefetched = max(2, NUM_CACHED // processes + 1)
+def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
+    """Run torch's `DataLoader`; each of its workers has the whole loader."""
     yield _endless(
-        DataLoader(batches, batch_size=None, num_workers=processes, prefetch_factor=prefetched)
+        DataLoader(
+            _Batches(loader, transform),
+            batch_size=None,
+            num_workers=workers.processes,
+            # torch counts the batch that is being made, too.
+            prefetch_factor=workers.cached_per_process + 1,
+            multiprocessing_context="fork",
+        )
     )
 
 
-SYSTEMS: dict[str, Callable[[HandedIn, int], AbstractContextManager[Iterator[Any]]]] = {
+System = Callable[[HandedIn, Workers], AbstractContextManager[Iterator[Any]]]
+
+
+def _of_loaders(system: Callable[..., AbstractContextManager[Iterator[Any]]]) -> System:
+    """Return a system that takes a loader and a transform as one that takes a pipeline."""
+
+    def run(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+        if getattr(pipeline.source, "batch_size", None) is not None:
+            raise UnusableError("of data sets, only detaug's speed is measured")
+        loader = pipeline.source.made().loader
+        return system(loader, _drawing(pipeline.transform), workers)
+
+    return run
+
+
+SYSTEMS: dict[str, System] = {
     "detaug": detaug,
-    "NonDetMultiThreadedAugmenter": nondet,
-    "torch's DataLoader": torch_loader,
+    "NonDetMultiThreadedAugmenter": _of_loaders(nondet),
+    "torch's DataLoader": _of_loaders(torch_loader),
 }
-
-
-def _loader_of(made: HandedIn) -> Any:
-    if getattr(made.source, "batch_size", None) is not None:
-        raise UnusableError("of data sets, only detaug's speed is measured")
-    return made.source.made().loader
 
 
 class _Batches(IterableDataset[Any]):
     def __init__(self, loader: Any, transform: Any) -> None:
-        self.loader, self.transform = loader, transform
+        self.loader = loader
+        self.transform = transform
 
     def __iter__(self) -> Iterator[Any]:
-        loader = (
-            self.loader
-            if hasattr(self.loader, "__next__") or hasattr(self.loader, "__iter__")
-            else self.loader()
-        )
-        for batch in loader if hasattr(loader, "__iter__") else iter(loader.__next__, None):
+        loader = self.loader
+        if not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
+            loader = loader()
+        batches = loader if hasattr(loader, "__iter__") else iter(loader.__next__, None)
+        for batch in batches:
             yield _transformed(self.transform, batch)
 
 
 def _endless(batches: Any) -> Iterator[Any]:
-    """Epoch after epoch."""
+    """Yield the batches of epoch after epoch."""
     while True:
-        number = -1
-        for number, batch in enumerate(batches):  # noqa: B007  # how many there were
+        is_empty = True
+        for batch in batches:
+            is_empty = False
             yield batch
-        if number < 0:
+        if is_empty:
             raise UnusableError("the loader gives no batches")
 
 
 def _transformed(transform: Any, batch: Any) -> Any:
     if transform is None:
         return batch
-    return transform(**batch) if isinstance(batch, Mapping) else transform(batch)
+    if isinstance(batch, Mapping):
+        return transform(**batch)
+    return transform(batch)
 
 
 def _drawing(transform: Any) -> Any:
-    """detaug's transforms take a Generator, and outside of an augmenter of detaug's nobody passes one."""
+    """Return a transform that needs no Generator: only detaug's augmenter passes one."""
     if not isinstance(transform, Transform):
         return transform
-    return lambda **batch: transform(rng=np.random.default_rng(), **batch)
+
+    def draw_and_transform(**batch: Any) -> Any:
+        return transform(rng=np.random.default_rng(), **batch)
+
+    return draw_and_transform

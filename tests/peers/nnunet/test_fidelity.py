@@ -62,8 +62,8 @@ def test_results_of_other_settings_are_not_continued(tmp_path: Path) -> None:
     assert "Name another file" in done.output
 
 
-def test_what_a_file_holds_is_shown_and_drawn(tmp_path: Path) -> None:
-    file, picture = tmp_path / "results.jsonl", tmp_path / "dice.png"
+def test_what_a_file_holds_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
     for each in [*some("tissue-3d"), *some("nuclei-2d", runs=3)]:
         results.append(file, each)
     done = CliRunner().invoke(
@@ -72,8 +72,6 @@ def test_what_a_file_holds_is_shown_and_drawn(tmp_path: Path) -> None:
             "--results",
             str(file),
             "--show",
-            "--plot",
-            str(picture),
             "--json",
             str(tmp_path / "found.json"),
         ],
@@ -82,7 +80,6 @@ def test_what_a_file_holds_is_shown_and_drawn(tmp_path: Path) -> None:
     assert "nuclei-2d" in done.stdout
     assert "5 + 5" in done.stdout
     assert "all tasks" in done.stdout
-    assert picture.stat().st_size > 5000
     found = json.loads((tmp_path / "found.json").read_text())
     assert found == as_json(results.read(file))
     assert len(found["tasks"]["nuclei-2d"][STOCK]["runs"]) == 3
@@ -101,3 +98,14 @@ def test_training_and_validation_share_no_voxel() -> None:
             assert all(
                 not np.shares_memory(validating.image, training.image) for training in used[False]
             )
+
+
+@pytest.mark.slow
+def test_both_arms_are_trained_and_validated(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    arguments = ["--quick", "--runs", "1", "--only", "tissue-2d", "--results", str(file)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
+    trained = results.read(file)
+    assert [result.arm for result in trained] == list(ARMS)
+    assert all(0 <= result.dice <= 1 and len(result.labels) == 2 for result in trained)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 from detaug.bench import benching
-from detaug.bench.systems import SYSTEMS, _endless
+from detaug.bench.systems import SYSTEMS, Workers, _endless
 from detaug.cli import main
 from detaug.errors import UnusableError
 from detaug.verification.handed_in import call_factory
@@ -146,6 +146,6 @@ def test_of_a_data_set_only_detaugs_speed_is_measured(system: str) -> None:
     made = call_factory(Numbers)
     with (
         pytest.raises(UnusableError, match="of data sets, only detaug's speed"),
-        SYSTEMS[system](made, 1),
+        SYSTEMS[system](made, Workers(1, 4)),
     ):
         pass

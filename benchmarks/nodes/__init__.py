@@ -1,1 +1,0 @@
-"""How many CPU nodes a GPU needs."""

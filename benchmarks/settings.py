@@ -1,0 +1,39 @@
+"""What all rows of the benchmarks are measured with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from detaug.bench.systems import Workers
+
+SEED = 20261121
+
+#: Two processes; as many batches may wait as nnU-Net has for up to 12 workers.
+WORKERS = Workers(processes=2, num_cached=6)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How long to measure, and with how many workers.
+
+    Attributes:
+        workers: the same for every system of a row.
+        seconds: the least time for a row that is measured on one thread, all systems together.
+        quick: few and short rounds, which show that everything runs and not how fast.
+    """
+
+    workers: Workers = WORKERS
+    seconds: float = 10.0
+    quick: bool = False
+
+    def rounds(self, full: int) -> int:
+        """Return how many rounds to measure."""
+        if self.quick:
+            return min(2, full)
+        return full
+
+    def batches(self, full: int) -> int:
+        """Return how many batches to time in a round."""
+        if self.quick:
+            return min(full, max(8, full // 10))
+        return full
