@@ -22,7 +22,6 @@ from detaug.pipeline.producer import Pipeline, Producer, log_nothing
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
-from detaug.purity.set_order import in_a_sets_order
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
 
@@ -52,16 +51,6 @@ class HashOrder:
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
-            return
-        pipeline = work.pipeline
-        if path := in_a_sets_order(
-            {"data_loader": pipeline.pristine.source.loader, **pipeline.pristine.transforms}
-        ):
-            pipeline.say_once(
-                f"{path} holds texts in the order of a set. PYTHONHASHSEED is not set, so every run of this program has another "
-                "order there, and gives other batches if they depend on it: write sorted(...) where the set becomes a list "
-                "or a dict, or start the program with PYTHONHASHSEED=0"
-            )
 
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""

@@ -45,10 +45,3 @@ class HoldsALock:
     def __call__(self, **batch):
         with self.lock:
             return takes_a_sets_order(**batch)
-
-
-class ListsASet(Numbers):
-    """Its cases have been made a list of a set, where it was made."""
-
-    def __init__(self) -> None:
-        self.cases = list({f"case_{number:03}" for number in range(100)})

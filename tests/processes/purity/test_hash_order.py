@@ -55,16 +55,6 @@ def test_what_depends_on_the_hash_seed_is_told(transform, key, num_processes, me
     assert told.value.step < 10
 
 
-@pytest.mark.parametrize("num_processes", [0, 1])
-def test_a_list_that_was_made_of_a_set_is_told_at_the_start(num_processes, caplog):
-    with DeterministicAugmenter.from_dataset(
-        pipelines.ListsASet(), 2, num_processes=num_processes, seed=1
-    ) as augmenter:
-        next(augmenter)
-    assert "data_loader.cases holds texts in the order of a set" in caplog.text
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("transform", [pipelines.scales, pipelines.sorts])
 @pytest.mark.parametrize("num_processes", [0, 2])
