@@ -83,58 +83,53 @@ def _some(keys: list[str]) -> str:
 
 
 class Repeats:
-    """Batches that are alike in what should be random. Arguments as `detaug.engine.checking.checks.Checks`."""
+    """Batches that are alike in what should be random. `ignore`: keys that are not looked at."""
 
-    def __init__(self, ignore: tuple[str, ...], num_streams: int, stateless: bool) -> None:
+    def __init__(self, ignore: tuple[str, ...]) -> None:
         self._ignore = ignore
-        self._num_streams = 1 if stateless else num_streams
         self._seen: dict[tuple[int, str, str], BatchKey] = {}
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
-    def found(self, key: BatchKey, report: BatchReport) -> str:
-        """In words, what a report shows by itself: batches of an epoch that have equal random numbers in them, streams that
-        give equal raw batches, or a generator that every batch makes with the same seed. Each is said once."""
+    def remark(self, key: BatchKey, report: BatchReport) -> str:
+        """Return what a report shows by itself, in words; empty if there is nothing new.
+
+        That is: batches of an epoch with equal random numbers in them, or a generator that every
+        batch makes with the same seed. Each is reported once.
+        """
         if len(self._seen) > _MOST_SEEN:
             self._seen.clear()
-        raw, whole = (
-            "|".join(report.raw.values()),
-            "|".join(report.raw[name] for name in report.raw_random),
-        )
-        if any(name in report.raw for name in report.random):
-            other = self._earlier(key.epoch, "raw", raw, key)
-            if other is not None and (other.step - key.step) % self._num_streams:
-                return self._say(
-                    "raw",
-                    f"streams of the loader give the same raw batches (epoch {key.epoch}, steps {other.step} and {key.step}): "
-                    "its copies do not share the data out. Have it look at detaug.current().stream or set_thread_id, or pass "
-                    "num_streams=1",
-                )
-        # Where the loader gave the same once more, a transform need not be random.
-        if not whole or self._seen.setdefault((key.epoch, "random", whole), key) == key:
-            for name in (each for each in report.random if each not in self._ignore):
-                other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
-                if other is not None and report.raw.get(name) != report.final[name]:
-                    return self._say(
-                        f"final {name}",
-                        f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of epoch {key.epoch}: "
-                        "something draws the same random numbers for different batches",
-                    )
-        for path, seed in report.late.items():
-            other = self._earlier(0, path, seed, key)
-            if other is not None:
-                return self._say(
-                    path,
-                    f"{path} is a generator that each batch makes anew, and with the same seed ({_name_of(other)}, and "
-                    f"{_name_of(key)}): it draws the same numbers for all of them. Make it before the transform is handed in, so "
-                    "that it is seeded for every batch, or seed it from detaug.current().generator",
+        return self._equal_numbers(key, report) or self._equal_seeds(key, report)
+
+    def _equal_numbers(self, key: BatchKey, report: BatchReport) -> str:
+        raw = "|".join(report.raw[name] for name in report.raw_random)
+        if raw and self._seen.setdefault((key.epoch, "raw", raw), key) != key:
+            return ""  # the loader gave the same once more: a transform need not be random
+        for name in report.random:
+            if name in self._ignore:
+                continue
+            other = self._earlier(key.epoch, f"final {name}", report.final[name], key)
+            if other is not None and report.raw.get(name) != report.final[name]:
+                self._reported.add(f"final {name}")
+                return (
+                    f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of "
+                    f"epoch {key.epoch}: something draws the same random numbers for different batches"
                 )
         return ""
 
-    def _earlier(self, epoch: int, what: str, value: str, key: BatchKey) -> BatchKey | None:
-        """The first batch of the epoch that had that value, if it is another one and nothing was said of it."""
-        other = self._seen.setdefault((epoch, what, value), key)
-        return None if other == key or what in self._said else other
+    def _equal_seeds(self, key: BatchKey, report: BatchReport) -> str:
+        for path, seed in report.late.items():
+            other = self._earlier(0, path, seed, key)
+            if other is not None:
+                self._reported.add(path)
+                return (
+                    f"{path} is a generator that each batch makes anew, and with the same seed "
+                    f"({_name_of(other)}, and {_name_of(key)}): it draws the same numbers for all of "
+                    "them. Make it before the transform is handed in, so that it is seeded for every "
+                    "batch, or seed it from detaug.current().generator"
+                )
+        return ""
 
-    def _say(self, what: str, text: str) -> str:
-        self._said.add(what)
-        return text
+    def _earlier(self, epoch: int, name: str, value: str, key: BatchKey) -> BatchKey | None:
+        """Return the first other batch of the epoch with that value; None if it was reported."""
+        other = self._seen.setdefault((epoch, name, value), key)
+        return None if other == key or name in self._reported else other

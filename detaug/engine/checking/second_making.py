@@ -43,7 +43,7 @@ class Checking:
 
     def __init__(self, checks: Checks, engine: Asks, hash_order: HashOrder | None = None) -> None:
         self.checks = checks
-        self._repeats = Repeats(checks.ignore, checks.num_streams, checks.stateless)
+        self._repeats = Repeats(checks.ignore)
         self._hash_order = hash_order
         self._engine = engine
         self._check: CheckedBatch | None = None
@@ -59,8 +59,8 @@ class Checking:
     def reported(self, check: CheckedBatch) -> None:
         """A worker has made a batch that may be made again."""
         self.checks.reported(check)
-        if said := self._repeats.found(check.key, check.report):
-            self._engine.say_once(said)
+        if remark := self._repeats.remark(check.key, check.report):
+            self._engine.say_once(remark)
 
     def go_on(self) -> None:
         """Have made again what is due."""

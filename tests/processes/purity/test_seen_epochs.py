@@ -15,7 +15,6 @@ from tests.processes.purity.ways import (
     BATCHES,
     OneOf,
     Then,
-    listening,
     making,
     making_from,
     run_all_ways,
@@ -150,28 +149,7 @@ def test_set_epoch_meets_a_pristine_copy_once(where: str) -> None:
                 np.testing.assert_allclose(batch["data"], 75.0 / (1 + epoch))
 
 
-# --- endless loaders with state -----------------------------------------------------------------------------------------
-
-
-class Sawtooth:
-    """Counts; all its streams count alike."""
-
-    turn = 0
-
-    def __iter__(self) -> Sawtooth:
-        return self
-
-    def __next__(self) -> dict[str, Any]:
-        self.turn += 1
-        return {"data": np.arange(5) / 7 + (7 * self.turn) % 1009}
-
-
-@pytest.mark.parametrize("num_processes", [0, 2])
-def test_streams_that_give_the_same_batches_are_told_of(num_processes: int) -> None:
-    make = making(Sawtooth(), num_streams=4, batches_per_epoch=40)
-    with listening() as heard, make(num_processes=num_processes) as augmenter:
-        list(augmenter)
-    assert any("the same raw batches" in text for text in heard), heard
+# --- the end of a search -----------------------------------------------------------------------------------------------
 
 
 class Searches:
