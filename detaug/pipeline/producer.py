@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
-from detaug.purity.copy_cost import CopyCost
+from detaug.purity.first_use import loaded_on_first_use
 from detaug.purity.own_memory import own
 from detaug.purity.owned import OwnedCopy, made_late, name_of
 from detaug.purity.pristine import LoaderCopy, Pristine, Transforms
@@ -31,6 +30,8 @@ logger = logging.getLogger("detaug")
 
 #: From this part's generators a callable that makes the loader draws.
 _MAKING = name_of("data_loader()")
+#: After this batch of a process it is looked whether transforms have loaded something large.
+_LOOK_AT_LOADED = 20
 
 
 class Log(Protocol):
@@ -119,7 +120,7 @@ class Producer:
         self._only = only
         self._stateless = pristine.source.stateless
         self._transforms = Transforms(pristine)
-        self._cost = CopyCost(pristine, log)
+        self._batches_made = 0
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
@@ -158,9 +159,7 @@ class Producer:
             batch = Current(self._branch, epoch, step)
             stream = None if self._stateless else self._stream(batch, state)
             loader = self._process_loader(epoch) if stream is None else stream.loader
-            began = time.perf_counter()
             transforms = self._fresh_transforms(epoch, loader)
-            copied = time.perf_counter()
             if stream is None:
                 item = self._from_stateless(batch, loader, transforms)
             else:
@@ -175,9 +174,17 @@ class Producer:
                     item = _call(transforms.value["transform"], item)
             self._transforms.is_done_with(transforms)
             self._used = transforms
-            if not self._transforms.pure:
-                self._cost.add(copied - began, time.perf_counter() - copied, transforms)
+            self._batches_made += 1
+            if self._batches_made == _LOOK_AT_LOADED:
+                self._mention_loaded(transforms)
             return item
+
+    def _mention_loaded(self, used: OwnedCopy) -> None:
+        if self._transforms.pure:
+            return
+        pristine = self._pristine
+        if remark := loaded_on_first_use(pristine.transforms, used.value, pristine.keep):
+            self._log(remark)
 
     def make_reported(
         self, epoch: int, step: int, state: LoaderState | None = None

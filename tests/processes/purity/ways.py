@@ -30,7 +30,6 @@ OTHER_WARNINGS = (
         "The others go on",
         "the loop waited",
     ),  # of workers, on a busy machine
-    *("are copied for every batch", "of a batch's time"),
 )
 #: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
 #: batch of each worker are: the batches of all ways are compared with each other besides.

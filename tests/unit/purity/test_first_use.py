@@ -1,0 +1,25 @@
+"""What transforms load on first use is named, for every batch would load it again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from detaug.purity.first_use import loaded_on_first_use
+
+
+class Unsized:
+    def __sizeof__(self) -> int:
+        raise RuntimeError("a class of the user's")
+
+
+def test_a_large_object_that_a_batch_has_added_is_named() -> None:
+    table = np.zeros(300_000)
+    before = SimpleNamespace(table=table, atlas=None, odd=Unsized())
+    after = SimpleNamespace(table=table, atlas={"t1": np.zeros(200_000)}, odd=Unsized())
+    said = loaded_on_first_use({"transform": before}, {"transform": after}, ())
+    assert "load transform.atlas['t1'] (2 MB)" in said
+    assert "keep=('atlas',)" in said
+    assert loaded_on_first_use({"transform": before}, {"transform": after}, ("atlas",)) == ""
+    assert loaded_on_first_use({"transform": before}, {"transform": before}, ()) == ""
