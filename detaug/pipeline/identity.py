@@ -24,7 +24,7 @@ import numpy as np
 import xxhash
 
 from detaug.pipeline.identity_texts import array_text, class_name, short, text_of
-from detaug.purity.references import attributes_of, slots_of
+from detaug.walking import attributes_of, slots_of
 
 _DEPTH = 24
 _LONGEST_LIST = 64

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.purity.references import walk
+from detaug.walking import walk
 
 #: Smaller objects (bytes) are not worth a word.
 _LARGE = 2**20

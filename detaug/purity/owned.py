@@ -14,11 +14,12 @@ import numpy as np
 import torch
 
 from detaug.fingerprints import fingerprint
-from detaug.purity.references import paths_of, shared_generators, walk
+from detaug.purity.references import shared_generators
 from detaug.purity.template import Template
 from detaug.seeding.generators import GENERATORS, global_generators, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
+from detaug.walking import paths_of, walk
 from detaug.watching.interception import listening
 
 #: How many objects are searched for generators that a batch has made, and how many of these are named.

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 
 from detaug.purity.owned import Owned, OwnedCopy, Shared
-from detaug.purity.references import attributes_of, paths_of
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
 from detaug.seeding.reseeders import reseeder_of
 from detaug.sources import LoaderFactory, Source
+from detaug.walking import attributes_of, paths_of
 
 #: Modules whose transforms keep no state and write into no array that they are given: one copy makes all batches.
 _PURE = ("detaug.transforms.", "detaug.kernels.")

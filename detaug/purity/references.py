@@ -1,172 +1,29 @@
-"""From objects to what they refer to: by which path something is reached, and what only references lead to.
+"""From a pipeline's classes and functions to what their code refers to.
 
-A pickler meets everything that it copies, but knows no paths, and does not look into what copies share: class attributes,
-variables of modules, closures. The two functions here do that, on the pristine pipeline and once.
+A pickler meets everything that it copies, but does not look into what copies share: class
+attributes, variables of modules, closures. The functions here do that, on the pristine pipeline
+and once.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
 import inspect
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
-import numpy as np
-import torch
+from detaug.walking import Edge, parts_of, parts_of_function, walk
 
-#: Values that hold nothing else.
-_LEAVES = (
-    str,
-    bytes,
-    bytearray,
-    int,
-    float,
-    complex,
-    type(None),
-    np.generic,
-    torch.dtype,
-    range,
-    slice,
-    np.dtype,
-)
 #: Built-in objects that lead to the user's.
 _LED_THROUGH = (
     *(dict, list, tuple, set, frozenset, deque),
     *(types.MethodType, types.BuiltinFunctionType, functools.partial),
 )
-_Edge = tuple[str, Any]
-
-
-def paths_of(targets: Collection[Any], roots: Mapping[str, Any]) -> dict[int, str]:
-    """The shortest path to each target that references lead to, by its ``id``: ``"transform.transforms[2].rng"``."""
-    wanted = {id(target) for target in targets}
-    found = ((id(value), path) for path, value in walk(roots.items()) if id(value) in wanted)
-    return dict(islice(found, len(wanted)))
-
-
-def walk(
-    roots: Iterable[_Edge],
-    most: int | None = None,
-    into: Callable[[Any], bool] = lambda _: True,
-    parts: Callable[[str, Any], Iterable[_Edge]] | None = None,
-) -> Iterator[_Edge]:
-    """What lies in these objects, each once and by its shortest path, the nearest first; plain values are left out.
-
-    Args:
-        most: how many objects are met, and of how many parts of one; None: all.
-        into: whether the parts of an object are met.
-        parts: what an object at a path leads to, by paths; None: what it holds.
-    """
-    parts = parts or _held_in
-    seen: set[int] = set()
-    alive: list[Any] = []  # what is made on the way keeps its address only while it lives
-    pending: deque[_Edge] = deque(roots)
-    while pending and (most is None or len(alive) < most):
-        path, value = pending.popleft()
-        if isinstance(value, _LEAVES) or id(value) in seen:
-            continue
-        seen.add(id(value))
-        alive.append(value)
-        yield path, value
-        if into(value):
-            pending.extend(islice(parts(path, value), most))
-
-
-def _held_in(path: str, value: Any) -> Iterator[_Edge]:
-    return ((path + label, part) for label, part in parts_of(value))
-
-
-def parts_of(value: Any) -> Iterator[_Edge]:
-    """What an object holds, each with how it is written in a path. Not what it shares with others of its class."""
-    if isinstance(value, (type, types.ModuleType, types.CodeType, types.FrameType)):
-        return
-    if isinstance(value, dict):
-        for number, (key, item) in enumerate(value.items()):
-            yield f"[{_key(key, number)}]", item
-    elif isinstance(value, (list, tuple, deque)):
-        for number, item in enumerate(value):
-            yield f"[{number}]", item
-    elif isinstance(value, types.FunctionType):
-        yield from _of_function(value)
-    elif isinstance(value, types.MethodType):
-        yield "", value.__self__
-        yield ".__func__", value.__func__
-    elif isinstance(value, functools.partial):
-        yield from ((".func", value.func), (".args", value.args), (".keywords", value.keywords))
-    elif isinstance(value, np.ndarray):
-        if value.dtype.hasobject:
-            yield ".flat", value.ravel().tolist()
-    elif isinstance(value, types.BuiltinFunctionType):
-        if not isinstance(value.__self__, (types.ModuleType, type)):
-            yield ".__self__", value.__self__
-    elif isinstance(value, np.random.Generator):
-        yield ".bit_generator", value.bit_generator
-    else:
-        yield from _of_object(value)
-
-
-def _of_function(function: types.FunctionType) -> Iterator[_Edge]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # not yet set
-            yield f".<{name}>", cell.cell_contents
-    yield ".__defaults__", function.__defaults__
-    yield ".__kwdefaults__", function.__kwdefaults__
-    yield from ((f".{name}", item) for name, item in vars(function).items())
-
-
-def _of_object(value: Any) -> Iterator[_Edge]:
-    attributes = attributes_of(value)
-    named = {id(type(value)), id(attributes)}
-    for held in (attributes if isinstance(attributes, dict) else {}, slots_of(value)):
-        for name, item in list(held.items()):
-            named.add(id(item))
-            yield f".{name}", item
-    # Built-in classes (and subclasses of list and dict) hold more than that.
-    for number, item in enumerate(gc.get_referents(value)):
-        if id(item) not in named:
-            yield f".~{number}", item
-
-
-def attributes_of(value: Any) -> Any:
-    """Its ``__dict__``; None where there is none. ``__getattr__`` of its class is not asked, for it may raise anything."""
-    try:
-        return object.__getattribute__(value, "__dict__")
-    except (AttributeError, TypeError):
-        return None
-
-
-def slots_of(value: Any) -> dict[str, Any]:
-    """Its attributes that lie in slots and are set."""
-    found = {}
-    kind: Any = type(value)
-    for name, member in _members_of(kind):
-        with suppress(AttributeError):  # not set
-            found[name] = member.__get__(value)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _members_of(kind: type) -> tuple[tuple[str, types.MemberDescriptorType], ...]:
-    members = (each for owner in kind.__mro__ for each in vars(owner).items())
-    return tuple(
-        (name, member) for name, member in members if isinstance(member, types.MemberDescriptorType)
-    )
-
-
-def _key(key: Any, number: int) -> str:
-    parts = key if isinstance(key, tuple) else () if key is None else (key,)
-    return (
-        repr(key)
-        if all(isinstance(part, (str, int, float, bytes)) for part in parts)
-        else f"#{number}"
-    )
 
 
 def shared_generators(
@@ -179,7 +36,7 @@ def shared_generators(
     return {path: value for path, value in met if is_generator(type(value))}
 
 
-def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
+def _reached_from(path: str, value: Any) -> Iterable[Edge]:
     """What code leads to from a class, a function or an object."""
     if isinstance(value, type):
         return _of_class(value)
@@ -190,10 +47,11 @@ def _reached_from(path: str, value: Any) -> Iterable[_Edge]:
         isinstance(value, _LED_THROUGH) or _is_in_reach(kind.__module__)
     ):
         return ()
-    return chain([(home_of(kind), kind)], _held_in(path, value))
+    held = ((path + label, part) for label, part in parts_of(value))
+    return chain([(home_of(kind), kind)], held)
 
 
-def _of_class(kind: type) -> Iterator[_Edge]:
+def _of_class(kind: type) -> Iterator[Edge]:
     for owner in kind.__mro__ if _is_in_reach(kind.__module__) else ():
         if not _is_in_reach(owner.__module__):
             continue
@@ -204,12 +62,12 @@ def _of_class(kind: type) -> Iterator[_Edge]:
         yield from ((home_of(base), base) for base in owner.__bases__)
 
 
-def _of_code(function: types.FunctionType) -> Iterator[_Edge]:
+def _of_code(function: types.FunctionType) -> Iterator[Edge]:
     module = str(function.__module__)
     if not _is_in_reach(module):
         return
     home, variables = home_of(function), function.__globals__
-    yield from ((home + label, part) for label, part in _of_function(function))
+    yield from ((home + label, part) for label, part in parts_of_function(function))
     names = _names_in(function.__code__)
     for name in sorted(names & variables.keys()):
         item = variables[name]
@@ -269,7 +127,7 @@ def is_the_users_own(value: Any) -> bool:
     return _is_in_reach(module) and _is_the_users(module)
 
 
-def variables_of(references: Iterable[Any]) -> list[_Edge]:
+def variables_of(references: Iterable[Any]) -> list[Edge]:
     """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
     ours = [value for value in references if is_the_users_own(value)]
     homes: dict[str, Any] = {home_of(value): value for value in ours if isinstance(value, type)}

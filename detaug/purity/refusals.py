@@ -7,8 +7,9 @@ from typing import Any
 
 from detaug.processes.control import is_standard_stream
 from detaug.purity.reducing import LOCKS
-from detaug.purity.references import home_of, is_the_users_own, walk
+from detaug.purity.references import home_of, is_the_users_own
 from detaug.purity.template import CannotCopy
+from detaug.walking import walk
 
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
 #: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,8 +15,9 @@ import torch
 
 from detaug.fingerprints import dense, fingerprint
 from detaug.purity.reducing import reduce_by_class
-from detaug.purity.references import attributes_of, parts_of, variables_of
+from detaug.purity.references import variables_of
 from detaug.seeding.reseeders import reseeder_of
+from detaug.walking import attributes_of, walk
 from detaug.watching.interception import listening
 
 #: How much of a pipeline's state is looked through to name what has changed.
@@ -33,6 +33,7 @@ _GENERATORS = ("random", "numpy.random", "torch")
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
 _NOT_COMPARABLE, _OF_PROCESS = "not comparable", "about the process"
 _CONTAINERS = (dict, list, tuple, set, frozenset)
+_PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
@@ -228,31 +229,58 @@ def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
 
 
 def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str]:
-    """The small values that a pipeline's objects, and the classes and modules of `references`, hold, by path."""
-    found: dict[str, str] = {}
-    seen: set[int] = set()
-    pending = deque([*objects.items(), *variables_of(references)])
+    """Return the small values that a pipeline's objects and its code's variables hold, by path.
+
+    Args:
+        objects: the pipeline's parts, by the names that paths begin with.
+        references: its classes and functions; variables of these classes, and of the modules
+            that define them, are looked at as well.
+    """
+    own = {id(value) for value in objects.values()}
+
+    def is_ours(value: Any) -> bool:
+        return type(value).__module__.startswith("detaug.") and id(value) not in own
+
+    def is_opened(value: Any) -> bool:
+        return not (is_ours(value) or _is_generator(value) or _is_array(value))
+
+    state: dict[str, str] = {}
     room = _MOST_CHARACTERS
-    while pending and len(seen) < _MOST_VALUES and room > 0:
-        path, value = pending.popleft()
-        kind = type(value)
-        if isinstance(value, (str, bytes, int, float, complex, bool, type(None), np.generic)):
-            text = repr(value)[:80]
-        elif id(value) in seen or (kind.__module__.startswith("detaug.") and path not in objects):
+    roots = [*objects.items(), *variables_of(references)]
+    for path, value in walk(roots, _MOST_VALUES, into=is_opened, plain=True):
+        if is_ours(value):
             continue
-        elif reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS):
-            text = kind.__name__  # seeded for every batch, whatever state it is in
-        elif isinstance(value, (np.ndarray, torch.Tensor)):
-            text = f"{kind.__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
-        else:
-            seen.add(id(value))
-            if isinstance(value, (list, tuple, dict, set)):
-                found[path + ".len()"] = str(len(value))
-            pending.extend((path + label, part) for label, part in parts_of(value))
+        if isinstance(value, (list, tuple, dict, set)):
+            state[f"{path}.len()"] = str(len(value))
             continue
-        found[path] = text
+        text = _text_of(value)
+        if text is None:
+            continue
+        state[path] = text
         room -= len(path) + len(text)
-    return found
+        if room <= 0:
+            break
+    return state
+
+
+def _text_of(value: Any) -> str | None:
+    """Return a short text of a value that has no parts to be looked at; None if it has."""
+    if _is_generator(value):
+        return type(value).__name__  # seeded for every batch, whatever state it is in
+    if _is_array(value):
+        return f"{type(value).__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
+    if isinstance(value, _PLAIN):
+        return repr(value)[:80]
+    return None
+
+
+def _is_generator(value: Any) -> bool:
+    kind = type(value)
+    return reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, torch.Tensor))
 
 
 def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:

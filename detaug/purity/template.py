@@ -30,8 +30,8 @@ from detaug.purity.reducing import (
     reduce_by_class,
     reduce_tensor,
 )
-from detaug.purity.references import attributes_of
 from detaug.seeding.reseeders import reseeder_of
+from detaug.walking import attributes_of
 
 #: By class: attributes that hold what can be computed again from the object's arguments, and of which only copies are used.
 #: batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at nnU-Net's usual one, 70 ms to make).

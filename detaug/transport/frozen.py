@@ -22,8 +22,8 @@ import torch
 
 from detaug.memory.blocks import Bytes, lay_out, written
 from detaug.purity.bulk import PrivateBlock
-from detaug.purity.references import parts_of
 from detaug.transport.tensors import reduce_tensor
+from detaug.walking import parts_of
 
 #: Smaller arrays (bytes) travel in the pickle.
 _BULK_BYTES = 64 * 1024

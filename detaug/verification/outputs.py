@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import keystr, tree_flatten_with_path
 
 from detaug.fingerprints import fingerprint
+from detaug.walking import leaves
 
 #: The name of what returned something (a transform's class), and what: by their path in the batch arrays as copies, of anything
 #: else digests.
@@ -16,9 +16,8 @@ Output = tuple[str, dict[str, Any]]
 
 
 def output_of(name: str, value: Any) -> Output:
-    """What somebody returned, as it is now."""
-    leaves, _ = tree_flatten_with_path(value)
-    return name, {keystr(path): _kept(leaf) for path, leaf in leaves}
+    """Return what a transform, a loader or a data set returned, as it is now."""
+    return name, {path: _kept(leaf) for path, leaf in leaves(value)}
 
 
 def _kept(value: Any) -> Any:

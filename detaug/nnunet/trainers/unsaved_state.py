@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from detaug.nnunet.run_record import print_of
-from detaug.purity.references import walk
+from detaug.walking import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
 _SAVED = {

@@ -15,8 +15,9 @@ import torch
 
 from detaug.purity import bulk
 from detaug.purity.owned import Owned, OwnedCopy
-from detaug.purity.references import paths_of, shared_generators
+from detaug.purity.references import shared_generators
 from detaug.purity.template import Template
+from detaug.walking import paths_of
 
 
 class Slotted:
