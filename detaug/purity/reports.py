@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.fingerprints import dense, fingerprint
-from detaug.purity.reducing import reduce_by_class
+from detaug.fingerprints import lenient_fingerprint
 from detaug.purity.references import variables_of
 from detaug.seeding.reseeders import reseeder_of
-from detaug.walking import attributes_of, walk
+from detaug.walking import walk
 from detaug.watching.interception import listening
 
 #: How much of a pipeline's state is looked through to name what has changed.
@@ -25,16 +24,12 @@ _MOST_VALUES = 20_000
 #: It has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
-#: How many parts of what has no fingerprint are looked at, and how deep: an object counts for eight containers.
-_MOST_PARTS, _DEEPEST = 4_000, 48
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
 #: Modules whose calls are parts of a transform's.
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
-_NOT_COMPARABLE, _OF_PROCESS = "not comparable", "about the process"
-_CONTAINERS = (dict, list, tuple, set, frozenset)
+_OF_PROCESS = "about the process"
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
-_SHARED = (type, types.FunctionType, types.BuiltinFunctionType)
 
 
 @dataclass(frozen=True)
@@ -61,94 +56,29 @@ class Explanation:
 
 
 def prints_of(batch: Any) -> dict[str, str]:
-    """A fingerprint for each key of a mapping, or for the whole of anything else.
+    """Return a fingerprint for each key of a mapping, or for the whole of anything else.
 
-    What holds the number of the process that made it is about that process, and no result of the pipeline's.
+    What holds the number of the process that made it is about that process, and no result of the
+    pipeline's.
     """
-    items = _items_of(batch)
-    return {
-        str(key)[:60]: _OF_PROCESS if _holds_process_number(value) else _print_of(value)
-        for key, value in items
-    }
+    prints = {}
+    for key, value in _items_of(batch):
+        if _holds_process_number(value):
+            prints[str(key)[:60]] = _OF_PROCESS
+        else:
+            prints[str(key)[:60]] = lenient_fingerprint(value)
+    return prints
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
-    """Keys with floating-point numbers that are not all the same."""
+    """Return the keys with floating-point numbers that are not all the same."""
     return tuple(str(key)[:60] for key, value in _items_of(batch) if _has_two_values(value))
 
 
 def _items_of(batch: Any) -> Any:
-    return (
-        batch.items()
-        if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS
-        else [("batch", batch)]
-    )
-
-
-def _print_of(value: Any, room: Iterator[int] | None = None, depth: int = _DEEPEST) -> str:
-    """A fingerprint; what has none is looked at part by part."""
-    with suppress(Exception):  # no bytes that are the same everywhere
-        return fingerprint(value)
-    if isinstance(value, torch.Tensor):
-        with suppress(Exception):  # on a device that holds none
-            return fingerprint(["dense", dense(value)])
-    # Objects may lead round in circles, and to each other many times over.
-    room = iter(range(_MOST_PARTS)) if room is None else room
-    parts = _parts_of(value) if depth > 0 else None
-    if parts is None:
-        return _NOT_COMPARABLE
-    depth -= 1 if isinstance(value, _CONTAINERS) else 8
-    kind = f"{type(value).__module__}.{type(value).__qualname__}"
-    return fingerprint(
-        [
-            kind,
-            len(parts),
-            [_print_of(part, room, depth) for part, _ in zip(parts, room, strict=False)],
-        ]
-    )
-
-
-def _parts_of(value: Any) -> Sequence[Any] | None:
-    """What a container or an object is made of, in an order that is the same everywhere; None: that cannot be said."""
-    if isinstance(value, np.ndarray | np.generic):
-        return _parts_of_array(np.asarray(value))
-    if isinstance(value, torch.Tensor):  # without bytes
-        return ()
-    if isinstance(value, _SHARED):
-        return [value.__module__, value.__qualname__]
-    if not isinstance(value, _CONTAINERS):
-        value = _state_of_object(value)
-    if not isinstance(value, (dict, set, frozenset)):
-        return value  # type: ignore[no-any-return]
-    keys = list(value)
-    with suppress(Exception):  # of different kinds
-        keys.sort()
-    return [(key, value[key]) for key in keys] if isinstance(value, dict) else keys
-
-
-@np.errstate(invalid="ignore")  # infinities
-def _parts_of_array(array: np.ndarray) -> Sequence[Any]:
-    if array.dtype.names:
-        return [array[name] for name in array.dtype.names]
-    if array.dtype.kind not in "fc":
-        return array.reshape(-1).tolist()
-    # Long doubles, some of whose bytes may hold anything: what a float64 leaves of a mantissa is a float64.
-    mantissas, exponents = np.frexp([array.real, array.imag])
-    rounded = mantissas.astype(np.float64)
-    return [rounded, (mantissas - rounded).astype(np.float64), exponents]
-
-
-def _state_of_object(value: Any) -> Any:
-    """What an object is made of again where it is copied or pickled; where that cannot be, its attributes. None: neither."""
-    try:
-        reduced = reduce_by_class(value, protocol=4)
-        if isinstance(reduced, str):
-            return [reduced]
-        arguments, state, items, pairs = (*reduced[1:5], None, None, None)[:4]
-        parts = (arguments, state, items and list(items), pairs and dict(pairs))
-    except Exception:  # it cannot be pickled
-        return attributes_of(value)
-    return [part for part in parts if part is not None]
+    if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
+        return batch.items()
+    return [("batch", batch)]
 
 
 def _holds_process_number(value: Any, depth: int = 2) -> bool:
@@ -189,7 +119,9 @@ def explain(
 ) -> Explanation:
     """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
     found = Explanation(state=state_of(objects, references))
-    with stages_told(lambda name, result: found.stages.append((name[:60], _print_of(result)))):
+    with stages_told(
+        lambda name, result: found.stages.append((name[:60], lenient_fingerprint(result)))
+    ):
         try:
             make()
         except Exception as error:
@@ -268,10 +200,14 @@ def _text_of(value: Any) -> str | None:
     if _is_generator(value):
         return type(value).__name__  # seeded for every batch, whatever state it is in
     if _is_array(value):
-        return f"{type(value).__name__} {tuple(value.shape)} {_print_of(value)[:12]}"
+        return f"{type(value).__name__} {tuple(value.shape)} {_digest_of(value)}"
     if isinstance(value, _PLAIN):
         return repr(value)[:80]
     return None
+
+
+def _digest_of(value: Any) -> str:
+    return lenient_fingerprint(value)[:12]
 
 
 def _is_generator(value: Any) -> bool:

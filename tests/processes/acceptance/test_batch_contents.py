@@ -6,14 +6,17 @@ import collections
 import os
 import pathlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
 import detaug
+from detaug.ledger.comparing import compare
 from detaug.transport.transfer import pack
 from tests.support.augmenters import Maker, workers
 from tests.support.comparing import prints, take
@@ -222,3 +225,28 @@ class Forks(DataLoader):
 def test_a_process_that_the_loader_forks_has_memory_of_its_own(make: Maker) -> None:
     for batch in take(make(Forks(), None, 1, seed=1), 3):
         assert (batch["data"] == 0).all()
+
+
+class Tables:
+    """A data set whose samples are what torch cannot collate."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        values = np.random.random(3)
+        table = pandas.DataFrame({"age": values, "site": ["a", "b", None]})
+        objects = np.array([{"case": index}, table], dtype=object)
+        sparse = torch.from_numpy(values).to_sparse()
+        return {"table": table, "objects": objects, "sparse": sparse}
+
+
+def test_objects_that_the_check_compares_have_fingerprints_in_a_ledger(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        options = {"collate_fn": list, "check": 1, "ledger": tmp_path / name}
+        with detaug.DeterministicAugmenter.from_dataset(
+            Tables(), 2, seed=3, **options
+        ) as augmenter:
+            assert len(list(augmenter)) == 6
+            assert augmenter.stats()["mismatches"] == 0
+    assert compare(tmp_path / "one", tmp_path / "two").counts == {"equal": 6}

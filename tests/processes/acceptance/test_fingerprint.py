@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.lib.recfunctions import repack_fields
 
 from detaug import fingerprint
+from tests.processes.engine.test_surroundings import run_python
 
 DTYPES = st.sampled_from(["u1", "i2", "<i4", ">i4", "i8", "f2", "f4", "f8", "c8", "?"])
 ARRAYS = DTYPES.flatmap(
@@ -235,22 +235,6 @@ def test_subclasses_of_tensors_are_known_by_class_and_bytes() -> None:
     )
 
 
-@pytest.mark.parametrize(("make", "advice"), [
-    (lambda: torch.eye(3).to_sparse(), "to_dense"),
-    (lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]), "nested"),
-    (lambda: torch.quantize_per_tensor(torch.ones(3), 0.5, 0, torch.quint8), "int_repr"),
-    (lambda: torch.ones(3, device="meta"), "meta"),
-    (lambda: np.ones(3, np.clongdouble), "float64"),
-    (lambda: np.zeros(3, [("a", np.longdouble)]), "float64"),
-])  # fmt: skip
-@pytest.mark.filterwarnings("ignore")
-def test_what_has_no_plain_bytes_is_refused_with_advice(
-    make: Callable[[], Any], advice: str
-) -> None:
-    with pytest.raises(TypeError, match=rf"batch\['x'\].*{advice}"):
-        fingerprint({"x": make()})
-
-
 def test_masked_arrays_are_known_by_what_they_show() -> None:
     def masked(values: Any, mask: Any, fill: int | None = None) -> Any:
         return np.ma.array(values, mask=mask, fill_value=fill)
@@ -260,3 +244,17 @@ def test_masked_arrays_are_known_by_what_they_show() -> None:
     assert fingerprint(masked([1, 2], [0, 1])) != fingerprint(masked([1, 2], [1, 0]))
     assert fingerprint(masked([1, 2], [0, 1], 7)) != fingerprint(masked([1, 2], [0, 1], 8))
     assert fingerprint(masked([1, 2], [0, 0])) != fingerprint(np.array([1, 2]))
+
+
+OBJECTS = """
+import collections, decimal, pandas
+table = pandas.DataFrame({"age": [7, 5], "sex": ["f", None]}, index=["a", "b"])
+values = [table, collections.deque([decimal.Decimal("0.1")]), collections.UserDict(a={"x", "y"})]
+"""
+
+
+def test_fingerprints_of_objects_are_the_same_in_another_process() -> None:
+    names: dict[str, Any] = {}
+    exec(OBJECTS, names)
+    code = f"{OBJECTS}\nfrom detaug import fingerprint\nprint(fingerprint(values))"
+    assert run_python(code, PYTHONHASHSEED="5").strip() == fingerprint(names["values"])

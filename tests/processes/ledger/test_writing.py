@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,15 @@ def test_every_kind_of_batch_has_a_fingerprint(batch: Any) -> None:
     assert prints_of([threading.Thread, batch], ("0",))[1] == {"1": fingerprint(batch)}
 
 
-def test_what_has_no_stable_bytes_stops_the_ledger_until_it_is_left_out(
+def test_what_has_no_fingerprint_stops_the_ledger_until_it_is_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Odd(Draws):
         def generate_train_batch(self) -> dict[str, Any]:
-            return {**super().generate_train_batch(), "odd": threading.Thread}
+            odd: Any = None
+            for _ in range(50):
+                odd = SimpleNamespace(inner=odd)
+            return {**super().generate_train_batch(), "odd": odd}
 
     run(tmp_path / "stopped.jsonl", 2, loader=Odd())
     assert kinds(tmp_path / "stopped.jsonl") == ["header"]
