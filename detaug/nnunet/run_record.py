@@ -38,7 +38,7 @@ def versions() -> dict[str, str]:
     """Of the packages whose code decides a training's bytes."""
     others = {
         name: importlib.metadata.version(name)
-        for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy")
+        for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy", "scipy")
     }
     return {"detaug": __version__, **others, "torch": torch.__version__.split(" ")[0]}
 

@@ -1,18 +1,22 @@
 """Artefacts of MRI that arise in k-space: ghosts, spikes, Gibbs ringing.
 
-Frequency 0 is shifted to the middle, as in TorchIO and MONAI: of n, number s there is frequency s - n // 2.
+Images are real, so the coefficients of a frequency and of its negative are conjugates, and one half
+of k-space is enough. A gain for one frequency acts as the mean of its own and its negative's gain,
+because the result is the real part of the image.
+
+Frequency 0 is shifted to the middle, as in TorchIO and MONAI: of n coefficients, number s is
+frequency s - n // 2.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from detaug.kernels.fourier import plan_of, roots_of_unity
-from detaug.kernels.spectrum import KSpace, filter_lines
+from detaug.kernels.scalars import cosine, sine
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import channels_with, fields, number, takes
@@ -20,32 +24,86 @@ from detaug.transforms.building.per_channel import ChannelTransform, as_volume, 
 from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
+_ALL_AXES = (0, 1, 2)
 
 
-def shifted(n: int, frequencies: np.ndarray) -> np.ndarray:
-    """The place of frequencies, 0 to n - 1, in the shifted order."""
+def _to_k_space(volume: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """Return the coefficients along some axes, of the last one at frequencies 0 to n // 2 only.
+
+    Args:
+        volume: (X, Y, Z) or (X, Y), float32.
+        axes: axes of the volume.
+
+    Returns:
+        complex64, C-contiguous.
+    """
+    from scipy import fft  # which other transforms do without
+
+    # SciPy's own code whatever backend a program has chosen for its other transforms, because
+    # another one gives other bytes.
+    with fft.set_backend("scipy", only=True):
+        k_space: np.ndarray = fft.rfftn(volume, axes=axes, workers=1)
+    return k_space
+
+
+def _from_k_space(k_space: np.ndarray, shape: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    """Return the volume of this shape whose coefficients `_to_k_space` gives; they are lost."""
+    from scipy import fft
+
+    sizes = [shape[axis] for axis in axes]
+    with fft.set_backend("scipy", only=True):
+        volume: np.ndarray = fft.irfftn(k_space, sizes, axes=axes, overwrite_x=True, workers=1)
+    return volume
+
+
+def _real_and_imaginary(k_space: np.ndarray) -> np.ndarray:
+    """Return a (*shape, 2) float32 view of complex64 coefficients.
+
+    Gains multiply real numbers, each of which is rounded once on every CPU.
+    """
+    return k_space.view(np.float32).reshape(*k_space.shape, 2)
+
+
+def _shifted(n: int, frequencies: np.ndarray) -> np.ndarray:
+    """Return the numbers that frequencies have, 0 to n - 1, where frequency 0 is in the middle."""
     return (frequencies + n // 2) % n
 
 
-def filter_axis(volumes: np.ndarray, destination: np.ndarray, axis: int, gains: np.ndarray) -> None:
-    """Multiply volumes' k-space by gains along one axis, add them up, and take the real part of the image.
+@np.errstate(over="ignore", invalid="ignore")
+def filter_axis(
+    volumes: Iterable[np.ndarray], destination: np.ndarray, axis: int, gains: np.ndarray
+) -> None:
+    """Multiply volumes' k-space by gains along one axis, and add up their images.
 
-    A real image's coefficients at a frequency and its negative are conjugates, so that the real part is what the mean of
-    the two gains gives.
+    Transforms along the other axes would cancel.
 
     Args:
-        volumes: (S, *space) float32. destination: (*space); may be the memory of the only volume.
-        axis: spatial axis.
-        gains: (S, n), real, in the shifted order.
+        volumes: S arrays (X, Y[, Z]), float32.
+        destination: of the same shape; may be the memory of a volume.
+        axis: the spatial axis.
+        gains: (S, n) for the n planes along it, real, frequency 0 in the middle.
     """
     n = destination.shape[axis]
-    plan = plan_of(n)
-    real = 0.5 * (gains[:, shifted(n, plan.frequency)] + gains[:, shifted(n, -plan.frequency)]) / n
-    inner = math.prod(destination.shape[axis + 1 :])
-    filter_lines(
-        volumes.reshape(len(volumes), -1), destination.reshape(-1), inner, plan.radices, plan.twiddles,
-        np.ascontiguousarray(real, np.float32),
-    )  # fmt: skip
+    frequencies = np.arange(n // 2 + 1)
+    means = (gains[:, _shifted(n, frequencies)] + gains[:, _shifted(n, -frequencies)]) / 2
+    total: np.ndarray | None = None
+    for volume, mean in zip(volumes, means, strict=True):
+        if total is None:
+            total = _weighted_k_space(volume, axis, mean)
+        else:
+            total += _weighted_k_space(volume, axis, mean)
+    assert total is not None
+    destination[...] = _from_k_space(total, destination.shape, (axis,))
+
+
+def _weighted_k_space(volume: np.ndarray, axis: int, gains: np.ndarray) -> np.ndarray:
+    """Return k-space along an axis, each frequency from 0 to n // 2 multiplied by its gain."""
+    k_space = _to_k_space(volume, (axis,))
+    along_axis = [1] * (volume.ndim + 1)
+    along_axis[axis] = -1
+    numbers = _real_and_imaginary(k_space)
+    numbers *= gains.astype(np.float32).reshape(along_axis)
+    return k_space
 
 
 _GHOSTS = fields(
@@ -58,22 +116,23 @@ _SPIKES = fields(positions=gate.many(gate.each_axis(number(0, 1))), intensity=nu
 
 
 class Ghosting(ChannelTransform):
-    """Ghosts along an axis, as periodic motion (breath, pulse) makes them along the phase-encoding direction.
+    """Ghosts along an axis, as periodic motion (breath, pulse) makes them in the phase direction.
 
-    Each ``num_ghosts``-th plane of k-space along the axis, from the first one on, is multiplied by ``1 - intensity``; then
-    planes around the middle, at least the central one, are as they were. TorchIO's formula and defaults
-    (`RandomGhosting` 1.2).
+    Each ``num_ghosts``-th plane of k-space along the axis, from the first one on, is multiplied by
+    ``1 - intensity``; then planes around the middle, at least the central one, are as they were.
+    TorchIO's formula and defaults (`RandomGhosting` 1.2).
 
     Args:
         num_ghosts: a number, or a range (low, high), both included; 0: no effect.
         axes: the spatial axes of which one is drawn; None for all.
         intensity: >= 0; 1 removes the planes.
-        restore: how much of the axis is restored around the middle, 0 to 1; None: the central plane.
+        restore: how much of the axis is restored around the middle, 0 to 1; None: the central
+            plane.
         p_per_channel: the probability of each channel.
         synchronize_channels: the same ghosts in all channels; else each has its own.
 
-    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "ghosts": [{"num_ghosts": n, "axis": a,
-    "intensity": s, "restore": r or None} for each of them]}``.
+    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "ghosts":
+    [{"num_ghosts": n, "axis": a, "intensity": s, "restore": r or None} for each of them]}``.
     """
 
     def __init__(
@@ -89,44 +148,43 @@ class Ghosting(ChannelTransform):
         self.num_ghosts = checks.integer_range("num_ghosts", num_ghosts, minimum=0)
         self.axes = None if axes is None else checks.axes("axes", axes)
         self.intensity = checks.random_scalar("intensity", intensity, minimum=0)
-        self.restore = (
-            None
-            if restore is None
-            else checks.random_scalar("restore", restore, minimum=0, maximum=1)
-        )
+        self.restore = restore
+        if restore is not None:
+            self.restore = checks.random_scalar("restore", restore, minimum=0, maximum=1)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         dims = len(shapes["image"]) - 1
         axes = range(dims) if self.axes is None else checks.axes("axes", self.axes, dims)
 
         def ghosts(_: int | None) -> Params:
-            return {
+            drawn: Params = {
                 "num_ghosts": draws.integer_between(rng, *self.num_ghosts),
                 "axis": draws.choice(rng, axes),
                 "intensity": draws.scalar(rng, self.intensity, context),
-                "restore": None
-                if self.restore is None
-                else draws.scalar(rng, self.restore, context),
+                "restore": None,
             }
+            if self.restore is not None:
+                drawn["restore"] = draws.scalar(rng, self.restore, context)
+            return drawn
 
         return self.draw_channels(rng, shapes, "ghosts", ghosts)
 
     @takes(**channels_with(ghosts=_GHOSTS))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        made = by_channel(params, "ghosts")
-        gains = {
-            c: (ghosts["axis"], _ghost_gains(space[ghosts["axis"]], ghosts)) for c, ghosts in made
-        }
-        changed = {c for c, (_, gain) in gains.items() if (gain != 1).any()}
-        for c, source, destination in workspace.chosen_channels(changed):
-            filter_axis(source[None], destination, gains[c][0], gains[c][1][None])
-
-    kernels = (filter_lines,)
+        changes = {}
+        for channel, ghosts in by_channel(params, "ghosts"):
+            axis = ghosts["axis"]
+            gains = _ghost_gains(space[axis], ghosts)
+            if (gains != 1).any():
+                changes[channel] = axis, gains
+        for channel, source, destination in workspace.chosen_channels(changes):
+            axis, gains = changes[channel]
+            filter_axis([source], destination, axis, gains[None])
 
 
 def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
-    """Of each plane along an axis of n voxels, frequency 0 in the middle."""
+    """Return the gain of each plane along an axis of n voxels, frequency 0 in the middle."""
     gains = np.ones(n)
     if not ghosts["num_ghosts"]:
         return gains
@@ -140,11 +198,12 @@ def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
 
 
 class Spikes(ChannelTransform):
-    """Single coefficients of k-space that are too large: a plane wave over the image for each (herringbone artefact).
+    """Single coefficients of k-space that are too large: a plane wave for each (herringbone).
 
-    A spike adds ``intensity`` times the largest magnitude in the channel's k-space to one coefficient; the image is the
-    real part. TorchIO's formula and defaults (`RandomSpike` 1.2), but that each of several spikes is measured by the image
-    as it was given; there, by the image with the spikes before it.
+    A spike adds ``intensity`` times the largest magnitude in the channel's k-space to one
+    coefficient; the image is the real part. TorchIO's formula and defaults (`RandomSpike` 1.2), but
+    that each of several spikes is measured by the image as it was given; there, by the image with
+    the spikes before it.
 
     Args:
         num_spikes: a number, or a range (low, high), both included.
@@ -152,9 +211,9 @@ class Spikes(ChannelTransform):
         p_per_channel: the probability of each channel.
         synchronize_channels: the same spikes in all channels; else each has its own.
 
-    A NaN or an infinity makes its channel NaN. Params: ``{"apply_to_channel": [channels], "spikes": [{"positions": [one per
-    axis, 0 to 1, for each spike], "intensity": r} for each of them]}``: with frequency 0 in the middle, a spike is at
-    coefficient floor(position * n) of the n along an axis.
+    A NaN or an infinity makes its channel NaN. Params: ``{"apply_to_channel": [channels], "spikes":
+    [{"positions": [one per axis, 0 to 1, for each spike], "intensity": r} for each of them]}``: with
+    frequency 0 in the middle, a spike is at coefficient floor(position * n) of the n along an axis.
     """
 
     def __init__(
@@ -182,46 +241,64 @@ class Spikes(ChannelTransform):
 
     @takes(**channels_with(spikes=_SPIKES))
     def change(self, workspace: Workspace, params: Params) -> None:
-        made = by_channel(params, "spikes")
-        spikes = {c: each for c, each in made if each["intensity"] != 0 and each["positions"]}
-        for c, source, destination in workspace.chosen_channels(spikes):
+        drawn = by_channel(params, "spikes")
+        spikes = {c: each for c, each in drawn if each["intensity"] != 0 and each["positions"]}
+        for c, source, destination in workspace.chosen_channels(spikes, as_volume):
             amplitude = spikes[c]["intensity"] * _largest_in_k_space(source) / source.size
             if not math.isfinite(amplitude):
                 destination.fill(np.nan)
                 continue
-            positions = spikes[c]["positions"]
-            waves = [_waves(n, [at[d] for at in positions]) for d, n in enumerate(source.shape)]
-            x, y, z = per_axis(waves, source.shape, np.repeat(_NO_WAVE[None], len(positions), 0))
-            _add_waves(
-                as_volume(source), as_volume(destination), x * amplitude, y, z.astype(np.float32)
-            )
-
-    kernels = KSpace.kernels[:2]
+            positions = np.array(spikes[c]["positions"])
+            shape = workspace["image"].shape[1:]
+            waves = [_waves(n, along) for n, along in zip(shape, positions.T, strict=True)]
+            x, y, z = per_axis(waves, shape, np.repeat(_NO_WAVE[None], len(positions), 0))
+            _add_waves(source, destination, x * amplitude, y, z.astype(np.float32))
 
 
-def _waves(n: int, positions: Sequence[float]) -> np.ndarray:
-    """(spikes, 2, n): exp(2 pi i f k / n), real and imaginary parts, of the frequency at each position."""
-    frequencies = np.array([math.floor(position * n) - n // 2 for position in positions])
-    waves: np.ndarray = roots_of_unity(n)[np.outer(frequencies, np.arange(n)) % n]
+def _largest_in_k_space(volume: np.ndarray) -> float:
+    """Return the largest absolute value in k-space; not finite where one of the voxels is not."""
+    numbers = _real_and_imaginary(_to_k_space(volume, _ALL_AXES))
+    squares = [
+        np.square(numbers[part], dtype=np.float64).sum(-1).max() for part in _parts(numbers.shape)
+    ]
+    return math.sqrt(np.max(squares))
+
+
+def _waves(n: int, positions: np.ndarray) -> np.ndarray:
+    """Return exp(2 pi i f k / n) of the frequency f at each position.
+
+    Returns:
+        (spikes, 2, n): real and imaginary parts.
+    """
+    frequencies = np.floor(positions * n).astype(np.int64) - n // 2
+    waves: np.ndarray = _roots_of_unity(n)[np.outer(frequencies, np.arange(n)) % n]
     return np.ascontiguousarray(waves.swapaxes(1, 2))
+
+
+@lru_cache(maxsize=64)
+def _roots_of_unity(n: int) -> np.ndarray:
+    """Return exp(2 pi i k / n) for k < n as (n, 2) float64: cosine and sine."""
+    angles = [2.0 * math.pi * k / n for k in range(n)]
+    return np.array([(cosine(angle), sine(angle)) for angle in angles])
 
 
 @np.errstate(over="ignore", invalid="ignore")
 def _add_waves(
     source: np.ndarray, destination: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray
 ) -> None:
-    """A volume plus the sum over s of the real part of ``x[s, i] y[s, j] z[s, k]``; both may be one array."""
+    """Add the sum over s of the real part of ``x[s, i] y[s, j] z[s, k]``; both may be one array."""
     outer = np.multiply.outer
     for part in _parts(source.shape):
-        made = destination[part]
-        made[...] = source[part]
+        changed = destination[part]
+        changed[...] = source[part]
         for (x_re, x_im), (y_re, y_im), (cosines, sines) in zip(x[..., part], y, z, strict=True):
-            re, im = outer(x_re, y_re) - outer(x_im, y_im), outer(x_re, y_im) + outer(x_im, y_re)
-            made += outer(re.astype(np.float32), cosines) - outer(im.astype(np.float32), sines)
+            re = outer(x_re, y_re) - outer(x_im, y_im)
+            im = outer(x_re, y_im) + outer(x_im, y_re)
+            changed += outer(re.astype(np.float32), cosines) - outer(im.astype(np.float32), sines)
 
 
 def _parts(shape: Sequence[int]) -> list[slice]:
-    """Planes that are worked on together: as many voxels as stay in the cache."""
+    """Return stacks of planes with as many voxels as stay in the cache."""
     step = max(1, 2**15 // math.prod(shape[1:]))
     return [slice(first, first + step) for first in range(0, shape[0], step)]
 
@@ -229,17 +306,18 @@ def _parts(shape: Sequence[int]) -> list[slice]:
 class GibbsNoise(ChannelTransform):
     """Gibbs ringing: k-space is cut off outside of a ball, so that edges ring.
 
-    The ball's radius is ``(1 - alpha) * max(shape) / √2`` coefficients, and its middle that of the array, (n - 1) / 2 along each
-    axis; with an even n that is half a coefficient beside frequency 0. Of what is kept, the image is the real part. MONAI's
-    formula and default (`RandGibbsNoise` 1.6). At 0, a 2-D image of equal sides is unchanged; of a volume, k-space loses
-    its corners.
+    The ball's radius is ``(1 - alpha) * max(shape) / √2`` coefficients, and its middle that of the
+    array, (n - 1) / 2 along each axis; with an even n that is half a coefficient beside frequency 0.
+    Of what is kept, the image is the real part. MONAI's formula and default (`RandGibbsNoise` 1.6).
+    At 0, a 2-D image of equal sides is unchanged; of a volume, k-space loses its corners.
 
     Args:
         alpha: 0 to 1; 1 leaves nothing but the mean (if all axes are odd).
         p_per_channel: the probability of each channel.
         synchronize_channels: the same alpha for all channels; else each has its own.
 
-    A NaN or an infinity spreads over its channel. Params: ``{"apply_to_channel": [channels], "alphas": [one for each]}``.
+    A NaN or an infinity spreads over its channel. Params: ``{"apply_to_channel": [channels],
+    "alphas": [one for each]}``.
     """
 
     def __init__(
@@ -252,24 +330,29 @@ class GibbsNoise(ChannelTransform):
         self.alpha = checks.random_scalar("alpha", alpha, minimum=0, maximum=1)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return self.draw_channels(
-            rng, shapes, "alphas", lambda _: draws.scalar(rng, self.alpha, context)
-        )
+        def alpha(_: int | None) -> float:
+            return draws.scalar(rng, self.alpha, context)
+
+        return self.draw_channels(rng, shapes, "alphas", alpha)
 
     @takes(**channels_with(alphas=number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
         farthest = sum((n - 1) ** 2 for n in space)
-        limits = {c: _limit(space, alpha) for c, alpha in by_channel(params, "alphas")}
-        limits = {c: limit for c, limit in limits.items() if limit < farthest}
-        for c, source, destination in workspace.chosen_channels(limits):
-            _cut_off(source, destination, limits[c])
-
-    kernels = KSpace.kernels
+        limits = {}
+        for channel, alpha in by_channel(params, "alphas"):
+            limit = _limit(space, alpha)
+            if limit < farthest:
+                limits[channel] = limit
+        for channel, source, destination in workspace.chosen_channels(limits, as_volume):
+            _cut_off(source, destination, limits[channel])
 
 
 def _limit(space: Sequence[int], alpha: float) -> int:
-    """The square of twice the radius, rounded down: squares of twice a distance are integers."""
+    """Return the square of the ball's diameter, rounded down.
+
+    Squares of twice the distance of a coefficient from the middle are integers.
+    """
     radius = (1 - alpha) * max(space) * math.sqrt(2.0) / 2.0
     limit = math.floor(4.0 * radius * radius) + 1
     while limit >= 0 and math.sqrt(limit / 4.0) > radius:  # MONAI compares roots
@@ -277,47 +360,32 @@ def _limit(space: Sequence[int], alpha: float) -> int:
     return limit
 
 
-def _largest_in_k_space(channel: np.ndarray) -> float:
-    """The largest absolute value in k-space; not finite if one of the voxels is not."""
-    volume = as_volume(channel)
-    k_space = KSpace(volume, len(volume) // 2 + 1)
-    k_space.along_y()
-    k_space.along_z(np.ones((len(k_space.lines), volume.shape[1]), bool))
-    return math.sqrt(
-        max(float(np.square(plane, dtype=np.float64).sum(0).max()) for plane in k_space.lines)
-    )
-
-
 @np.errstate(over="ignore", invalid="ignore")
 def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
-    """Keep of a channel's k-space what is in a ball; both may be one array.
+    """Keep of a volume's k-space what is in a ball; both may be one array.
 
-    The ball's middle need not be frequency 0, so that a frequency may be in it and its negative not. The real part of what
-    such a filter gives is what the mean of its gains for the two gives.
+    The ball's middle need not be frequency 0, so a frequency may be in it and its negative not.
     """
-    volume = as_volume(source)
-    x, y, z = (_squares(n, axis == 0) for axis, n in enumerate(volume.shape))
-    kept = int((x.min(0) + y.min() + z.min() <= limit).sum())
-    room = limit - x[:, :kept, None] - y[:, None]
-    within = room.max(0) >= z.min()
-    k_space = KSpace(volume, kept)
-    k_space.along_y()
-    k_space.lines.swapaxes(1, 2)[~within] = 0
-    k_space.along_z(within)
-    half = np.float32(0.5) * np.float32(1.0 / volume.size)
-    for part in _parts((kept, *volume.shape[1:])):
-        here, there = room[:, part, :, None]
-        gains = ((z[0] <= here).astype(np.float32) + (z[1] <= there)) * half
-        k_space.lines[part] *= gains[:, None]
-    k_space.along_z(within, back=True)
-    k_space.along_y(back=True)
-    destination[...] = k_space.image().reshape(destination.shape)
+    k_space = _to_k_space(source, _ALL_AXES)
+    numbers = _real_and_imaginary(k_space)
+    sides = _squares_from_middle(source.shape)
+    for part in _parts(numbers.shape):
+        gains = np.zeros(k_space[part].shape, np.float32)
+        for x, y, z in sides:
+            gains += x[part, None, None] + y[:, None] + z <= limit
+        numbers[part] *= np.float32(0.5) * gains[..., None]
+    destination[...] = _from_k_space(k_space, source.shape, _ALL_AXES)
 
 
-@lru_cache(maxsize=64)
-def _squares(n: int, in_order: bool) -> np.ndarray:
-    """(2, frequencies): of twice the distance from the middle of n coefficients, for each frequency and for its negative; those
-    from 0 to n // 2, or all in the plan's order."""
-    frequencies = np.arange(n // 2 + 1) if in_order else plan_of(n).frequency
-    both = [(2 * shifted(n, each) - (n - 1)) ** 2 for each in (frequencies, -frequencies)]
-    return np.stack(both).astype(np.int32)
+def _squares_from_middle(shape: Sequence[int]) -> list[list[np.ndarray]]:
+    """Return squares of twice the distance of half of k-space from its middle, one array per axis.
+
+    Returns:
+        Those of each frequency, and those of its negative.
+    """
+    half = [np.arange(n) for n in (*shape[:-1], shape[-1] // 2 + 1)]
+    sides = []
+    for sign in (1, -1):
+        numbers = [_shifted(n, sign * each) for n, each in zip(shape, half, strict=True)]
+        sides.append([(2 * k - (n - 1)) ** 2 for n, k in zip(shape, numbers, strict=True)])
+    return sides

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.coordinates import HELD
 from detaug.kernels.resampling import resample_images
-from detaug.kernels.spectrum import filter_lines
 from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import applied, resample_channel, rotation
@@ -62,8 +61,7 @@ class Motion(ChannelTransform):
         p_per_channel: the probability of each channel.
         synchronize_channels: the same movements in all channels; else each has its own.
 
-    A channel needs the memory of ``num_transforms + 1`` while it is worked on. NaN and infinity spread along the axis.
-    Params: ``{"apply_to_channel": [channels], "motions": [{"axis": a, "times": [one for
+    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "motions": [{"axis": a, "times": [one for
     each movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels for each movement]} for
     each of them]}``. After a movement, the voxel at offset o from the image's middle shows what was at ``R o +
     translation``, where R is that of `SpatialTransform`.
@@ -112,7 +110,7 @@ class Motion(ChannelTransform):
         for c, source, destination in workspace.chosen_channels(motions):
             _move(source, destination, motions[c])
 
-    kernels = (least_and_largest, resample_images, filter_lines)
+    kernels = (least_and_largest, resample_images)
 
 
 def _moves(motion: Params) -> bool:
@@ -124,23 +122,30 @@ def _moves(motion: Params) -> bool:
 
 
 def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
-    """One channel; both may be one array."""
-    stretches = _stretches(source.shape[motion["axis"]], motion["times"])
-    seen = [(position, stretch) for position, stretch in enumerate(stretches) if stretch.any()]
-    volumes = np.empty((len(seen), *source.shape), np.float32)
+    """Move one channel; both arrays may be one."""
+    positions, gains = [], []
+    for position, stretch in enumerate(_stretches(source.shape[motion["axis"]], motion["times"])):
+        if stretch.any():
+            positions.append(position)
+            gains.append(stretch)
+    volumes = _seen_from(source, positions, motion)
+    filter_axis(volumes, destination, motion["axis"], np.stack(gains))
+
+
+def _seen_from(
+    source: np.ndarray, positions: Sequence[int], motion: Params
+) -> Iterator[np.ndarray]:
+    """Yield the image as it lies in these positions, 0 being its own, one after another."""
     outside = float(least_and_largest(flat_planes(source))[0])
-    for volume, (position, _) in zip(volumes, seen, strict=True):
+    for position in positions:
         if position == 0:
-            volume[...] = source
-        else:
-            _resample(
-                source,
-                volume,
-                motion["rotations"][position - 1],
-                motion["translations"][position - 1],
-                outside,
-            )
-    filter_axis(volumes, destination, motion["axis"], np.stack([stretch for _, stretch in seen]))
+            yield source
+            continue
+        moved = np.empty_like(source)
+        angles = motion["rotations"][position - 1]
+        translation = motion["translations"][position - 1]
+        _resample(source, moved, angles, translation, outside)
+        yield moved
 
 
 def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
