@@ -91,13 +91,12 @@ GROUPS: dict[str, list[Entry]] = {
         Entry("SpatialTransform: rotation", "[SpatialTransform((145, 181), 0, False, p_rotation=1, rotation=(a, a)) for a in (0.1, 0.3, 0.8)]", "labels"),
         Entry("SpatialTransform: scaling", "[SpatialTransform((145, 181), 0, False, p_scaling=1, scaling=(s, s)) for s in (0.9, 0.75, 0.5)]", "labels"),
         Entry("SpatialTransform: shear", "[SpatialTransform((145, 181), 0, False, p_shear=1, shear=(s, s)) for s in (0.1, 0.2, 0.4)]", "labels"),
-        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform((145, 181), 0, False, p_elastic_deform=1, elastic_deform_scale=0.1, elastic_deform_magnitude=m)\n    for m in (3, 7, 14)\n]", "labels"),
+        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform(\n        (145, 181),\n        0,\n        False,\n        p_elastic_deform=1,\n        elastic_deform_scale=0.1,\n        elastic_deform_magnitude=m,\n    )\n    for m in (3, 7, 14)\n]", "labels"),
         Entry("Mirror", "[Mirror((0, 1))] * 3", "labels", "Each axis is mirrored with a probability of one half."),
         Entry("Rot90", "[Rot90(1, (quarters,), (0, 1)) for quarters in (1, 2, 3)]", "labels"),
         Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * 3", "labels", "Axes of equal length are shuffled.", first=4),
         Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
         Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
-        Entry("ChannelMisalignment", "[\n    ChannelMisalignment(\n        [0], rotation_ax_cor_sag=(0, 0, 0), rad_or_deg=\"rad\", shift_zyx=(shift, shift, shift), p_shift=1\n    )\n    for shift in (4, 10, 25)\n]", "labels", "One channel of several is moved, and the labels are not."),
     ],
     "Noise and resolution": [
         Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, 0.3)]"),
@@ -128,10 +127,9 @@ GROUPS: dict[str, list[Entry]] = {
         Entry("Spikes", "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]"),
         Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]"),
     ],
-    "Missing and exchanged parts": [
+    "Missing parts": [
         Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]"),
         Entry("CoarseDropout", "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, 40)]"),
-        Entry("CoarseShuffle", "[CoarseShuffle(holes, 16) for holes in (3, 12, 40)]"),
         Entry("MaskImage", "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, 0)]", words="The image becomes 0 where the label is below 0."),
     ],
     "Labels": [
@@ -139,8 +137,8 @@ GROUPS: dict[str, list[Entry]] = {
         Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions in ([1], [2], [(1, 2), 2])]", "labels"),
         Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, 0.2)]", "labels", "For deep supervision."),
         Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), (1, 2))]", "channels", "For cascades: labels become channels of the image."),
-        Entry("ApplyRandomBinaryOperator", "[Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))]) for n in (1, 3, 6)]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
-        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose([MoveSegAsOneHotToData(0, (1,)), RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit)])\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
+        Entry("ApplyRandomBinaryOperator", "[\n    Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))])\n    for n in (1, 3, 6)\n]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
+        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose(\n        [\n            MoveSegAsOneHotToData(0, (1,)),\n            RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit),\n        ]\n    )\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
     ],
 }  # fmt: skip
 
@@ -152,7 +150,6 @@ WITHOUT_PICTURES = {
     "ForeignTransform": "a transform of another library",
     "Convert3DTo2D": "the first axis becomes channels",
     "Convert2DTo3D": "and back again",
-    "MoveChannels": "channels move to another key",
 }
 
 

@@ -16,7 +16,7 @@ from detaug.kernels.compiling import inlined
 # How values between voxels are made, and what lies outside the source.
 NEAREST, LINEAR, CUBIC = 0, 1, 2
 # HELD: as ITK has it, values are held for half a voxel beyond the outermost centres, and farther out is the constant.
-CONSTANT, BORDER, REFLECTION, HELD = 0, 1, 2, 3
+CONSTANT, BORDER, HELD = 0, 1, 2
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
@@ -69,14 +69,12 @@ class Sampling(NamedTuple):
     Attributes:
         shape: (6,), where a window lies in its volume, from `layout`.
         mode, padding: the constants above.
-        align_corners: as torch's grid_sample has it.
         flat: two-dimensional (``shape[0] == 1``): the first axis does not count.
     """
 
     shape: Any
     mode: Any
     padding: Any
-    align_corners: Any
     flat: Any
 
 
@@ -100,7 +98,7 @@ def place_piece(
         ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours inside the source and may
         be read in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is summed tap by tap.
     """
-    shape, mode, padding, align_corners, flat = sampling
+    shape, mode, padding, flat = sampling
     straight = patch_map.displacement.size == 0
     # A cubic kernel draws on one voxel more at either side.
     margin = 1 if mode == CUBIC else 0
@@ -116,7 +114,7 @@ def place_piece(
     few = 1 + 2 * margin
     if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
         if (padding != CONSTANT) & (mode == LINEAR):
-            bring_inside(rows, length, shape, padding, align_corners, flat)
+            _bring_inside(rows, length, shape, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
     start, stop = max(start, low), min(stop, high)
     if stop <= start:
@@ -188,31 +186,18 @@ def _is_outside(
 
 
 @inlined
-def _inside_source(p: Any, size: Any, padding: Any, align_corners: Any) -> Any:
-    """A coordinate brought back into the source by its border mode (unchanged for a constant border)."""
-    if padding == REFLECTION:
-        low = 0.0 if align_corners else -0.5
-        span = np.float64(size - 1) if align_corners else np.float64(size)
-        if span == 0.0:
-            return 0.0
-        p = abs(p - low)
-        turns = np.floor(p / span)
-        rest = p - turns * span
-        p = low + (rest if np.int64(turns) % 2 == 0 else span - rest)
-    if padding != CONSTANT:
-        p = min(max(p, 0.0), np.float64(size - 1))
-    return p
+def _nearest_inside(p: Any, size: Any) -> Any:
+    """The place within the source that is nearest to a coordinate along an axis."""
+    return min(max(p, 0.0), np.float64(size - 1))
 
 
 @inlined
-def bring_inside(
-    rows: Any, length: Any, shape: Any, padding: Any, align_corners: Any, flat: Any
-) -> None:
-    """`_inside_source` for a whole piece."""
+def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
+    """`_nearest_inside` for a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PITCH : axis * PITCH + length]
         for k in range(length):
-            row[k] = _inside_source(row[k], shape[axis], padding, align_corners)
+            row[k] = _nearest_inside(row[k], shape[axis])
 
 
 @inlined
@@ -360,7 +345,7 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
     Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``. An index of -1 is a
     voxel outside (constant border).
     """
-    shape, mode, padding, align_corners, flat = sampling
+    shape, mode, padding, flat = sampling
     count = 4 if mode == CUBIC else (1 if mode == NEAREST else 2)
     for axis in range(3):
         size = shape[axis]
@@ -375,10 +360,10 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
                 weight[at + 2 * PITCH] = _cubic_near(1.0 - t)
                 weight[at + 3 * PITCH] = _cubic_far(2.0 - t)
                 for n in range(4):
-                    tap = _inside_source(base + np.float64(n - 1), size, padding, align_corners)
-                    index[at + n * PITCH] = _tap(tap, size)
+                    index[at + n * PITCH] = _tap(base + np.float64(n - 1), size)
             else:
-                p = _inside_source(p, size, padding, align_corners)
+                if padding != CONSTANT:
+                    p = _nearest_inside(p, size)
                 if mode == NEAREST:
                     index[at] = _tap(nearest_voxel(p), size)
                     weight[at] = 1.0

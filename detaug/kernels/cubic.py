@@ -13,6 +13,7 @@ import numpy as np
 
 from detaug.kernels.compiling import inlined, kernel
 from detaug.kernels.coordinates import (
+    CONSTANT,
     CUBIC,
     LINE,
     ORIGIN,
@@ -65,13 +66,11 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
         )
 
 
-@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
+@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64, boolean)")
 def resample_cubic(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    padding: Any, value: Any, align_corners: Any, flat: Any,
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any, flat: Any
 ) -> None:  # fmt: skip
-    """A patch, all channels; arguments as those of
-    `detaug.kernels.resampling.resample_images`."""
+    """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`, ``value`` lies outside."""
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
     weight = np.empty(9 * PITCH, np.float32)
@@ -81,7 +80,7 @@ def resample_cubic(
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, CUBIC, padding, align_corners, flat)
+    sampling = Sampling(shape, CUBIC, CONSTANT, flat)
     line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
     for row in range(out.shape[1] * out.shape[2]):
         i, j = row // out.shape[2], row % out.shape[2]

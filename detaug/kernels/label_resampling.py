@@ -20,7 +20,6 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
-    REFLECTION,
     Map,
     Sampling,
     nearest_voxel,
@@ -35,9 +34,6 @@ from detaug.kernels.coordinates import (
 )
 from detaug.kernels.lanes import load_pair
 from detaug.kernels.resampling import WHERE, gather
-
-# How equal weights are settled.
-TIE_NEAREST, TIE_LOWEST, TIE_HIGHEST = 0, 1, 2
 
 # Weights (of a whole of 1) closer than this are equal: far above the rounding of float64.
 TIE = 2.0**-30
@@ -140,22 +136,22 @@ def _settle_piece(
 
 @inlined
 def _settle_rest(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, rows: Any, sampling: Any, tiebreak: Any, out: Any, chosen: Any,
-    labels: Any, scores: Any,
+    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, rows: Any, sampling: Any, out: Any, chosen: Any, labels: Any,
+    scores: Any,
 ) -> None:  # fmt: skip
     """The voxels that `_settle_piece` left; ``rows`` says where they lie in the source."""
-    shape, _, _, _, flat = sampling
+    shape, _, _, flat = sampling
     for n in range(out.shape[0]):
         if chosen[n] == _UNSETTLED:
             around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
             x, y, z = 0.0 if flat else rows[n], rows[PITCH + n], rows[2 * PITCH + n]
-            out[n] = np.int16(_weighed(around, x, y, z, shape, tiebreak, labels, scores))
+            out[n] = np.int16(_weighed(around, x, y, z, shape, labels, scores))
 
 
 @inlined
 def _settle_scaled(
-    source: Any, out: Any, patch_map: Any, sampling: Any, tiebreak: Any, low: Any, part: Any, rows: Any, parts: Any,
-    chosen: Any, labels: Any, scores: Any,
+    source: Any, out: Any, patch_map: Any, sampling: Any, low: Any, part: Any, rows: Any, parts: Any, chosen: Any,
+    labels: Any, scores: Any,
 ) -> None:  # fmt: skip
     """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels between two planes."""
     shape, (planes, lines, length) = sampling.shape, out.shape
@@ -183,14 +179,12 @@ def _settle_scaled(
             ):
                 place_row(rows, patch_map, i, j, 0, length)
                 _settle_rest(
-                    one[y], one[y + 1], other[y], other[y + 1], rows, sampling, tiebreak, out[i, j], chosen, labels, scores,
+                    one[y], one[y + 1], other[y], other[y + 1], rows, sampling, out[i, j], chosen, labels, scores,
                 )  # fmt: skip
 
 
 @inlined
-def _weighed(
-    around: Any, x: Any, y: Any, z: Any, shape: Any, tiebreak: Any, labels: Any, scores: Any
-) -> Any:
+def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, scores: Any) -> Any:
     """The label of the largest summed weight of a voxel's eight neighbours, in float64."""
     ix = min(np.int64(x), max(shape[0] - 2, 0))
     iy = min(np.int64(y), shape[1] - 2)
@@ -218,34 +212,34 @@ def _weighed(
             scores[m] = 0.0
             known += 1
         scores[m] += (fx if a else 1.0 - fx) * (fy if b else 1.0 - fy) * (fz if c else 1.0 - fz)
-    return _winner(known, labels, scores, nearest, tiebreak)
+    return _winner(known, labels, scores, nearest)
 
 
 @inlined
-def _winner(known: Any, labels: Any, scores: Any, nearest: Any, tiebreak: Any) -> Any:
-    """The label with the largest score."""
+def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
+    """The label with the largest score; of several, the nearest voxel's where it is one of them, else the lowest."""
     best = scores[0]
     for n in range(1, known):
         best = max(best, scores[n])
-    winner = np.int32(-32769 if tiebreak == TIE_HIGHEST else 32768)
+    winner = np.int32(32768)
     for n in range(known):
         if scores[n] >= best - TIE:
             label = np.int32(labels[n])
-            if (tiebreak == TIE_NEAREST) & (label == nearest):
+            if label == nearest:
                 return label
-            winner = max(winner, label) if tiebreak == TIE_HIGHEST else min(winner, label)
+            winner = min(winner, label)
     return winner
 
 
 @inlined
 def _settle_taps(
-    source: Any, out: Any, rows: Any, length: Any, sampling: Any, pad: Any, tiebreak: Any, count: Any, index: Any,
-    weight: Any, near: Any, labels: Any, scores: Any,
+    source: Any, out: Any, rows: Any, length: Any, sampling: Any, pad: Any, index: Any, weight: Any, near: Any,
+    labels: Any, scores: Any,
 ) -> None:  # fmt: skip
     """The voxels of a piece of one channel, one at a time."""
-    shape, _, padding, _, flat = sampling
+    shape, _, _, flat = sampling
     for k in range(length):
-        if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
+        if touches_nothing(rows, k, shape, 0, flat):
             out[k] = pad
             continue
         x = 0 if flat else near[k]
@@ -257,13 +251,13 @@ def _settle_taps(
             else source[x * shape[PLANE] + y * shape[LINE] + z - shape[ORIGIN]]
         )
         known = np.intp(0)
-        for a in range(1 if flat else count):
+        for a in range(1 if flat else 2):
             x = 0 if flat else index[a * PITCH + k]
             wx = 1.0 if flat else weight[a * PITCH + k]
-            for b in range(count):
+            for b in range(2):
                 y = index[(4 + b) * PITCH + k]
                 wy = wx * weight[(4 + b) * PITCH + k]
-                for c in range(count):
+                for c in range(2):
                     z = index[(8 + c) * PITCH + k]
                     share = wy * weight[(8 + c) * PITCH + k]
                     if share == 0.0:
@@ -279,22 +273,17 @@ def _settle_taps(
                         scores[n] = 0.0
                         known += 1
                     scores[n] += share
-        out[k] = np.int16(_winner(known, labels, scores, nearest, tiebreak))
+        out[k] = np.int16(_winner(known, labels, scores, nearest))
 
 
-@kernel(
-    f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int64, int16, int64, boolean, boolean)"
-)
+@kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16, boolean)")
 def resample_labels(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    mode: Any, padding: Any, pad: Any, tiebreak: Any, align_corners: Any, flat: Any,
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, pad: Any, flat: Any
 ) -> None:  # fmt: skip
     """A patch of labels, all channels.
 
     Args: as `detaug.kernels.resampling.resample_images`, and
-        mode: `LINEAR` or `CUBIC` of `detaug.kernels.coordinates`.
-        pad: the label outside, with a constant border.
-        tiebreak: which label wins among those whose weights are equal.
+        pad: the label outside.
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
@@ -304,19 +293,18 @@ def resample_labels(
         pairs if flat else pairs[2 * PITCH :]
     )  # in a plane the upper neighbours are the lower ones once more
     chosen = np.empty(PIECE, np.int32)
-    labels = np.empty(64, np.int16)
-    scores = np.empty(64, np.float64)
+    labels = np.empty(8, np.int16)
+    scores = np.empty(8, np.float64)
     tap_index = np.zeros(12 * PITCH, np.int64)
     near_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, mode, padding, align_corners, flat)
-    straight = (mode == LINEAR) & (displacement.size == 0) & (source.shape[1] < 2**31)
-    nearest = Sampling(shape, NEAREST, padding, align_corners, flat)
+    sampling = Sampling(shape, LINEAR, CONSTANT, flat)
+    straight = (displacement.size == 0) & (source.shape[1] < 2**31)
+    nearest = Sampling(shape, NEAREST, CONSTANT, flat)
     most = max(out.shape[1], out.shape[2], out.shape[3])
     lower, rest = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
-    # reflected coordinates are rounded once more
-    scaled = straight & (not flat) & (padding != REFLECTION) & (out.shape[3] <= PIECE)
+    scaled = straight & (not flat) & (out.shape[3] <= PIECE)
     if scaled:
         scaled = place_axes(patch_map, out.shape[1:], shape, flat, lower, rest)
     for c in range(source.shape[0]):
@@ -327,7 +315,6 @@ def resample_labels(
                 out[c],
                 patch_map,
                 sampling,
-                tiebreak,
                 lower,
                 rest,
                 rows,
@@ -350,8 +337,6 @@ def resample_labels(
                     start, stop, low, high = place_piece(
                         rows, patch_map, i, j, begin, size, sampling, source.shape[1]
                     )
-                    if mode != LINEAR:  # nothing is read in pairs
-                        start = stop = low
                     split_piece(rows[start:], stop - start, shape, flat, index, parts)
                 if stop > start:
                     gather(channel, stop - start, shape, flat, index, pairs)
@@ -365,8 +350,8 @@ def resample_labels(
                         if is_split:
                             place_row(rows, patch_map, i, j, begin, size)
                         _settle_rest(
-                            pairs, pairs[PITCH:], upper, upper[PITCH:], rows[start:], sampling, tiebreak, inner, chosen,
-                            labels, scores,
+                            pairs, pairs[PITCH:], upper, upper[PITCH:], rows[start:], sampling, inner, chosen, labels,
+                            scores,
                         )  # fmt: skip
                 line[:low] = pad
                 line[high:] = pad
@@ -375,8 +360,8 @@ def resample_labels(
                     if one < other:
                         part = rows[one:]
                         tap_piece(part, other - one, nearest, near_index, tap_weight)
-                        count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
+                        tap_piece(part, other - one, sampling, tap_index, tap_weight)
                         _settle_taps(
-                            channel, line[one:other], part, other - one, sampling, pad, tiebreak, count, tap_index,
-                            tap_weight, near_index, labels, scores,
+                            channel, line[one:other], part, other - one, sampling, pad, tap_index, tap_weight,
+                            near_index, labels, scores,
                         )  # fmt: skip

@@ -18,10 +18,8 @@ from detaug.kernels.coordinates import (
     PIECE,
     PITCH,
     PLANE,
-    REFLECTION,
     Map,
     Sampling,
-    bring_inside,
     nearest_voxel,
     place_axes,
     place_piece,
@@ -88,7 +86,7 @@ def sample_taps(
     weight: Any,
 ) -> None:
     """The voxels of a piece of one channel, one at a time: weighted sums over taps, in float64."""
-    shape, _, padding, _, flat = sampling
+    shape, _, padding, flat = sampling
     for k in range(length):
         if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
             out[k] = np.float32(value)
@@ -163,10 +161,9 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
                 made[k] = one[k] + part[0, i] * (other[k] - one[k])
 
 
-@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)")
+@kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean)")
 def resample_images(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    padding: Any, value: Any, align_corners: Any, flat: Any,
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, padding: Any, value: Any, flat: Any
 ) -> None:  # fmt: skip
     """A patch, all channels.
 
@@ -186,9 +183,9 @@ def resample_images(
     tap_index = np.zeros(12 * PITCH, np.int64)
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
-    sampling = Sampling(shape, LINEAR, padding, align_corners, flat)
+    sampling = Sampling(shape, LINEAR, padding, flat)
     straight = (displacement.size == 0) & (source.shape[1] < 2**31)
-    if straight & (padding != REFLECTION):  # reflected coordinates are rounded once more
+    if straight:
         most = max(out.shape[1], out.shape[2], out.shape[3])
         lower, parts = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
         if place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
@@ -258,14 +255,13 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
 
 
 @kernel(
-    f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean, boolean)",
-    f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int64, int16, boolean, boolean)",
+    f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64)",
+    f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16)",
 )
 def resample_nearest(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any,
-    padding: Any, value: Any, align_corners: Any, flat: Any,
-) -> None:  # fmt: skip
-    """A patch, all channels; arguments as those of `resample_images`."""
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any
+) -> None:
+    """A patch, all channels; arguments as those of `resample_images`, ``value`` lies outside."""
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement)
@@ -274,8 +270,6 @@ def resample_nearest(
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             place_row(rows, patch_map, i, j, begin, size)
-            if padding != CONSTANT:
-                bring_inside(rows, size, shape, padding, align_corners, flat)
             _find_piece(rows, size, shape, places)
             for c in range(source.shape[0]):
                 voxels = source[c]

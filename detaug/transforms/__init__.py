@@ -10,8 +10,8 @@ from detaug.transforms.binary_operators import ApplyRandomBinaryOperator
 from detaug.transforms.blur import GaussianBlur
 from detaug.transforms.brightness import BrightnessAdditive, MultiplicativeBrightness
 from detaug.transforms.building.base import ImageTransform, Transform
-from detaug.transforms.channels import MoveChannels, MoveSegAsOneHotToData
-from detaug.transforms.coarse import CoarseDropout, CoarseShuffle
+from detaug.transforms.channels import MoveSegAsOneHotToData
+from detaug.transforms.coarse import CoarseDropout
 from detaug.transforms.components import RemoveRandomConnectedComponentFromOneHotEncoding
 from detaug.transforms.compose import Compose, OneOf, RandomApply
 from detaug.transforms.contrast import BGContrast, Contrast, InvertImage
@@ -35,7 +35,6 @@ from detaug.transforms.local import (
 from detaug.transforms.low_resolution import SimulateLowResolution
 from detaug.transforms.mri.anisotropy import Anisotropy
 from detaug.transforms.mri.bias_field import BiasField
-from detaug.transforms.mri.channel_misalignment import ChannelMisalignment
 from detaug.transforms.mri.k_space import Ghosting, GibbsNoise, Spikes
 from detaug.transforms.mri.motion import Motion
 from detaug.transforms.noise import GaussianNoise, RicianNoise
@@ -53,9 +52,7 @@ __all__ = [
     "BrightnessAdditive",
     "BrightnessGradientAdditive",
     "CenterCrop",
-    "ChannelMisalignment",
     "CoarseDropout",
-    "CoarseShuffle",
     "Compose",
     "Contrast",
     "Convert2DTo3D",
@@ -79,7 +76,6 @@ __all__ = [
     "MedianFilter",
     "Mirror",
     "Motion",
-    "MoveChannels",
     "MoveSegAsOneHotToData",
     "MultiplicativeBrightness",
     "OneOf",

@@ -1,4 +1,4 @@
-"""Regions that are lost: filled with something else, or with their own voxels in disorder."""
+"""Regions that are lost, or all but these."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from detaug.kernels.statistics import least_and_largest
-from detaug.kernels.threefry import fill_evenly, key_words, shuffle
+from detaug.kernels.threefry import fill_evenly, key_words
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
@@ -20,49 +20,7 @@ from detaug.transforms.rectangles import CORNERS, Corners, placed, within
 Size = int | Sequence[int]
 
 
-class _Regions(ImageTransform):
-    """A transform of random regions, rectangles or boxes inside the image, which are the same in all channels."""
-
-    def __init__(
-        self,
-        holes: int,
-        spatial_size: Size,
-        max_holes: int | None = None,
-        max_spatial_size: Size | None = None,
-    ) -> None:
-        self.holes = integer("holes", holes, 1)
-        self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
-        self.spatial_size = _checked("spatial_size", spatial_size)
-        self.max_spatial_size = (
-            None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
-        )
-
-    def draw_holes(self, rng: np.random.Generator, space: Sequence[int]) -> list[Corners]:
-        least = _size("spatial_size", self.spatial_size, space)
-        largest = (
-            least
-            if self.max_spatial_size is None
-            else _size("max_spatial_size", self.max_spatial_size, space)
-        )
-        if any(low > high for low, high in zip(least, largest, strict=True)):
-            raise ValueError(
-                f"spatial_size must not be greater than max_spatial_size, got {least} and {largest} voxels in an image of "
-                f"{list(space)}"
-            )
-        most = self.holes if self.max_holes is None else self.max_holes
-        holes = []
-        for _ in range(draws.integer_between(rng, self.holes, most)):
-            size = [
-                draws.integer_between(rng, low, high)
-                for low, high in zip(least, largest, strict=True)
-            ]
-            holes.append(
-                placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space)
-            )
-        return holes
-
-
-class CoarseDropout(_Regions):
+class CoarseDropout(ImageTransform):
     """Overwrites random regions (boxes in 3-D), or all but them.
 
     The same regions in all channels; they may overlap. Arguments and defaults are those of MONAI's ``RandCoarseDropout``
@@ -95,7 +53,12 @@ class CoarseDropout(_Regions):
         max_holes: int | None = None,
         max_spatial_size: Size | None = None,
     ) -> None:
-        super().__init__(holes, spatial_size, max_holes, max_spatial_size)
+        self.holes = integer("holes", holes, 1)
+        self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
+        self.spatial_size = _checked("spatial_size", spatial_size)
+        self.max_spatial_size = (
+            None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
+        )
         self.dropout_holes = dropout_holes
         if callable(fill_value):
             raise TypeError(
@@ -106,10 +69,34 @@ class CoarseDropout(_Regions):
         )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        params: Params = {"holes": self.draw_holes(rng, shapes["image"][1:])}
+        params: Params = {"holes": self._draw_holes(rng, shapes["image"][1:])}
         if not isinstance(self.fill_value, float):
             params["key"] = draws.key(rng)
         return params
+
+    def _draw_holes(self, rng: np.random.Generator, space: Sequence[int]) -> list[Corners]:
+        least = _size("spatial_size", self.spatial_size, space)
+        largest = (
+            least
+            if self.max_spatial_size is None
+            else _size("max_spatial_size", self.max_spatial_size, space)
+        )
+        if any(low > high for low, high in zip(least, largest, strict=True)):
+            raise ValueError(
+                f"spatial_size must not be greater than max_spatial_size, got {least} and {largest} voxels in an image of "
+                f"{list(space)}"
+            )
+        most = self.holes if self.max_holes is None else self.max_holes
+        holes = []
+        for _ in range(draws.integer_between(rng, self.holes, most)):
+            size = [
+                draws.integer_between(rng, low, high)
+                for low, high in zip(least, largest, strict=True)
+            ]
+            holes.append(
+                placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space)
+            )
+        return holes
 
     @takes(
         holes=many(CORNERS),
@@ -143,40 +130,6 @@ class CoarseDropout(_Regions):
         return min(low for low, _ in limits), max(high for _, high in limits)
 
     kernels = (least_and_largest, fill_evenly)
-
-
-class CoarseShuffle(_Regions):
-    """Puts the voxels of random regions (boxes in 3-D) into a random order, another one in each channel.
-
-    The same regions in all channels, one after another; they may overlap. Arguments are those of MONAI's
-    ``RandCoarseShuffle`` (after Kang et al., "PatchShuffle regularization", 2017), but for its ``prob``: `RandomApply` has it.
-
-    Args:
-        holes, spatial_size, max_holes, max_spatial_size: see `CoarseDropout`.
-
-    Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
-    excluded. The order of channel c and region h comes from stream ``c * regions + h`` under the key
-    (`detaug.kernels.threefry`).
-
-    Raises:
-        ValueError: see `CoarseDropout`.
-    """
-
-    def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return {"holes": self.draw_holes(rng, shapes["image"][1:]), "key": draws.key(rng)}
-
-    @takes(holes=many(CORNERS), key=KEY)
-    def change(self, workspace: Workspace, params: Params) -> None:
-        image = workspace.writable("image")
-        key, holes = key_words(params["key"]), params["holes"]
-        for c, channel in enumerate(image):
-            for h, corners in enumerate(holes):
-                region = channel[within(corners)]
-                values = region.flatten()
-                shuffle(values, *key, np.uint32(c * len(holes) + h))
-                region[...] = values.reshape(region.shape)
-
-    kernels = (shuffle,)
 
 
 def _fill(region: np.ndarray, low: float, high: float, key: int | None, stream: int) -> None:

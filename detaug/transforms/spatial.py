@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import partial
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 
 from detaug.kernels.compiling import Kernel
-from detaug.kernels.label_resampling import resample_labels
-from detaug.kernels.resampling import resample_nearest
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import Matrix, applied, identity, product, rotation, scaled
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes, Transform
@@ -38,14 +35,9 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
-from detaug.transforms.geometry.resampling import BORDER_MODES, IMAGE_KERNELS, TIEBREAKS, PatchMap
+from detaug.transforms.geometry.resampling import IMAGE_KERNELS, LABEL_KERNELS, PatchMap
 
-_PAD_MODES = {
-    "zeros": "constant",
-    "constant": "constant",
-    "border": "replicate",
-    "reflection": "reflect",
-}
+_BORDER_MODES = ("zeros", "constant")
 
 
 class SpatialTransform(Transform):
@@ -71,11 +63,11 @@ class SpatialTransform(Transform):
             objects smaller); the probability of one factor for all axes.
         bg_style_seg_sampling: accepted for compatibility; it changes nothing, as in batchgeneratorsv2, where
             both ways give the same labels.
-        mode_seg, mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
-            Labels are the argmax over the interpolated one-hot channels.
-        border_mode_seg, padding_mode_image: ``zeros``, ``constant``, ``border`` or ``reflection``, see
-            `torch.nn.functional.grid_sample`. With ``zeros`` and ``constant``, what lies outside is an image or a label of
-            that value, and takes part in the interpolation.
+        mode_seg: ``nearest`` or ``bilinear`` (trilinear in 3-D): the argmax over the interpolated one-hot channels, and of
+            labels with equal weights that of the nearest voxel where it is one of them, else the lowest.
+        mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
+        border_mode_seg, padding_mode_image: ``zeros`` or ``constant``: what lies outside is an image or a label of that value,
+            and takes part in the interpolation.
         padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int16 holds. A segmentation whose
             dtype cannot hold it (uint8 and -1) is a ValueError, whether or not a sample needs it.
         center_deformation: see above.
@@ -86,8 +78,7 @@ class SpatialTransform(Transform):
         p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the sheared and rotated frame, as
             MONAI's ``translate_range``: the patch shows what is that far from the crop's centre. (TorchIO's `RandomAffine` has
             no shear, and translates by millimetres of the source's frame.)
-        seg_tiebreak: which of the labels with equal weights wins: that of the ``nearest`` voxel where it is one of them
-            (else the lowest), the ``lowest`` or the ``highest``.
+        seg_tiebreak: ``nearest``, as ``mode_seg`` says.
 
     Callables for the scalars may ask for ``image``, ``dim``, ``patch_size``, ``deformation_scale`` (magnitude
     only) and ``rng``; those of ``shear`` and ``translation`` for ``image``, ``dim`` (for a shear: the row) and ``rng``. With a
@@ -156,11 +147,11 @@ class SpatialTransform(Transform):
             "p_synchronize_scaling_across_axes", p_synchronize_scaling_across_axes
         )
         self.bg_style_seg_sampling = bg_style_seg_sampling
-        self.mode_seg = one_of("mode_seg", mode_seg, IMAGE_KERNELS)
-        self.border_mode_seg = one_of("border_mode_seg", border_mode_seg, BORDER_MODES)
+        self.mode_seg = one_of("mode_seg", mode_seg, LABEL_KERNELS)
+        self.border_mode_seg = one_of("border_mode_seg", border_mode_seg, _BORDER_MODES)
         self.center_deformation = bool(center_deformation)
         self.mode_image = one_of("mode_image", mode_image, IMAGE_KERNELS)
-        self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, BORDER_MODES)
+        self.padding_mode_image = one_of("padding_mode_image", padding_mode_image, _BORDER_MODES)
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         if self.border_mode_seg == "constant":
             checks.argument(
@@ -168,7 +159,7 @@ class SpatialTransform(Transform):
             )
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
-        self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, TIEBREAKS)
+        self.seg_tiebreak = one_of("seg_tiebreak", seg_tiebreak, ("nearest",))
         self.p_shear = probability("p_shear", p_shear)
         self.shear = random_scalar("shear", shear)
         self.p_translation = probability("p_translation", p_translation)
@@ -258,43 +249,33 @@ class SpatialTransform(Transform):
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
             check_padding(workspace, label)
-        padding = (
-            (_PAD_MODES[self.padding_mode_image], value),
-            (_PAD_MODES[self.border_mode_seg], label),
-        )
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
-            crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, *padding)
+            crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
             return
         patch = PatchMap(
             space, self.patch_size, params["affine"], params["elastic"], center,
             center_deformation=self.center_deformation, align_corners=self.align_corners,
         )  # fmt: skip
         for key in (key for key in VOXEL_KEYS if key in workspace):
-            border = self.border_mode_seg if key == "segmentation" else self.padding_mode_image
             volume, window = workspace.lazy(key), None
             if volume is not None:
-                starts, stops = patch.region(border)
-                workspace.put(key, volume.lend(starts, stops, partial(patch.between, border)))
+                starts, stops = patch.region()
+                workspace.put(key, volume.lend(starts, stops, patch.between))
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":
-                made = patch.labels(array, self.mode_seg, border, label, self.seg_tiebreak, window)
+                workspace.put(key, patch.labels(array, self.mode_seg, label, window))
             else:
-                made = patch.image(array, self.mode_image, border, value, window)
-            workspace.put(key, made)
+                workspace.put(key, patch.image(array, self.mode_image, value, window))
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         return in_space(shapes, self.patch_size)
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        of_labels = resample_nearest if self.mode_seg == "nearest" else resample_labels
-        return (
-            IMAGE_KERNELS[self.mode_image],
-            of_labels,
-            *(elastic.KERNELS if self.p_elastic_deform > 0 else ()),
-        )
+        resampling = (IMAGE_KERNELS[self.mode_image], LABEL_KERNELS[self.mode_seg])
+        return (*resampling, *elastic.KERNELS) if self.p_elastic_deform > 0 else resampling
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:

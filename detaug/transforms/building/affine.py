@@ -74,5 +74,5 @@ def resample_channel(
     patch = out.reshape(1, *(1,) * lift, *out.shape)
     resample_images(
         source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, NO_DISPLACEMENT, border, outside,
-        False, lift == 1,
+        lift == 1,
     )  # fmt: skip

@@ -195,11 +195,11 @@ def flag(_: Given, value: Any) -> None:
         raise _wrong(TypeError, "be True or False", value)
 
 
-def one_of(*allowed: str | None) -> Check:
-    """One of some texts, or None."""
+def one_of(*allowed: str) -> Check:
+    """One of some texts."""
 
     def check(_: Given, value: Any) -> None:
-        if not isinstance(value, (str, type(None))) or value not in allowed:
+        if not isinstance(value, str) or value not in allowed:
             raise _wrong(ValueError, f"be one of {', '.join(map(repr, allowed))}", value)
 
     return check

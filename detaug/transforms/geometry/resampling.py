@@ -12,7 +12,7 @@ import numpy as np
 
 from detaug.kernels import coordinates
 from detaug.kernels.cubic import resample_cubic
-from detaug.kernels.label_resampling import TIE_HIGHEST, TIE_LOWEST, TIE_NEAREST, resample_labels
+from detaug.kernels.label_resampling import resample_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
 from detaug.transforms.geometry.elastic import displacement
@@ -22,14 +22,7 @@ IMAGE_KERNELS = {
     "bilinear": resample_images,
     "bicubic": resample_cubic,
 }
-LABEL_MODES = {"bilinear": coordinates.LINEAR, "bicubic": coordinates.CUBIC}
-BORDER_MODES = {
-    "zeros": coordinates.CONSTANT,
-    "constant": coordinates.CONSTANT,
-    "border": coordinates.BORDER,
-    "reflection": coordinates.REFLECTION,
-}
-TIEBREAKS = {"nearest": TIE_NEAREST, "lowest": TIE_LOWEST, "highest": TIE_HIGHEST}
+LABEL_KERNELS = {"nearest": resample_nearest, "bilinear": resample_labels}
 
 #: The first voxel of a part of the source, and its extents.
 Window = tuple[Sequence[int], Sequence[int]]
@@ -65,7 +58,7 @@ class PatchMap:
         self._space, self._patch = tuple(space), tuple(patch_size)
         dims = len(self._space)
         matrix = affine if affine is not None else identity(dims)
-        self._volume, self._layout = (*(1,) * (3 - dims), *self._patch), (align_corners, dims == 2)
+        self._volume = (*(1,) * (3 - dims), *self._patch)
         self._field, displaced = NO_DISPLACEMENT, [0.0] * dims
         middle = [(n - 1) / 2 for n in self._patch]
         if elastic is not None:
@@ -88,11 +81,8 @@ class PatchMap:
         ]
         self._reach = [each + _REACH for each in bent]
 
-    def region(self, border: str) -> tuple[list[int], list[int]]:
-        """The box of the source outside of which no voxel is read with this border mode: its first voxel and its last
-        (excluded)."""
-        if border == "reflection":
-            return [0] * len(self._space), list(self._space)
+    def region(self) -> tuple[list[int], list[int]]:
+        """The box of the source outside of which no voxel is read: its first voxel and its last (excluded)."""
         lows, highs = [], []
         for row, offset in zip(self._matrix, self._offset, strict=True):
             extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
@@ -100,11 +90,9 @@ class PatchMap:
             highs.append(offset + sum(max(0.0, e) for e in extents))
         return self._around(lows, highs)
 
-    def between(self, border: str, first: int, last: int) -> tuple[list[int], list[int]]:
+    def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
         """The part of `region` outside of which no voxel of its planes ``first`` to ``last`` (excluded) is read; equal where none
         is."""
-        if border == "reflection":
-            return [first, *[0] * (len(self._space) - 1)], [last, *self._space[1:]]
         # A point beyond the source may be brought back to its outermost plane, and draws on those next to it.
         low = first - self._reach[0] if first > self._reach[0] else -math.inf
         high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
@@ -142,45 +130,54 @@ class PatchMap:
         return starts, stops
 
     def image(
-        self, source: np.ndarray, mode: str, border: str, value: float, window: Window | None = None
+        self, source: np.ndarray, mode: str, value: float, window: Window | None = None
     ) -> np.ndarray:
-        """(C, *patch) float32 of (C, *space) float32.
+        """Return the patch of an image.
 
         Args:
-            value: what lies outside, with a constant border.
+            source: (C, *space) float32.
+            mode: one of `IMAGE_KERNELS`.
+            value: what lies outside.
             window: where the array is that part of the source only. It must hold `region`.
+
+        Returns:
+            (C, *patch) float32.
         """
-        made = np.empty((len(source), *self._volume), np.float32)
-        where = self._where(window)
-        IMAGE_KERNELS[mode](
-            source.reshape(len(source), -1),
-            made,
-            *where,
-            BORDER_MODES[border],
-            float(value),
-            *self._layout,
-        )
-        return made.reshape(len(made), *self._patch)
+        patch = np.empty((len(source), *self._volume), np.float32)
+        arguments = (source.reshape(len(source), -1), patch, *self._where(window))
+        if mode == "nearest":
+            resample_nearest(*arguments, float(value))
+        elif mode == "bilinear":
+            resample_images(*arguments, coordinates.CONSTANT, float(value), self._is_flat)
+        else:
+            resample_cubic(*arguments, float(value), self._is_flat)
+        return patch.reshape(len(patch), *self._patch)
 
     def labels(
-        self,
-        source: np.ndarray,
-        mode: str,
-        border: str,
-        value: float,
-        tiebreak: str,
-        window: Window | None = None,
+        self, source: np.ndarray, mode: str, value: float, window: Window | None = None
     ) -> np.ndarray:
-        """(C, *patch) of (C, *space) of any dtype, whole numbers that int16 holds; the rest as in `image`."""
-        codes, pad = _as_int16(source, value if BORDER_MODES[border] == coordinates.CONSTANT else 0)
-        made = np.empty((len(source), *self._volume), np.int16)
-        given = (codes.reshape(len(codes), -1), made, *self._where(window))
-        end = (BORDER_MODES[border], pad)
+        """Return the patch of labels.
+
+        Args:
+            source: (C, *space) of any dtype, whole numbers that int16 holds.
+            mode: one of `LABEL_KERNELS`.
+            value, window: as in `image`.
+
+        Returns:
+            (C, *patch) of the same dtype.
+        """
+        codes, outside = _as_int16(source, value)
+        patch = np.empty((len(source), *self._volume), np.int16)
+        arguments = (codes.reshape(len(codes), -1), patch, *self._where(window), outside)
         if mode == "nearest":
-            resample_nearest(*given, *end, *self._layout)
+            resample_nearest(*arguments)
         else:
-            resample_labels(*given, LABEL_MODES[mode], *end, TIEBREAKS[tiebreak], *self._layout)
-        return made.reshape(len(made), *self._patch).astype(source.dtype, copy=False)
+            resample_labels(*arguments, self._is_flat)
+        return patch.reshape(len(patch), *self._patch).astype(source.dtype, copy=False)
+
+    @property
+    def _is_flat(self) -> bool:
+        return len(self._space) == 2
 
     def _where(self, window: Window | None) -> tuple[Any, ...]:
         lift = 3 - len(self._space)

@@ -59,14 +59,10 @@ EVERY: dict[str, Make] = {
         (4, 9), (-0.5, 1.5), (1, 5), False
     ),
     "CenterCrop": lambda dims: t.CenterCrop((20, 8, 15)[:dims]),
-    "ChannelMisalignment": lambda dims: t.ChannelMisalignment(
-        [1], (0.1, 0.1, 0.1)[:dims], 1, (0.2, 0.15, 0.1), "rad", 1, (2, 2, 2)[:dims], 1
-    ),
     "CoarseDropout": lambda dims: t.CoarseDropout(2, 3, max_holes=5, max_spatial_size=8),
     "CoarseDropout, outside": lambda dims: t.CoarseDropout(
         2, 3, False, (-1, 1), max_spatial_size=8
     ),
-    "CoarseShuffle": lambda dims: t.CoarseShuffle(2, 3, 5, 8),
     "Contrast": lambda dims: t.Contrast(t.BGContrast((0.5, 2)), True, False),
     "Contrast, range not kept": lambda dims: t.Contrast((0.5, 2), False, True),
     "Convert3DTo2D and back": lambda dims: (
@@ -104,7 +100,6 @@ EVERY: dict[str, Make] = {
     "Motion": lambda dims: t.Motion(
         translation=(-2, 2), axes=range(dims), synchronize_channels=False
     ),
-    "MoveChannels": lambda dims: t.MoveChannels((1,), "image", "regression_target"),
     "MoveSegAsOneHotToData": lambda dims: t.MoveSegAsOneHotToData(1, (1, 2), True),
     "MultiplicativeBrightness": lambda dims: t.MultiplicativeBrightness((0.7, 1.3), False),
     "OneOf": lambda dims: t.OneOf([t.InvertImage(1), t.GaussianNoise(0.1), t.Mirror((0, 1))]),
@@ -123,9 +118,7 @@ EVERY: dict[str, Make] = {
     "Sharpening, clamped": lambda dims: t.Sharpening((0.1, 1), p_clamp_intensities=1),
     "SimulateLowResolution": lambda dims: t.SimulateLowResolution((0.3, 1), False, False, None),
     "SpatialTransform": spatial(),
-    "SpatialTransform, borders": spatial(
-        border_mode_seg="border", padding_mode_image="reflection", random_crop=True, p_rotation=0
-    ),
+    "SpatialTransform, at a random place": spatial(random_crop=True, p_rotation=0),
     "SpatialTransform, cubic": spatial(
         mode_image="bicubic", mode_seg="nearest", p_rot_per_axis=0.5
     ),

@@ -52,15 +52,12 @@ def image_in_float64(
     """The resampled image, everything in float64."""
     shift = transform.padding_value_image if transform.padding_mode_image == "constant" else 0.0
     grid = sampling_grid(transform, params, image.shape[1:], torch.float64)
-    padding = (
-        "zeros" if transform.padding_mode_image == "constant" else transform.padding_mode_image
-    )
     source = torch.from_numpy(image.astype(np.float64)) - shift
     sampled = grid_sample(
         source[None],
         grid[None],
         mode=transform.mode_image,
-        padding_mode=padding,
+        padding_mode="zeros",
         align_corners=transform.align_corners,
     )
     return sampled[0].numpy() + shift
@@ -70,21 +67,18 @@ def label_weights_in_float64(
     transform: SpatialTransform, params: dict[str, Any], labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """(labels, weights) of one channel: which there are, and each one's interpolated one-hot weight, in float64."""
-    constant = transform.border_mode_seg in ("zeros", "constant")
     pad = transform.padding_value_seg if transform.border_mode_seg == "constant" else 0
-    values = np.unique(
-        np.append(labels, np.asarray(pad).astype(labels.dtype)) if constant else labels
-    )
+    values = np.unique(np.append(labels, np.asarray(pad).astype(labels.dtype)))
     grid = sampling_grid(transform, params, labels.shape, torch.float64)[None]
     weights = []
     for value in values:
-        outside = float(constant and value == pad)
+        outside = float(value == pad)
         one_hot = torch.from_numpy((labels == value).astype(np.float64))[None, None] - outside
         sampled = grid_sample(
             one_hot,
             grid,
             mode=transform.mode_seg,
-            padding_mode="zeros" if constant else transform.border_mode_seg,
+            padding_mode="zeros",
             align_corners=transform.align_corners,
         )
         weights.append(sampled[0, 0].numpy() + outside)

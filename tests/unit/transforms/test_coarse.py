@@ -1,11 +1,11 @@
-"""Coarse dropout and shuffle: where regions lie, what is in them, and what stays."""
+"""Coarse dropout: where regions lie, what is in them, and what stays."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from detaug.transforms import CoarseDropout, CoarseShuffle
+from detaug.transforms import CoarseDropout
 from tests.support.threefry import random_words
 from tests.support.transforms.generators import generator, noise
 
@@ -45,29 +45,8 @@ def test_voxels_are_the_formula_of_their_words(shape, fill, dropout_holes):
     np.testing.assert_allclose(result, expected, rtol=0, atol=5e-7)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_shuffle_is_that_of_fisher_and_yates(shape):
-    image = noise(shape)
-    transform = CoarseShuffle(2, 3, 4, 12)
-    params = transform.sample(generator(3), {"image": shape})
-    result = transform.apply({"image": image}, params)["image"]
-    expected = image.copy()
-    for c in range(shape[0]):
-        for h, corners in enumerate(params["holes"]):
-            region = expected[box(c, corners)]
-            values = list(region.ravel())
-            drawn = words(params["key"], c * len(params["holes"]) + h, len(values))
-            for last, word in zip(range(len(values) - 1, 0, -1), drawn, strict=False):
-                other = int(word) * (last + 1) >> 32
-                values[last], values[other] = values[other], values[last]
-            region[...] = np.reshape(values, region.shape)
-    np.testing.assert_array_equal(result, expected)
-    assert not np.array_equal(result, image)
-    np.testing.assert_array_equal(np.sort(result, axis=None), np.sort(image, axis=None))
-
-
 def test_sizes_are_cut_to_the_image():
-    assert CoarseShuffle(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [
+    assert CoarseDropout(1, (20, -1)).sample(generator(), {"image": (1, 6, 5)})["holes"] == [
         ([0, 0], [6, 5])
     ]
 

@@ -37,11 +37,6 @@ def of_all_axes(key: str) -> Taken:
     return lambda params: [number for each in params[key] for number in each]
 
 
-def misaligned(**options: Any) -> t.ChannelMisalignment:
-    turned = {"rotation_ax_cor_sag": (0.1, 0, 0), "rad_or_deg": "rad"}
-    return t.ChannelMisalignment([0], (0, 0.2, 0), **{**turned, "shift_zyx": (2, 5, 0), **options})  # type: ignore[arg-type]
-
-
 def spatial(**options: Any) -> t.SpatialTransform:
     return t.SpatialTransform(PATCH, 4, **{"random_crop": False, **options})
 
@@ -105,13 +100,6 @@ EVEN: dict[str, tuple[t.Transform, Taken, float, float]] = {
         4,
     ),
     "rectangles": (t.BlankRectangle(2, (-1.0, 3.0), 3), lambda p: p["values"][0], -1, 3),
-    "squeezing": (misaligned(p_squeeze=1), lambda p: [p["affine"][1][1]], 0.8, 1.2),
-    "misaligned angle": (
-        misaligned(p_rotation=1),
-        lambda p: [math.asin(p["affine"][2][1])],
-        -0.1,
-        0.1,
-    ),
     "center": (spatial(random_crop=True), under("center_location_in_pixels"), 4, 16),
     "scaling": (spatial(p_scaling=1, scaling=(0.7, 1.4)), lambda p: [p["affine"][1][1]], 0.7, 1.4),
     "shear": (spatial(p_shear=1, shear=(-0.2, 0.4)), lambda p: [p["affine"][0][1]], -0.2, 0.4),
@@ -170,7 +158,6 @@ GATES: dict[str, tuple[t.Transform, Taken, float]] = {
     "outliers": (t.CutOffOutliers(p_per_channel=0.6), under("percentiles"), 0.6),
     "retained deviation": (t.CutOffOutliers(1, 99, False, 0.6, 0.25), under("retain_std"), 0.15),
     "gradient": (t.BrightnessGradientAdditive(5, p_per_channel=0.4), under("kernels"), 0.4),
-    "misalignment": (misaligned(p_squeeze=0.5, p_rotation=0.25), alone("affine"), 1 - 0.5 * 0.75),
     "mirrored axis": (t.Mirror((0, 1, 2)), lambda p: [axis in p["axes"] for axis in range(3)], 0.5),
     "two mirrored axes": (t.Mirror((0, 1, 2)), lambda p: [{0, 2} <= set(p["axes"])], 0.25),
     "operator": (t.ApplyRandomBinaryOperator([2], p_per_label=0.3), alone("operators"), 0.3),
@@ -202,7 +189,7 @@ def size_of_first(params: dict[str, Any]) -> list[int]:
 
 
 RECTANGLES = t.BlankRectangle([[2, 6], [3, 9], [1, 20]], 0, (1, 5))
-REGIONS = t.CoarseShuffle(2, (3, 1, 3), 4, (6, -1, 3))
+REGIONS = t.CoarseDropout(2, (3, 1, 3), max_holes=4, max_spatial_size=(6, -1, 3))
 ONE_HOT = t.RemoveRandomConnectedComponentFromOneHotEncoding([2, 1])
 CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     "turns and planes": (t.Rot90(1), turn, 9),
@@ -230,7 +217,7 @@ CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
     ),
     "numbers of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["num_ghosts"]], 7),
     "axes of ghosts": (t.Ghosting(), lambda p: [p["ghosts"][0]["axis"]], 3),
-    "numbers of regions": (t.CoarseShuffle(2, 3, 4), lambda p: [len(p["holes"])], 3),
+    "numbers of regions": (t.CoarseDropout(2, 3, max_holes=4), lambda p: [len(p["holes"])], 3),
     "sizes of regions": (
         REGIONS,
         lambda p: [upper[0] - lower[0] for lower, upper in p["holes"]],
@@ -242,11 +229,6 @@ CHOICES: dict[str, tuple[t.Transform, Taken, int]] = {
         20,
     ),
     "places of regions": (REGIONS, lambda p: [lower[2] for lower, _ in p["holes"]], 18),
-    "shifts of channels": (
-        misaligned(p_shift=1),
-        lambda p: [tuple(p["center_location_in_pixels"])],
-        55,
-    ),
     "places of a crop": (t.RandomCrop((17, 18, 19)), lambda p: p["center"][:1], 4),
 }
 

@@ -115,8 +115,6 @@ NEUTRAL = [
     t.BlankRectangle(2, 0, 3, p_per_channel=0),
     t.BrightnessAdditive(0, 0, False),
     t.BrightnessGradientAdditive(5, max_strength=0),
-    t.ChannelMisalignment(rad_or_deg="deg"),
-    t.ChannelMisalignment([0], (0, 0, 0), 1, (0, 0, 0), "deg", 1, (0, 0, 0), 1),
     t.CenterCrop(SHAPES[2]),
     t.Contrast(1.0, True, False),
     t.CutOffOutliers(0, 100),

@@ -69,41 +69,35 @@ def both_ways(transform: Any, arrays: dict[str, np.ndarray], seed: int) -> list[
     return list(lazy.values())
 
 
-@pytest.mark.parametrize("border", ["zeros", "border", "reflection", "constant"])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+MODES = [("bilinear", "bilinear"), ("nearest", "nearest"), ("bicubic", "bilinear")]
+
+
+@pytest.mark.parametrize("border", ["zeros", "constant"])
+@pytest.mark.parametrize("modes", MODES)
 @pytest.mark.parametrize("space", [(30, 27, 33), (41, 38), (1, 35, 9)])
 def test_spatial_transforms_give_the_same_bytes(
-    space: tuple[int, ...], mode: str, border: str
+    space: tuple[int, ...], modes: tuple[str, str], border: str
 ) -> None:
     arrays = sample(space)
     for seed in range(6):
         transform = SpatialTransform(
             (14, 17, 15)[: len(space)], (0, 9)[seed % 2], bool(seed % 2), 0.3, (0.1, 0.2), (0, 3), p_rotation=0.7,
-            rotation=(-1.0, 1.0), p_scaling=0.6, scaling=(0.4, 1.6), mode_image=mode, mode_seg=mode,
+            rotation=(-1.0, 1.0), p_scaling=0.6, scaling=(0.4, 1.6), mode_image=modes[0], mode_seg=modes[1],
             padding_mode_image=border, border_mode_seg=border, padding_value_image=1.5, padding_value_seg=-1,
             align_corners=seed == 5,
         )  # fmt: skip
         both_ways(transform, arrays, seed)
 
 
-@pytest.mark.parametrize("border", ["zeros", "border", "reflection"])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("modes", MODES)
 @pytest.mark.parametrize(
     "beside", [(60, 12, 9), (12, -50, 9), (12, 11, 70), (-40, 80, -60), (31, 25, 9)]
 )
 def test_a_patch_beside_the_volume_gives_the_same_bytes(
-    beside: tuple[int, ...], mode: str, border: str
+    beside: tuple[int, ...], modes: tuple[str, str]
 ) -> None:
     arrays = sample((30, 27, 33))
-    transform = SpatialTransform(
-        (8, 9, 10),
-        0,
-        False,
-        mode_image=mode,
-        mode_seg=mode,
-        padding_mode_image=border,
-        border_mode_seg=border,
-    )
+    transform = SpatialTransform((8, 9, 10), 0, False, mode_image=modes[0], mode_seg=modes[1])
     for affine in ([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]], [[0.8, 0.6, 0], [-0.6, 0.8, 0], [0, 0, 1]]):
         params = {"affine": affine, "elastic": None, "center_location_in_pixels": list(beside)}
         lazy = {key: Recorded(array) for key, array in arrays.items()}

@@ -1,4 +1,4 @@
-"""Every transform of batchgeneratorsv2 is here, under its own name and a plainer one, with the same parameters."""
+"""batchgeneratorsv2's transforms are here under their own names, with the same parameters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from detaug.transforms import bgv2
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "transforms.md"
 
+# Without a counterpart; the documentation says so below the table.
+NOT_HERE = {"ChannelMisalignmentTransform", "MoveChannelsTransform"}
 # parameters that are left out; the table says so
 LEFT_OUT = {"TimedComposeTransforms": {"print_every", "name", "p_write"}}
 
@@ -45,11 +47,14 @@ def their_classes() -> list[type]:
                 yield child
                 yield from below(child)
 
-    return [BasicTransform, *sorted(set(below(BasicTransform)), key=lambda each: each.__name__)]
+    classes = sorted(set(below(BasicTransform)), key=lambda each: each.__name__)
+    return [BasicTransform, *(each for each in classes if each.__name__ not in NOT_HERE)]
 
 
-def test_every_transform_of_batchgeneratorsv2_is_in_the_table() -> None:
+def test_every_transform_of_batchgeneratorsv2_is_in_the_table_or_said_to_be_missing() -> None:
     assert {each.__name__ for each in their_classes()} <= set(table())
+    missing = " and ".join(f"`{name}`" for name in sorted(NOT_HERE))
+    assert f"{missing} have no counterpart" in DOCUMENTATION.read_text()
 
 
 def test_every_name_in_the_table_is_there() -> None:

@@ -18,7 +18,7 @@ from tests.support.transforms.spatial_reference import (
     sampling_grid,
 )
 
-BORDERS = ("zeros", "constant", "border", "reflection")
+BORDERS = ("zeros", "constant")
 
 
 def random_labels(rng: np.random.Generator, shape: tuple[int, ...], count: int) -> np.ndarray:
@@ -38,7 +38,7 @@ def random_case(
     patch = tuple(int(n) for n in rng.integers(1, 34, dims))
     if seed % 5 == 0:
         shape = (1, *shape[1:])
-    modes = ["bilinear", "nearest"] + (["bicubic"] if dims == 2 else [])
+    modes = ["bilinear", "nearest"]
     arguments = {
         "patch_center_dist_from_border": [n / 2 for n in patch] if seed % 2 else 3,
         "random_crop": bool(rng.integers(2)),
@@ -55,8 +55,7 @@ def random_case(
         "padding_value_seg": -1,
         "padding_value_image": 2.5,
         "align_corners": bool(rng.integers(2)),
-        "seg_tiebreak": str(rng.choice(["nearest", "lowest", "highest"])),
-        "mode_image": str(rng.choice(modes)),
+        "mode_image": str(rng.choice([*modes, "bicubic"] if dims == 2 else modes)),
         "mode_seg": str(rng.choice(modes)),
         "center_deformation": bool(rng.integers(2)),
         **fixed,
@@ -123,10 +122,7 @@ def test_it_is_nowhere_less_accurate_than_float32_grids_are(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_labels_are_the_argmax_in_float64(seed: int) -> None:
-    mode = "bilinear" if seed % 4 else "bicubic"
     transform, _, params, _, labels = random_case(2000 + seed, mode_seg="bilinear")
-    if mode == "bicubic" and len(transform.patch_size) == 2:
-        transform.mode_seg = mode
     result = transform.apply({"segmentation": labels}, params)["segmentation"]
     assert result.dtype == labels.dtype
     for channel in range(len(labels)):
@@ -135,20 +131,21 @@ def test_labels_are_the_argmax_in_float64(seed: int) -> None:
         assert (weights.max(axis=0) - own).max() < 1e-8, "a label with less weight than another one"
 
 
-@pytest.mark.parametrize(("tiebreak", "expected"), [("lowest", 1), ("highest", 4)])
-def test_a_tie_goes_where_it_is_told_to(tiebreak: str, expected: int) -> None:
-    labels = np.array([[[4, 1, 4, 1]]], np.int16)
-    transform = SpatialTransform((1, 2), 0, False, seg_tiebreak=tiebreak)
-    # half-way between voxels 0 and 1, and between 2 and 3
+def test_of_labels_with_equal_weights_the_nearest_voxels_wins_or_the_lowest() -> None:
+    transform = SpatialTransform((1, 2), 0, False)
+    # Half-way between voxels 0 and 1, of which 0 is the even one, and between 2 and 3.
     params = {
         "affine": [[1.0, 0.0], [0.0, 2.0]],
         "elastic": None,
         "center_location_in_pixels": [0.5, 2.0],
     }
-    assert (
-        transform.apply({"segmentation": labels}, params)["segmentation"].ravel().tolist()
-        == [expected] * 2
-    )
+    labels = np.array([[[4, 1, 1, 4]]], np.int16)
+    assert transform.apply({"segmentation": labels}, params)["segmentation"].tolist() == [[[4, 1]]]
+    # Between eight voxels: two labels have three of them each, the nearest one's label has one.
+    labels = np.array([9, 4, 4, 4, 2, 2, 2, 7], np.int16).reshape(1, 2, 2, 2)
+    params = {"affine": np.eye(3), "elastic": None, "center_location_in_pixels": [1, 1, 1]}
+    transform = SpatialTransform((1, 1, 1), 0, False)
+    assert transform.apply({"segmentation": labels}, params)["segmentation"].item() == 2
 
 
 def test_tricubic_is_bicubic_in_each_plane_of_a_volume_of_equal_planes() -> None:
@@ -175,9 +172,7 @@ def test_tricubic_is_bicubic_in_each_plane_of_a_volume_of_equal_planes() -> None
 def test_labels_keep_their_dtype_and_values(dtype: type) -> None:
     rng = np.random.default_rng(3)
     labels = random_labels(rng, (20, 21, 22), 2)[None].astype(dtype)
-    transform = SpatialTransform(
-        (9, 10, 11), 0, False, p_rotation=1, rotation=(0.3, 0.3), border_mode_seg="border"
-    )
+    transform = SpatialTransform((9, 10, 11), 0, False, p_rotation=1, rotation=(0.3, 0.3))
     result = transform(segmentation=labels, rng=rng)["segmentation"]
     assert result.dtype == dtype
     assert set(np.unique(result)) <= set(np.unique(labels))
@@ -256,7 +251,7 @@ def test_a_patch_that_is_only_scaled_has_the_bytes_of_a_turned_one(seed: int) ->
     factors = rng.uniform(-1.5, 1.5, dims) if seed % 3 else rng.choice([0.5, 1.0, 1.5], dims)
     patch = [max(1, int(n)) for n in shape * rng.uniform(0.2, 0.8)]
     transform = SpatialTransform(
-        patch, 0, False, padding_mode_image=BORDERS[seed % 3], align_corners=bool(rng.integers(2))
+        patch, 0, False, padding_mode_image=BORDERS[seed % 2], align_corners=bool(rng.integers(2))
     )  # fmt: skip
     scaled = np.diag(factors)
     params = {
