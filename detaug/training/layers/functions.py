@@ -81,19 +81,17 @@ def avg_pool3d(
     PyTorch's adds atomically on CUDA and raises under `torch.use_deterministic_algorithms`; that of AvgPool1d and AvgPool2d
     is reproducible.
     """
-    given, inputs = (
-        (kernel_size, kernel_size if stride in (None, (), []) else stride, padding),
-        tuple(input.shape[-3:]),
-    )
-    kernel, steps, padded = ((utils._single(each) * 3)[:3] for each in given)
+    has_stride = stride is not None and not (isinstance(stride, (tuple, list)) and not stride)
+    sizes = (kernel_size, stride if has_stride else kernel_size, padding)
+    arguments = (*sizes, ceil_mode, count_include_pad, divisor_override)
+    inputs = tuple(input.shape[-3:])
+    kernel, steps, padded = map(_for_three_axes, sizes)
 
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:  # noqa: ARG001
-        place, size, step, margin = (
-            torch.arange(inputs, device=device),
-            kernel[axis],
-            steps[axis],
-            padded[axis],
-        )
+        place = torch.arange(inputs, device=device)
+        size = kernel[axis]
+        step = steps[axis]
+        margin = padded[axis]
 
         def weigh(output: torch.Tensor) -> torch.Tensor:
             start = output * step - margin
@@ -109,8 +107,17 @@ def avg_pool3d(
 
         return Band(-((size - 1 - margin - place) // step), -(-size // step), weigh)
 
-    arguments = (*given, ceil_mode, count_include_pad, divisor_override)
     return apply(lambda tensor: functional.avg_pool3d(tensor, *arguments), inputs, band, input)
+
+
+def _for_three_axes(sizes: Any) -> list[int]:
+    """Return a number, or one or three of them, as an integer for each of three axes.
+
+    PyTorch also takes NumPy's integers and tensors of one, whose arithmetic wraps around or is
+    that of arrays.
+    """
+    numbers = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
+    return [int(number) for number in (*numbers, *numbers, *numbers)[:3]]
 
 
 def interpolate(

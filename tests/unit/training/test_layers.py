@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -204,6 +205,40 @@ def test_average_pooling_equals_pytorchs_for_all_arguments(data: st.DataObject) 
         lambda x: functional.avg_pool3d(x, kernel, stride, padding, **arguments),
         lambda x: ours.avg_pool3d(x, kernel, stride, padding, **arguments),
         noise((2, *shape)),
+    )
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, torch.tensor])
+def test_average_pooling_takes_every_kind_of_integer(integer: Callable[[int], Any]) -> None:
+    two, one = integer(2), integer(1)
+    for arguments in ((two,), (two, one), (two, one, one), ((two, one, two), None, (one, 0, one))):
+        assert_same_as(
+            lambda x, arguments=arguments: functional.avg_pool3d(x, *arguments),
+            lambda x, arguments=arguments: ours.avg_pool3d(x, *arguments),
+            noise((2, 5, 4, 6)),
+        )
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8])
+def test_interpolation_takes_numpys_numbers(integer: Callable[[int], Any]) -> None:
+    sizes = (integer(7), (integer(7), integer(4), integer(9)))
+    scales = (integer(2), np.float32(1.5), (integer(2), np.float64(1.5), integer(1)))
+    choices = [{"size": size} for size in sizes] + [{"scale_factor": scale} for scale in scales]
+    for arguments in choices:
+        assert_same_as(
+            lambda x, arguments=arguments: functional.interpolate(x, mode="trilinear", **arguments),
+            lambda x, arguments=arguments: ours.interpolate(x, mode="trilinear", **arguments),
+            noise((1, 2, 5, 4, 6)),
+        )
+
+
+def test_cross_entropy_takes_numpys_numbers() -> None:
+    logits, target = logits_and_target((2, 4, 5), 3, ignored=0.2)
+    keywords = {"ignore_index": np.int64(255), "label_smoothing": np.float32(0.25)}
+    assert_same_as(
+        lambda x: functional.cross_entropy(x, target, **keywords),
+        lambda x: ours.cross_entropy(x, target, **keywords),
+        logits,
     )
 
 
