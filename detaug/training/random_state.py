@@ -15,9 +15,9 @@ The dict holds tensors, ints, floats, strings, lists, dicts and None only, so th
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import _GeneratorContextManager, contextmanager
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -46,6 +46,8 @@ KINDS = {
 _LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 Generators = Mapping[str, Any]
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def rng_state(generators: Generators | None = None, *, include_cuda: bool = True) -> dict[str, Any]:
@@ -123,16 +125,38 @@ def set_rng_state(
         raise
 
 
-@contextmanager
-def isolate_rng(include_cuda: bool = True) -> Iterator[None]:
+@overload
+def isolate_rng(include_cuda: Function, /) -> Function: ...
+
+
+@overload
+def isolate_rng(include_cuda: bool = True) -> _GeneratorContextManager[None]: ...
+
+
+def isolate_rng(include_cuda: Any = True) -> Any:
     """Put the state of all generators back at the end, also after an exception.
 
-    A context manager and a decorator, as Lightning's; it can be nested. NumPy's global bit generator is put back where another
-    was set inside. The generators that OpenCV, Numba and MONAI share in a process are put back as well.
+    A context manager, and a decorator with and without brackets, as `torch.no_grad`:
+
+        with isolate_rng():
+            evaluate()
+
+        @isolate_rng
+        def evaluate(): ...
+
+    It can be nested. NumPy's global bit generator is put back where another was set inside.
+    The generators that OpenCV, Numba and MONAI share in a process are put back as well.
 
     Args:
         include_cuda: whether the accelerators are kept too, as for `rng_state`.
     """
+    if callable(include_cuda):
+        return _isolation(include_cuda=True)(include_cuda)
+    return _isolation(include_cuda)
+
+
+@contextmanager
+def _isolation(include_cuda: bool) -> Iterator[None]:
     devices = [each for kind in DEVICES for each in device_generators(kind)] if include_cuda else []
     with preserved_global_rngs(), preserved(devices):
         yield

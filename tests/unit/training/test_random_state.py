@@ -245,6 +245,39 @@ def test_the_outside_does_not_notice_what_happens_inside():
     assert draw_globals() == expected
 
 
+@pytest.mark.parametrize(
+    "decorate",
+    [isolate_rng, isolate_rng(), isolate_rng(include_cuda=False), isolate_rng(False)],
+    ids=["without brackets", "with brackets", "with an option", "with a position"],
+)
+def test_it_decorates_with_and_without_brackets_as_torch_no_grad(decorate) -> None:
+    @decorate
+    def evaluate(scale, *, offset=0.0):
+        """Evaluate."""
+        return scale * draw_globals()[0] + offset
+
+    with isolate_rng():
+        expected = draw_globals()
+    assert evaluate(2.0, offset=1.0) == 2.0 * expected[0] + 1.0
+    assert evaluate(1.0) == expected[0], "it may be called again"
+    assert draw_globals() == expected
+    assert (evaluate.__name__, evaluate.__doc__) == ("evaluate", "Evaluate.")
+
+
+def test_it_decorates_methods_without_brackets() -> None:
+    class Evaluation:
+        scale = 2.0
+
+        @isolate_rng
+        def run(self):
+            return self.scale * draw_globals()[0]
+
+    with isolate_rng():
+        expected = draw_globals()
+    assert Evaluation().run() == 2.0 * expected[0]
+    assert draw_globals() == expected
+
+
 def test_isolation_outlives_another_kind_of_numpy_generator() -> None:
     bits = np.random.get_bit_generator()
     with isolate_rng():
