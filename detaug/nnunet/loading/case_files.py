@@ -23,20 +23,57 @@ KNOWN_PLACES = 512
 #: Of a file's beginning and of its end, so many bytes tell its content from another.
 _EDGE = 64 * 1024
 
+_AGAIN = "preprocess it again (nnUNetv2_preprocess)"
+
 
 class Case(NamedTuple):
     """One preprocessed case, opened.
 
     Attributes:
+        identifier: its name.
         image, segmentation: ``blosc2.NDArray``s (C, X, Y, Z) and (1, X, Y, Z).
         previous_stage: (X, Y, Z) labels of a cascade's first stage, or None.
         class_locations: class or region -> (N, 4) integers; None where the properties have none.
     """
 
+    identifier: str
     image: Any
     segmentation: Any
     previous_stage: Any
     class_locations: dict[Any, np.ndarray] | None
+
+    def locations(self) -> dict[Any, np.ndarray]:
+        """Return `class_locations`.
+
+        Raises:
+            ValueError: the properties have none.
+        """
+        if self.class_locations is None:
+            raise ValueError(
+                f"case {self.identifier}: its properties have no class_locations, which patches "
+                f"with foreground are drawn from: {_AGAIN}"
+            )
+        return self.class_locations
+
+    def annotated_locations(self, annotated: tuple[int, ...]) -> np.ndarray:
+        """Return the voxels of the case that are annotated, (N, 4) integers.
+
+        Args:
+            annotated: the key under which nnU-Net's preprocessing collects them where there is an
+                ignore label: -1 and all other labels.
+
+        Raises:
+            ValueError: the properties have no such key.
+        """
+        locations = self.locations()
+        if annotated not in locations:
+            key = tuple(int(label) for label in annotated)
+            raise ValueError(
+                f"case {self.identifier}: its properties have no class_locations of the annotated "
+                f"voxels {key}: labels were changed, or an ignore label was added, after it "
+                f"was preprocessed; {_AGAIN}"
+            )
+        return locations[annotated]
 
 
 class CaseFolder:
@@ -77,7 +114,8 @@ class CaseFolder:
         """A case's arrays, opened for reading, and the places of its classes."""
         image, segmentation, properties, *previous = self.files(identifier)
         before = opened(previous[0]) if previous else None
-        return Case(opened(image), opened(segmentation), before, places_of_classes(properties))
+        places = places_of_classes(properties)
+        return Case(identifier, opened(image), opened(segmentation), before, places)
 
     def files(self, identifier: str) -> list[str]:
         """All files of a case that a training reads; no paths, for these take 3 % of a 2-D batch to make."""
@@ -86,16 +124,24 @@ class CaseFolder:
             found.append(f"{self.previous_stage}/{identifier}.b2nd")
         return found
 
-    def check(self) -> None:
-        """Look at every case once, that its files are there and whole; a ValueError names every faulty case and what is wrong."""
+    def check(self, annotated: tuple[int, ...] | None = None) -> None:
+        """Look at every case once, that its files are there and whole.
+
+        Args:
+            annotated: where there is an ignore label, the key of the annotated voxels.
+
+        Raises:
+            ValueError: cases are faulty; the message names each, and what is wrong.
+        """
         faults = []
         opened.cache_clear()  # files may be others than they were
         places_of_classes.cache_clear()
         for identifier in self.identifiers:
             try:
-                self._check_case(identifier)
+                self._check_case(identifier, annotated)
             except (ValueError, OSError, RuntimeError) as error:
-                faults.append(f"{identifier}: {error}")
+                name = f"case {identifier}: "
+                faults.append(f"{identifier}: {str(error).removeprefix(name)}")
         if faults:
             raise ValueError(
                 f"{len(faults)} of {len(self.identifiers)} cases in {self.folder} cannot be used. Preprocess them again "
@@ -113,7 +159,7 @@ class CaseFolder:
                 "again (nnUNetv2_preprocess), or remove what is left of them"
             )
 
-    def _check_case(self, identifier: str) -> None:
+    def _check_case(self, identifier: str, annotated: tuple[int, ...] | None) -> None:
         for file in map(Path, self.files(identifier)):
             if not file.is_file():
                 stage = "train that stage first, in all folds, with the same trainer"
@@ -135,6 +181,8 @@ class CaseFolder:
                 )
             # the last voxel: a file that was cut short has none
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
+        if annotated is not None:
+            case.annotated_locations(annotated)
 
     def contents(self) -> str:
         """A short fingerprint of the cases: their names, and sizes and edges (64 kB each) of their files.

@@ -222,19 +222,17 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         ]
 
     def _places(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
-        """The voxels of the class that the patch is to show; None where the case has none."""
-        annotated, of_classes = self.annotated_classes_key, case.class_locations
-        if of_classes is None:
-            raise ValueError(
-                "patches with foreground are wanted, but the case's properties have no class_locations: preprocess it again"
-            )
+        """Return the voxels of the class that the patch is to show; None where the case has none."""
+        annotated = self.annotated_classes_key
         if not foreground:
-            places = of_classes.get(annotated, ())
+            places = case.annotated_locations(annotated)
             if len(places) == 0:
                 warnings.warn(
                     "a case has no annotated voxels: its patch is cut anywhere", stacklevel=2
                 )
-            return places if len(places) else None
+                return None
+            return places
+        of_classes = case.locations()
         present = [key for key, places in of_classes.items() if len(places) > 0]
         if annotated in present and len(present) > 1:
             present.remove(annotated)

@@ -249,7 +249,8 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             sorted({*train, *val}),
             self.folder_with_segs_from_previous_stage,
         )
-        folder.check()
+        labels = self.label_manager
+        folder.check((-1, *labels.all_labels) if labels.has_ignore_label else None)
         self._cases = folder.contents()
         self._split = {"training": sorted(map(str, train)), "validation": sorted(map(str, val))}
 

@@ -87,6 +87,24 @@ def test_a_patch_has_the_voxels_that_nnunet_cuts(folder: Path, name: str, previo
             assert np.array_equal(volume.lend(low, high, between), ours[key][(slice(None), *part)])
 
 
+def test_places_that_preprocessing_did_not_collect_are_an_error_with_the_case(
+    folder: Path, tmp_path: Path
+) -> None:
+    with_ignore_label = LabelManager({"background": 0, "one": 1, "two": 2, "ignore": 3}, None)
+    source = PatchSource(CaseFolder(folder, ["small"]), 2, PATCH, FINAL, with_ignore_label)
+    again = r"preprocess it again \(nnUNetv2_preprocess\)"
+    with pytest.raises(ValueError, match=rf"case small: .*\(-1, 0, 1, 2\): .*{again}"):
+        source.sample(np.random.default_rng(0))
+
+    image, labels, _ = case("small")
+    nnUNetDatasetBlosc2.save_case(
+        image, labels, {}, str(tmp_path / "small"), (1, 8, 16, 16), (1, 8, 8, 8)
+    )
+    source = PatchSource(tmp_path, 2, PATCH, FINAL, LABELS, 1.0)
+    with pytest.raises(ValueError, match=f"case small: .*no class_locations.*{again}"):
+        source.sample(np.random.default_rng(0), 1)
+
+
 def test_any_number_of_processes_gives_the_same_batches(folder: Path) -> None:
     pipeline = training_transforms(
         FINAL, (-0.5, 0.5), [[1, 1, 1], [0.5, 0.5, 0.5]], (0, 1, 2), False

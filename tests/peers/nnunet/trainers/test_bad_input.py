@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from detaug.errors import UnusableError
-from tests.peers.nnunet.trainers.in_process import ShortDetAug, initialized, new_trainer
+from tests.peers.nnunet.trainers.in_process import (
+    ShortDetAug,
+    ShortDeterministic,
+    initialized,
+    new_trainer,
+)
 
 
 @pytest.mark.parametrize(
@@ -31,6 +37,18 @@ def test_a_case_that_is_not_whole_is_told_before_it_trains(
     with pytest.raises(ValueError, match=message):
         new_trainer(copied.parents[2], Started).run_training()
     assert splits.exists() == (left is not None), "nnU-Net has split without the case"
+
+
+@pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+def test_an_ignore_label_that_was_added_after_preprocessing_is_told_before_it_trains(
+    copied: Path, trainer: type
+) -> None:
+    file = copied.parent / "dataset.json"
+    described = json.loads(file.read_text())
+    described["labels"]["ignore"] = 3
+    file.write_text(json.dumps(described))
+    with pytest.raises(ValueError, match=r"brain_000: .*\(-1, 0, 1, 2\): .*labels were changed"):
+        new_trainer(copied.parents[2], trainer).on_train_start()
 
 
 def test_another_version_of_nnunet(
