@@ -76,6 +76,10 @@ loader_class = partial(resolve_name, "nnunetv2.training.dataloading.data_loader:
 dataset_class = partial(
     resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:nnUNetDatasetBlosc2"
 )
+#: The class of data set by the files in a folder of preprocessed cases.
+infer_dataset_class = partial(
+    resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:infer_dataset_class"
+)
 #: What ``nnUNetv2_plan_and_preprocess`` and ``nnUNetv2_train`` are made of.
 planning = partial(resolve_name, "nnunetv2.experiment_planning.plan_and_preprocess_api")
 training = partial(resolve_name, "nnunetv2.run.run_training")
@@ -138,6 +142,9 @@ def dataset_name(name_or_number: str) -> str:
 
 #: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
 Trainer: Any = object
+#: The method that predicts and scores the validation cases after the last epoch, and the folder of the segmentations that it
+#: scores with, among the preprocessed cases.
+FINAL_VALIDATION, GROUND_TRUTH = "perform_actual_validation", "gt_segmentations"
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
 MAKES_LOADERS = "get_dataloaders"
 AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")

@@ -21,7 +21,13 @@ from detaug.nnunet.compatibility import (
     external_trainer,
     is_nnunets_own,
 )
-from detaug.nnunet.run_record import KEY, differences, print_of
+from detaug.nnunet.run_record import (
+    KEY,
+    changed_cases,
+    differences,
+    print_of,
+    without_data,
+)
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     checkpoints_in,
@@ -112,16 +118,28 @@ def compare_trainings(
             f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
         )
     mine, theirs = (read_checkpoint(each[common]) for each in found)
-    told = [("settings", *each) for each in differences(_settings(mine), _settings(theirs))]
-    told += [
-        (f"metrics from epoch {epoch} on", *each) for epoch, *each in sorted(_metrics(mine, theirs))
-    ]
-    told += [("weights", *each) for each in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1)]
-    lines = [f"{kind}: {name}: {short(a)} and {short(b)}" for kind, name, a, b in told]
+    told = list(_differences(mine, theirs))
+    lines = [f"{kind}: {name}: {values}" for kind, name, values in told]
     verdict = f"different: first of all in {told[0][1]}" if told else "equal"
     if picture is not None:
         _draw(common, mine[LOGGED], theirs[LOGGED], picture)
     return [*lines, f"{verdict} ({common})"], bool(told)
+
+
+def _differences(
+    mine: Mapping[str, Any], theirs: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield what differs between two checkpoints, in the order of causes: (kind, name, values)."""
+    settings, other_settings = _settings(mine), _settings(theirs)
+    for name, a, b in differences(without_data(settings), without_data(other_settings)):
+        yield "settings", name, f"{short(a)} and {short(b)}"
+    cases = changed_cases(settings.get("data", {}), other_settings.get("data", {}))
+    if cases:
+        yield "settings", "data", f"other files of {', '.join(cases)}"
+    for epoch, name, a, b in sorted(_metrics(mine, theirs)):
+        yield f"metrics from epoch {epoch} on", name, f"{short(a)} and {short(b)}"
+    for name, a, b in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1):
+        yield "weights", name, f"{short(a)} and {short(b)}"
 
 
 def _metrics(

@@ -17,6 +17,7 @@ from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
 from detaug.ledger.comparing import short
 from detaug.ledger.header import by_name, flat
+from detaug.nnunet.loading.case_files import some_of
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -51,7 +52,7 @@ class RunRecord:
 
     Attributes:
         loading: "nnU-Net" or "detaug": whose loader and transforms.
-        data: fingerprint of the training and validation cases.
+        data: case -> a fingerprint of its files, of the training and validation cases.
         plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
         labels: of dataset.json: labels, the order of regions, channels.
         pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
@@ -63,7 +64,7 @@ class RunRecord:
 
     seed: Seed
     loading: str
-    data: str
+    data: dict[str, str]
     cases: dict[str, list[str]]
     plans: dict[str, Any]
     labels: dict[str, Any]
@@ -138,7 +139,9 @@ def allowed_parts() -> set[str]:
 def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
     """Part -> a line for each of its entries that differs."""
     lines: dict[str, list[str]] = {}
-    for path, before, after in differences(earlier, now):
+    if names := changed_cases(earlier["data"], now["data"]):
+        lines["data"] = [f"data: other files of {some_of(names)}{_ADVICE['data']}"]
+    for path, before, after in differences(without_data(earlier), without_data(now)):
         part = path.partition(".")[0]
         if part == "cases" and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
@@ -154,6 +157,16 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
                 f"{part}: and {len(all_of_them) - _MOST_LINES} entries more",
             ]
     return lines
+
+
+def changed_cases(data: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    """Return the names of the cases that two records have in common and whose files differ."""
+    return [name for name in data if name in other and data[name] != other[name]]
+
+
+def without_data(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without its fingerprints of cases, which `changed_cases` compares."""
+    return {name: value for name, value in record.items() if name != "data"}
 
 
 def _without(names: Sequence[str], others: Sequence[str]) -> str:
@@ -187,7 +200,7 @@ def print_of(value: Any) -> str:
 
 _ADVICE = {
     "seed": " (unset DETAUG_SEED to take the checkpoint's)",
-    "data": " (preprocessed cases of this fold: cases or splits_final.json were changed, or preprocessed again)",
+    "data": " (preprocessed cases of this fold: they were changed, or preprocessed again)",
     "cases": " (splits_final.json was changed)",
     "schedule": " (num_epochs and initial_lr of the trainer, where its schedule reads them)",
     "world_size": " (number of GPUs)",

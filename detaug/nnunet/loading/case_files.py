@@ -14,15 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import xxhash
 
 #: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
 #: Of how many cases a process knows the places of classes: some 100 kB each.
 KNOWN_PLACES = 512
-#: Of a file's beginning and of its end, so many bytes tell its content from another.
-_EDGE = 64 * 1024
-
 _AGAIN = "preprocess it again (nnUNetv2_preprocess)"
 
 
@@ -106,7 +102,7 @@ class CaseFolder:
         missing = sorted(set(self.identifiers) - set(present))
         if missing:
             raise ValueError(
-                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}: {_some(missing)}. Preprocess the "
+                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}: {some_of(missing)}. Preprocess the "
                 "data set again, or correct splits_final.json"
             )
 
@@ -148,17 +144,6 @@ class CaseFolder:
                 "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
-    def check_images(self) -> None:
-        """That every case in the folder has its image: nnU-Net, which knows cases by these, would split without the others."""
-        halves = sorted(
-            {path.stem for path in self.folder.glob("*.pkl")} - set(listed_cases(self.folder))
-        )
-        if halves:
-            raise ValueError(
-                f"{len(halves)} cases in {self.folder} have no image (.b2nd): {_some(halves)}. Preprocess them "
-                "again (nnUNetv2_preprocess), or remove what is left of them"
-            )
-
     def _check_case(self, identifier: str, annotated: tuple[int, ...] | None) -> None:
         for file in map(Path, self.files(identifier)):
             if not file.is_file():
@@ -183,26 +168,6 @@ class CaseFolder:
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
         if annotated is not None:
             case.annotated_locations(annotated)
-
-    def contents(self) -> str:
-        """A short fingerprint of the cases: their names, and sizes and edges (64 kB each) of their files.
-
-        It is the same wherever the folder lies and whenever it was copied, and takes milliseconds per case.
-
-        Raises:
-            OSError: a file cannot be read.
-        """
-        state = xxhash.xxh3_128()
-        for identifier in self.identifiers:
-            state.update(f"{len(identifier)}:{identifier}".encode())
-            for file in map(Path, self.files(identifier)):
-                size = file.stat().st_size
-                state.update(f"{file.name}:{size}".encode())
-                with open(file, "rb") as stream:
-                    state.update(stream.read(_EDGE))
-                    stream.seek(max(size - _EDGE, min(size, _EDGE)))
-                    state.update(stream.read(_EDGE))
-        return state.hexdigest()
 
 
 class UnreadableCase(OSError):
@@ -267,5 +232,6 @@ def listed_cases(folder: Path) -> list[str]:
     )
 
 
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """Return the first few of these names, and how many there are more."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -36,7 +36,6 @@ from detaug.nnunet.compatibility import (
     switched_on,
 )
 from detaug.nnunet.loading import PatchSource
-from detaug.nnunet.loading.case_files import CaseFolder
 from detaug.nnunet.run_record import (
     KEY,
     RunRecord,
@@ -46,6 +45,7 @@ from detaug.nnunet.run_record import (
     plain,
     schedule_settings,
 )
+from detaug.nnunet.trainers.cases import check_ground_truth, checked_fold
 from detaug.nnunet.trainers.late_augmenter import (
     AugmenterRequest,
     LateAugmenter,
@@ -107,7 +107,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
 
     _check: Check = Check(guard=True)
     _run_seed: Seed | None = None
-    _cases: str = ""
+    _cases: Mapping[str, str] = MappingProxyType({})
     _split: Mapping[str, list[str]] = MappingProxyType({})
     _begun_with: Mapping[str, Any] = MappingProxyType({"optimiser": {}, "schedule": {}, "loss": {}})
     _continued: RunRecord | None = None
@@ -235,24 +235,16 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             if switched_on(LEDGER_VARIABLE)
             else None,
             replaced=lambda loader: self._replaced(loader, name),
-            facts={"data": self._cases},
+            facts={"data": dict(self._cases)},
         )
         augmenter.set_epoch(self.current_epoch)
         return augmenter
 
     def _prepare_cases(self) -> None:
         """Check and fingerprint the cases of this fold."""
-        CaseFolder(self.preprocessed_dataset_folder).check_images()
-        train, val = self.do_split()
-        folder = CaseFolder(
-            self.preprocessed_dataset_folder,
-            sorted({*train, *val}),
-            self.folder_with_segs_from_previous_stage,
-        )
-        labels = self.label_manager
-        folder.check((-1, *labels.all_labels) if labels.has_ignore_label else None)
-        self._cases = folder.contents()
-        self._split = {"training": sorted(map(str, train)), "validation": sorted(map(str, val))}
+        fold = checked_fold(self)
+        self._cases = fold.fingerprints
+        self._split = {"training": fold.training, "validation": fold.validation}
 
     # --- the training's course --------------------------------------------------------------------------------------
 
@@ -269,6 +261,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         self._set_switches()
         allowed_parts()  # a wrong name is told at once
         self._prepare_cases()
+        check_ground_truth(self, self._split["validation"])
         if self.local_rank == 0:
             remove_unfinished(Path(self.output_folder))
         super().on_train_start()
@@ -393,7 +386,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
         return RunRecord(
             seed=self.run_seed,
             loading=self._loading(),
-            data=self._cases,
+            data=dict(self._cases),
             cases=dict(self._split),
             plans=plain(plans),
             labels=plain(

@@ -165,7 +165,6 @@ def test_a_flipped_byte_is_named_with_case_and_file(tmp_path: Path, ending: str)
 def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:
     write_cases(tmp_path)
     CaseFolder(tmp_path).check()
-    whole = CaseFolder(tmp_path).contents()
     (tmp_path / "small.pkl").unlink()
     content = (tmp_path / "large.pkl").read_bytes()
     (tmp_path / "large.pkl").write_bytes(content[: len(content) // 2])
@@ -174,8 +173,6 @@ def test_missing_and_half_written_cases_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"3 of 3 cases") as error:
         CaseFolder(tmp_path).check()
     assert all(name in str(error.value) for name in SHAPES)
-    (tmp_path / "small.pkl").write_bytes(b"")
-    assert CaseFolder(tmp_path).contents() != whole
     with pytest.raises(ValueError, match="absent"):
         CaseFolder(tmp_path, ["case", "absent"])
     with pytest.raises(FileNotFoundError, match="nnUNetv2_preprocess"):

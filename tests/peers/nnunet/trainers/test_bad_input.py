@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from detaug.errors import UnusableError
+from detaug.nnunet import nnUNetTrainerDetAug
 from tests.peers.nnunet.trainers.in_process import (
     ShortDetAug,
     ShortDeterministic,
@@ -49,6 +50,34 @@ def test_an_ignore_label_that_was_added_after_preprocessing_is_told_before_it_tr
     file.write_text(json.dumps(described))
     with pytest.raises(ValueError, match=r"brain_000: .*\(-1, 0, 1, 2\): .*labels were changed"):
         new_trainer(copied.parents[2], trainer).on_train_start()
+
+
+@pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+@pytest.mark.parametrize(("side", "word"), [("val", "validation"), ("train", "training")])
+def test_a_fold_without_cases_on_one_side_is_told_before_it_trains(
+    copied: Path, trainer: type, side: str, word: str
+) -> None:
+    splits = [{"train": ["brain_000", "brain_001"], "val": ["brain_002"]}]
+    splits[0][side] = []
+    (copied.parent / "splits_final.json").write_text(json.dumps(splits))
+    with pytest.raises(ValueError, match=rf"fold 0 has no {word} cases: .*splits_final\.json"):
+        new_trainer(copied.parents[2], trainer).on_train_start()
+
+
+def test_segmentations_that_the_final_validation_wants_are_looked_for_at_the_start(
+    copied: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = copied.parents[2]
+    new_trainer(root, nnUNetTrainerDetAug).on_train_start()
+    wanted = copied.parent / "gt_segmentations" / "brain_000.nii.gz"
+    wanted.unlink()
+    missing = r"1 of 1 validation cases .*gt_segmentations: brain_000"
+    with pytest.raises(FileNotFoundError, match=missing):
+        new_trainer(root, nnUNetTrainerDetAug).on_train_start()
+
+    assert not caplog.records
+    new_trainer(root, ShortDetAug).on_train_start()
+    assert "gt_segmentations: brain_000" in caplog.text, "whose own validation may need none"
 
 
 def test_another_version_of_nnunet(

@@ -37,10 +37,16 @@ def run(*arguments: Any) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)], catch_exceptions=False)
 
 
-def fold_of(root: Path, results: Path, seed: int = 1, **logged: Any) -> Path:
+CASES = {f"brain_{number:03d}": f"{number:016x}" for number in range(5)}
+
+
+def fold_of(
+    root: Path, results: Path, seed: int = 1, cases: dict[str, str] = CASES, **logged: Any
+) -> Path:
     """The one fold of a model as after two epochs, with weights drawn from the seed."""
     made = new_trainer(root, nnUNetTrainerDetAug)
-    made._run_seed, made._cases = seed, "cases"
+    made._run_seed = seed
+    made._cases = cases
     made.initialize()
     made.current_epoch = 1
     for epoch in range(2):
@@ -154,6 +160,20 @@ def test_trainings_are_compared_and_the_first_difference_is_told(
     assert "settings: seed: 1 and 2" in found.output
     assert "metrics from epoch 1 on: train_losses: -0.25 and -0.3" in found.output
     assert "weights: " in found.output
+
+
+def test_cases_that_differ_between_trainings_are_named(
+    nnunet_environment: Path, tmp_path: Path
+) -> None:
+    one = fold_of(nnunet_environment, tmp_path / "one")
+    changed = {**CASES, "brain_001": "changed", "brain_003": "changed"}
+    other = fold_of(nnunet_environment, tmp_path / "other", cases=changed)
+    found = run("diff", one, other)
+    assert found.exit_code == 1
+    assert found.output.splitlines() == [
+        "settings: data: other files of brain_001, brain_003",
+        "different: first of all in data (checkpoint_final.pth)",
+    ]
 
 
 def test_what_cannot_be_compared_is_told(nnunet_environment: Path, tmp_path: Path) -> None:

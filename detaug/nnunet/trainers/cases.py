@@ -1,0 +1,196 @@
+"""The cases of a training: checked before it starts, and fingerprinted for its record.
+
+What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn, and nnU-Net's final
+validation after the last epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import xxhash
+
+from detaug.nnunet.compatibility import (
+    FINAL_VALIDATION,
+    GROUND_TRUTH,
+    infer_dataset_class,
+    is_nnunets_own,
+)
+from detaug.nnunet.loading.case_files import CaseFolder, listed_cases, some_of
+
+logger = logging.getLogger("detaug")
+
+#: Bytes of a file's beginning, and of its end, that tell its content from another.
+_EDGE = 64 * 1024
+#: The ending of files that nnU-Net makes of its ``.npz`` when a training starts.
+_UNPACKED = ".npy"
+
+
+class Fold(NamedTuple):
+    """The cases of a training.
+
+    Attributes:
+        training, validation: their names, in ascending order.
+        fingerprints: name -> a fingerprint of the case's files. It is the same wherever these lie
+            and whenever they were copied, and takes milliseconds.
+    """
+
+    training: list[str]
+    validation: list[str]
+    fingerprints: dict[str, str]
+
+
+def checked_fold(trainer: Any) -> Fold:
+    """Return the cases of a trainer's fold, after a look at their files.
+
+    Cases in nnU-Net's format ``.b2nd`` are opened. Those in other formats are nnU-Net's to read:
+    only their names are compared with the files that there are.
+
+    Raises:
+        FileNotFoundError: there are no preprocessed cases.
+        ValueError: cases are missing or damaged, or the fold has none on one side.
+    """
+    folder = Path(trainer.preprocessed_dataset_folder)
+    present = _present_cases(trainer, folder)
+    _check_images(folder, present)
+
+    training, validation = ([str(name) for name in side] for side in trainer.do_split())
+    _check_sides(trainer.fold, training=training, validation=validation)
+    names = sorted({*training, *validation})
+    previous = trainer.folder_with_segs_from_previous_stage
+    if _are_compressed(folder):
+        cases = CaseFolder(folder, names, previous)
+        labels = trainer.label_manager
+        cases.check((-1, *labels.all_labels) if labels.has_ignore_label else None)
+        files = {name: cases.files(name) for name in names}
+    else:
+        _check_present(folder, names, present)
+        files = _files_by_case([folder, *([Path(previous)] if previous is not None else [])], names)
+    fingerprints = {name: _fingerprint(files[name]) for name in names}
+    return Fold(sorted(training), sorted(validation), fingerprints)
+
+
+def _are_compressed(folder: Path) -> bool:
+    """Return whether the cases are in ``.b2nd`` files; True also where there are none at all."""
+    return not folder.is_dir() or bool(listed_cases(folder)) or not any(folder.iterdir())
+
+
+def _present_cases(trainer: Any, folder: Path) -> list[str]:
+    """Return the cases in a folder, as nnU-Net lists them.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    if _are_compressed(folder):
+        return CaseFolder(folder).identifiers
+    kind = trainer.dataset_class or infer_dataset_class()(str(folder))
+    return sorted(map(str, kind.get_identifiers(str(folder))))
+
+
+def _check_images(folder: Path, present: Collection[str]) -> None:
+    """Raise a ValueError where a case has properties and no image.
+
+    nnU-Net knows cases by their images, and would split without such a case.
+    """
+    halves = sorted({path.stem for path in folder.glob("*.pkl")} - set(present))
+    if halves:
+        kind = " (.b2nd)" if _are_compressed(folder) else ""
+        raise ValueError(
+            f"{len(halves)} cases in {folder} have no image{kind}: {some_of(halves)}. Preprocess them "
+            "again (nnUNetv2_preprocess), or remove what is left of them"
+        )
+
+
+def _check_sides(fold: Any, **sides: Sequence[str]) -> None:
+    """Raise a ValueError where a fold has no cases on one side."""
+    for side, names in sides.items():
+        if not names:
+            raise ValueError(
+                f"fold {fold} has no {side} cases: nnU-Net trains and validates in every epoch. "
+                "Name at least one on each side of the fold in splits_final.json"
+            )
+
+
+def _check_present(folder: Path, names: Sequence[str], present: Collection[str]) -> None:
+    missing = sorted(set(names) - set(present))
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(names)} cases are not in {folder}: {some_of(missing)}. "
+            "Preprocess the data set again, or correct splits_final.json"
+        )
+
+
+def _files_by_case(folders: Iterable[Path], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the files of each case in a format that detaug does not read.
+
+    A case's files are called as the case, or as its segmentation, and have any ending.
+    """
+    files: dict[str, list[str]] = {name: [] for name in names}
+    for folder in folders:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if not entry.is_file() or entry.name.endswith(_UNPACKED):
+                continue
+            name = _case_of(entry.name, files)
+            if name is not None:
+                files[name].append(entry.path)
+    return files
+
+
+def _case_of(file_name: str, names: Collection[str]) -> str | None:
+    """Return the case to which a file belongs; endings may have several dots, and names too."""
+    stem = file_name
+    while "." in stem:
+        stem = stem.rpartition(".")[0]
+        for name in (stem, stem.removesuffix("_seg")):
+            if name in names:
+                return name
+    return None
+
+
+def _fingerprint(files: Iterable[str]) -> str:
+    """Return a fingerprint of the names of files, their sizes, and the bytes at their edges.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    state = xxhash.xxh3_64()
+    for file in map(Path, files):
+        size = file.stat().st_size
+        state.update(f"{len(file.name)}:{file.name}:{size}".encode())
+        with file.open("rb") as stream:
+            state.update(stream.read(_EDGE))
+            stream.seek(max(size - _EDGE, min(size, _EDGE)))
+            state.update(stream.read(_EDGE))
+    return state.hexdigest()
+
+
+def check_ground_truth(trainer: Any, validation: Sequence[str]) -> None:
+    """Look for the segmentations with which nnU-Net compares its final predictions.
+
+    A trainer with a final validation of its own may need none: a warning is logged.
+
+    Raises:
+        FileNotFoundError: nnU-Net's own final validation would not find them, after all epochs.
+    """
+    folder = Path(trainer.preprocessed_dataset_folder_base, GROUND_TRUTH)
+    ending = trainer.dataset_json["file_ending"]
+    missing = [name for name in validation if not (folder / f"{name}{ending}").is_file()]
+    if not missing:
+        return
+    message = (
+        f"{len(missing)} of {len(validation)} validation cases have no segmentation ({ending}) in "
+        f"{folder}: {some_of(missing)}. nnU-Net's final validation reads them: copy the folder "
+        "from where the data set was preprocessed, or preprocess it again (nnUNetv2_preprocess)"
+    )
+    owner = next(
+        base
+        for base in type(trainer).__mro__
+        if FINAL_VALIDATION in vars(base) and not base.__module__.startswith("detaug.")
+    )
+    if is_nnunets_own(owner):
+        raise FileNotFoundError(message)
+    logger.warning("%s", message)
