@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.text import Text
 
-from detaug.ledger.header import IDENTITY, Record, by_name, lasting
+from detaug.ledger.header import IDENTITY, Record, by_name, flat, lasting
 from detaug.ledger.lines import Key, differing
 from detaug.ledger.reading import read_header, records
 
@@ -126,7 +126,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     def parts(header: Record) -> Iterator[dict[str, Any]]:
         yield {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
         yield {f"pipeline: {path}": value for path, value in by_name(header["declared"]).items()}
-        yield {name: value for name, value in header.items() if name not in known}
+        yield dict(flat({name: value for name, value in header.items() if name not in known}))
 
     found = [
         each
