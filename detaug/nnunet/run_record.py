@@ -39,7 +39,16 @@ def versions() -> dict[str, str]:
     """Of the packages whose code decides a training's bytes."""
     others = {
         name: importlib.metadata.version(name)
-        for name in ("nnunetv2", "batchgeneratorsv2", "torch", "numpy", "scipy")
+        for name in (
+            "nnunetv2",
+            "batchgenerators",
+            "batchgeneratorsv2",
+            "acvl_utils",
+            "dynamic_network_architectures",
+            "torch",
+            "numpy",
+            "scipy",
+        )
     }
     return {"detaug": __version__, **others, "torch": torch.__version__.split(" ")[0]}
 
@@ -58,6 +67,7 @@ class RunRecord:
         pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
         optimiser, schedule, loss: class and settings, as at the training's start.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
+        machine: as `detaug.nnunet.machine.machine_of` has it; empty where any will do.
         pretrained: SHA-256 of the weights with which it began; None: they follow from the seed.
         allowed: differences with which it was continued, oldest first.
     """
@@ -76,6 +86,7 @@ class RunRecord:
     iterations: dict[str, int]
     world_size: int
     cpu_threads: int
+    machine: dict[str, Any]
     seed_scheme: int = SEED_SCHEME
     numerics: int = NUMERICS
     versions: dict[str, str] = field(default_factory=versions)
@@ -143,7 +154,7 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
         lines["data"] = [f"data: other files of {some_of(names)}{_ADVICE['data']}"]
     for path, before, after in differences(without_data(earlier), without_data(now)):
         part = path.partition(".")[0]
-        if part == "cases" and isinstance(before, list) and isinstance(after, list):
+        if part in ("cases", "machine") and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
         entry = path.replace(".", ": ", 1)
         text = (
@@ -204,6 +215,7 @@ _ADVICE = {
     "cases": " (splits_final.json was changed)",
     "schedule": " (num_epochs and initial_lr of the trainer, where its schedule reads them)",
     "world_size": " (number of GPUs)",
+    "machine": " (on another kind of machine sums are rounded in another way)",
     "cpu_threads": " (set DETAUG_CPU_THREADS to the checkpoint's number)",
     "seed_scheme": " (use the version of detaug that began it)",
     "numerics": " (use the version of detaug that began it)",

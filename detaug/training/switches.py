@@ -285,6 +285,11 @@ def _tf32_switches() -> list[Switch]:
     ]
 
 
+def precision_settings() -> dict[str, Any]:
+    """Return the settings of TF32 and of the precision of matrix multiplication, by name."""
+    return {switch.name: switch.read() for switch in _tf32_switches()}
+
+
 def _precision_switch(place: tuple[str, str]) -> Switch:
     def read() -> str:
         return str(torch._C._get_fp32_precision_getter(*place))

@@ -84,6 +84,9 @@ class FastTraining(DetAugLoading):
     def _threads(self) -> int:
         return 0  # any number of them will do
 
+    def _machine(self) -> dict[str, Any]:
+        return {}  # any machine will do
+
 
 #: The word in a trainer's name -> its mixin; the longest words first.
 _MIXINS: dict[str, type] = {

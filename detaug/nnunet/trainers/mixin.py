@@ -36,6 +36,7 @@ from detaug.nnunet.compatibility import (
     switched_on,
 )
 from detaug.nnunet.loading import PatchSource
+from detaug.nnunet.machine import machine_of
 from detaug.nnunet.run_record import (
     KEY,
     RunRecord,
@@ -68,6 +69,7 @@ from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
 from detaug.training.layers.swapping import swap_layers
 from detaug.training.switches import Mode, compiles_reproducibly, set_deterministic_mode
+from detaug.transforms.building.base import Transform
 from detaug.versions import __version__
 
 #: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
@@ -154,6 +156,13 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     def _threads(self) -> int:
         """Torch's, on a CPU; 0 on a GPU."""
         return torch.get_num_threads() if self.device.type == "cpu" else 0
+
+    def _machine(self) -> dict[str, Any]:
+        """Return what of this machine decides the training's bytes."""
+        batches_vary = not all(
+            map(_makes_its_own_bytes, (self.dataloader_train, self.dataloader_val))
+        )
+        return machine_of(self.device, self.network, batches_vary=batches_vary)
 
     # --- network ----------------------------------------------------------------------------------------------------
 
@@ -401,6 +410,7 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             },
             world_size=self._number_of_ranks(),
             cpu_threads=self._threads(),
+            machine=self._machine(),
             pretrained=self._pretrained,
             allowed=list(self._allowed),
         )
@@ -428,6 +438,12 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
             if self._unsaved is not None:
                 self._unsaved.checkpoint_is_written(self)
         write_checkpoint(checkpoint, file)
+
+
+def _makes_its_own_bytes(loader: Any) -> bool:
+    """Return whether detaug's kernels make all of a loader's batches."""
+    source = getattr(loader, "generator", None)
+    return isinstance(source, PatchSource) and isinstance(source.transforms, Transform)
 
 
 def _digest_of_weights(network: Any) -> str:

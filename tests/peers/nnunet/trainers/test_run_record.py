@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +17,13 @@ from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 
 from detaug import StateMismatch
 from detaug.nnunet.run_record import RunRecord, schedule_settings
-from tests.peers.nnunet.trainers.in_process import CPU, ShortDetAug, new_trainer
+from tests.peers.nnunet.trainers.command_line import REPOSITORY
+from tests.peers.nnunet.trainers.in_process import (
+    CPU,
+    ShortDetAug,
+    ShortDeterministic,
+    new_trainer,
+)
 
 
 def record_of(
@@ -175,6 +184,90 @@ def test_what_is_allowed_goes_on_and_is_told(
             match=rf"DETAUG_ALLOW in the environment names '{unknown}'; it may name seed, ",
         ):
             baseline.check_continues(earlier)
+
+
+CONTINUE = """
+import sys
+from pathlib import Path
+from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
+made = new_trainer(Path(sys.argv[1]), ShortDetAug)
+made.load_checkpoint(sys.argv[2])
+made.on_train_start()
+"""
+
+
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="this CPU has no vector units"
+)
+def test_a_machine_with_other_vector_units_is_told_and_refused(nnunet_environment: Path) -> None:
+    made = new_trainer(nnunet_environment, ShortDetAug)
+    made.on_train_start()
+    checkpoint = Path(made.output_folder) / "checkpoint_latest.pth"
+    made.save_checkpoint(str(checkpoint))
+
+    def continued(**environment: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-c", CONTINUE, str(nnunet_environment), str(checkpoint)],
+            env={**os.environ, **environment},
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+        )
+        return done.stderr if done.returncode else ""
+
+    other = {"ATEN_CPU_CAPABILITY": "default"}
+    said = continued(**other)
+    here = torch.backends.cpu.get_cpu_capability()
+    assert f"machine: cpu.torch: {here} in the checkpoint, DEFAULT now" in said
+    assert "DETAUG_ALLOW=machine continues" in said
+    assert continued(**other, DETAUG_ALLOW="machine") == ""
+
+
+def test_the_machine_is_told_by_what_differs_of_it(baseline: RunRecord) -> None:
+    cpu = baseline.machine["cpu"]
+    machine = {**baseline.machine, "cpu": {**cpu, "numpy": [*cpu["numpy"], "AVX2048"]}}
+    machine["cpu"]["model"] = "another one"
+    with pytest.raises(StateMismatch) as raised:
+        baseline.check_continues(replace(baseline, machine=machine))
+    assert "machine: cpu.model: another one in the checkpoint, " in str(raised.value)
+    assert "machine: cpu.numpy: AVX2048 in the checkpoint, no other now" in str(raised.value)
+
+
+class Compiled(ShortDetAug):
+    """nnU-Net compiles on GPUs only; torch can on a CPU as well."""
+
+    def _do_i_compile(self) -> bool:
+        return True
+
+
+def test_compiling_precision_and_libraries_of_the_network_are_told(
+    nnunet_environment: Path, baseline: RunRecord
+) -> None:
+    said = told(nnunet_environment, baseline, trainer=Compiled)
+    assert "machine: compiled: False in the checkpoint, True now" in said
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        said = told(nnunet_environment, baseline)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert "machine: precision.torch.get_float32_matmul_precision: highest in the checkpoi" in said
+    assert {"dynamic_network_architectures", "batchgenerators", "acvl_utils"} <= {
+        *baseline.versions
+    }
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use here")
+def test_on_a_gpu_the_processor_counts_where_it_makes_the_batches(
+    nnunet_environment: Path,
+) -> None:
+    for trainer, counts in ((ShortDetAug, False), (ShortDeterministic, True)):
+        made = new_trainer(nnunet_environment, trainer, device=torch.device("cuda"))
+        made.on_train_start()
+        machine = made._record().machine
+        assert ("cpu" in machine) is counts
+        assert machine["gpu"] == torch.cuda.get_device_name(0)
+        assert machine["cudnn"] == torch.backends.cudnn.version()
 
 
 def test_the_record_is_plain_json(baseline: RunRecord) -> None:
