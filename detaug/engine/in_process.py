@@ -137,7 +137,7 @@ class InProcess:
                     raise StopIteration
                 if isinstance(outcome, Failed):
                     raise outcome.error.with_traceback(None)
-                key = self._schedule.next_for(0)
+                key = self._schedule.next_for()
                 assert key is not None
                 self._make(key)
 

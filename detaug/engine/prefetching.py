@@ -60,16 +60,17 @@ def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any,
     None gets a second batch before each has its first.
 
     Args:
-        workers: They have an `index`, to which streams belong, and `tasks`: the batches they were
-            given.
+        workers: Those that are there. They have an `index`, to which streams belong, and `tasks`:
+            the batches they were given.
     """
+    present = {worker.index for worker in workers}
     for number in range(_TASKS):
         for worker in workers:
             if len(worker.tasks) > number:
                 continue
-            key = schedule.next_for(worker.index)
+            key = schedule.next_for(worker.index, present, is_idle=not worker.tasks)
             if key is not None:
-                schedule.start(key)
+                schedule.start(key, worker.index)
                 yield worker, key
             elif schedule.stateless:
                 return  # nor is there one for any other

@@ -5,7 +5,8 @@ brings it to this node and tells of it from a thread of its own, which leaves an
 into the schedule.
 
 An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index (streams belong to indices). What a dead actor still has to say is not listened to.
+and another actor takes its index; until it is there, others take its streams over. What a dead actor still has to say is not
+listened to.
 """
 
 from __future__ import annotations
@@ -225,8 +226,7 @@ class RayEngine(PrefetchingEngine):
         if any(each.report is None and each.started < long_ago for each in self._actors.values()):
             self.say_once(
                 f"of {len(self._actors)} actors some still start, or wait for a place: each wants {each_wants:g} CPUs. "
-                "Add nodes, or pass fewer num_actors or a smaller num_cpus; the others go on, but streams of a loader that keeps "
-                "state wait for their own actor"
+                "Add nodes, or pass fewer num_actors or a smaller num_cpus; until then the others make all batches"
             )
 
     # --- tasks and batches

@@ -5,10 +5,13 @@ A module imports the tests from here and has a fixture ``run``, which starts eng
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
+import signal
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,7 @@ class Running:
             executor=executor,
             **{"batches_per_epoch": 4, **options},
         )
+        self.open_gate: Callable[[], None] = lambda: None
         self.augmenter._start()
         assert self.augmenter._engine is not None
         self.engine: Engine = self.augmenter._engine
@@ -83,6 +87,108 @@ def running(make: Callable[[], Executor]) -> Iterator[Callable[..., Running]]:
     yield start
     for each in started:
         each.augmenter.close()
+
+
+class Shares(DataLoader):
+    """Finite: three streams share its items out. A batch says which process made it."""
+
+    def __init__(self) -> None:
+        super().__init__(np.arange(201), 2, 3, 7, True, True, False)
+        self.indices = list(range(201))
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"indices": np.array(self.get_indices()), "pid": os.getpid()}
+
+
+class Gated:
+    """Makes that loader. Only the first workers may do so; those behind them wait at a gate."""
+
+    def __init__(self, folder: Path, num_free: int) -> None:
+        self.folder = folder
+        self.num_free = num_free
+        self.program = os.getpid()
+
+    def __call__(self) -> Shares:
+        is_worker = os.getpid() != self.program
+        if is_worker and self._ticket() >= self.num_free:
+            while not (self.folder / "open").exists():
+                time.sleep(0.01)
+        return Shares()
+
+    def _ticket(self) -> int:
+        """Return how many processes came before this one."""
+        for number in itertools.count():
+            try:
+                (self.folder / f"{number}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            return number
+        raise AssertionError
+
+    def open(self) -> None:
+        (self.folder / "open").touch()
+
+
+def shares(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["indices"].tolist() for batch in batches]
+
+
+def expected_shares(epoch: int) -> list[list[int]]:
+    with DeterministicAugmenter(Shares(), None, 0, seed=5, check=False) as augmenter:
+        augmenter.set_epoch(epoch)
+        return shares(augmenter)
+
+
+@pytest.fixture
+def gated(run_two: Callable[..., Running], tmp_path: Path) -> Callable[[int], Running]:
+    """Start an engine with two workers, of which only so many come before the gate is opened."""
+
+    def start(num_free: int) -> Running:
+        gate = Gated(tmp_path, num_free)
+        running = run_two(loader=gate, batches_per_epoch=None, check=False)
+        running.open_gate = gate.open
+        return running
+
+    return start
+
+
+def test_streams_of_a_worker_that_does_not_come_are_made_by_another(
+    gated: Callable[[int], Running],
+) -> None:
+    assert shares(gated(1).augmenter) == expected_shares(0)
+
+
+def test_a_worker_that_comes_later_takes_streams_over(gated: Callable[[int], Running]) -> None:
+    running = gated(1)
+    augmenter = running.augmenter
+    batches = [next(augmenter) for _ in range(5)]
+    running.open_gate()
+    num_makers = 2 if running.engine.prefetches else 1
+    deadline = time.monotonic() + 100
+    for epoch in itertools.count():
+        batches += augmenter
+        assert shares(batches) == expected_shares(epoch)
+        if len({batch["pid"] for batch in batches}) == num_makers:
+            return
+        assert time.monotonic() < deadline, "the second worker has not made a batch"
+        batches = []
+
+
+def test_streams_of_a_lost_worker_are_made_by_another(gated: Callable[[int], Running]) -> None:
+    running = gated(2)
+    augmenter = running.augmenter
+    deadline = time.monotonic() + 100
+    for epoch in itertools.count():
+        batches = [next(augmenter) for _ in range(50)]
+        pids = {batch["pid"] for batch in batches}
+        if len(pids) == 2 or not running.engine.prefetches:
+            break
+        assert time.monotonic() < deadline, "the second worker has not made a batch"
+        augmenter.set_epoch(epoch + 1)
+    for pid in pids - {os.getpid(), batches[-1]["pid"]}:
+        os.kill(pid, signal.SIGKILL)  # whoever takes its place waits at the gate
+    batches += augmenter
+    assert shares(batches) == expected_shares(epoch)
 
 
 def test_batches_come_in_order_and_epochs_end(run: Callable[..., Running]) -> None:

@@ -155,10 +155,9 @@ class Pool:
         self._start_worker(worker.index)
 
     def _lack_worker(self, worker: Worker, why: str) -> None:
-        """It could not be started: those that are there go on without it for a while. Its streams are no one else's."""
+        """Go on for a while without a worker that could not be started."""
         self._remove(worker)
-        self._start_failures += not self._work.schedule.stateless
-        if not self.workers or self._start_failures >= _START_FAILURES:
+        if not self.workers:
             self._coordinator.fail(RuntimeError(why))
             return
         logger.warning(

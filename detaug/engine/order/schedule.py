@@ -23,7 +23,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from math import gcd
 
 from detaug.engine.order.outcomes import (
@@ -35,6 +35,7 @@ from detaug.engine.order.outcomes import (
     Skipped,
     Taken,
 )
+from detaug.engine.order.owners import StreamOwners
 from detaug.pipeline.plan import BatchKey, Plan, StreamEnds
 
 
@@ -44,7 +45,7 @@ class Schedule:
     Args:
         plan: Steps, streams, ranks.
         window: How many of this rank's steps may be in flight or waiting.
-        num_workers: Processes. A stream-bound stream belongs to one of them.
+        num_workers: Processes that there are to be. A stream-bound stream belongs to one of them.
         stateless: Whether any process may make any batch.
         limit: Batches per epoch over all ranks, where the user set a number.
         max_skips: How many steps of this rank in a row may be skipped; the next one counts as
@@ -77,6 +78,7 @@ class Schedule:
         self._stride = gcd(plan.num_streams, plan.world_size)
         self._ends = StreamEnds(plan)
         self._num_workers = max(1, num_workers)
+        self._owners = StreamOwners(self._num_workers, self._stride)
         #: In the order of their places. A dict, so that a batch is found without a search.
         self._wanted: dict[BatchKey, None] = {}
 
@@ -97,24 +99,49 @@ class Schedule:
 
     # --- what is to be made
 
-    def next_for(self, worker: int) -> BatchKey | None:
-        """Return the first batch not yet begun that this worker may make; None: there is none."""
+    def next_for(
+        self, worker: int = 0, present: Collection[int] = (0,), is_idle: bool = True
+    ) -> BatchKey | None:
+        """Return the first batch not yet begun that this worker is to make; None: there is none.
+
+        Args:
+            worker: Index of the worker.
+            present: Indices of the workers that are there.
+            is_idle: The worker has nothing to do. It may then take another worker's stream over.
+        """
+        for key in self._not_begun():
+            if self.stateless or self._owners.of(self.plan.stream_of(key.step)) == worker:
+                return key
+        if is_idle:
+            return self._to_take_over(worker, present)
+        return None
+
+    def _not_begun(self) -> Iterator[BatchKey]:
         for key in self.wanted():
-            if key in self.in_flight or key in self.outcomes:
+            if key not in self.in_flight and key not in self.outcomes:
+                yield key
+
+    def _to_take_over(self, worker: int, present: Collection[int]) -> BatchKey | None:
+        """Return the first batch of a stream that the worker is to take over, if there is one."""
+        plan = self.plan
+        streams = range(self.position.step % self._stride, plan.num_streams, self._stride)
+        # A stream that is just being stepped forward would only be stepped forward twice.
+        in_flight = {plan.stream_of(key.step) for key in self.in_flight}
+        for key in self._not_begun():
+            stream = plan.stream_of(key.step)
+            if stream in in_flight:
                 continue
-            if self.stateless or self._owner_of(key) == worker:
+            if self._owners.may_take(worker, stream, present, streams):
                 return key
         return None
 
-    def _owner_of(self, key: BatchKey) -> int:
-        """Return the worker that has this batch's stream."""
-        return self.plan.stream_of(key.step) // self._stride % self._num_workers
-
     # --- what happens
 
-    def start(self, key: BatchKey) -> None:
-        """Note that a worker was given this batch to make."""
+    def start(self, key: BatchKey, worker: int = 0) -> None:
+        """Note that a worker was given this batch to make: its stream is that worker's now."""
         self.in_flight.add(key)
+        if not self.stateless:
+            self._owners.move(self.plan.stream_of(key.step), worker)
 
     def lose(self, key: BatchKey) -> None:
         """Note that its worker is gone: it is to be made again."""

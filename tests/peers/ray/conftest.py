@@ -18,6 +18,7 @@ CPUS = 8
 OWN = {
     "test_bytes_are_those_of_a_replay",
     "test_work_is_checked",
+    "test_streams_of_a_worker_that_does_not_come_are_made_by_another",
     "test_closing_ends_what_was_started_and_may_be_repeated",
 }
 

@@ -26,6 +26,11 @@ def run(request: pytest.FixtureRequest) -> Iterator[Callable[..., Running]]:
         yield start
 
 
+@pytest.fixture
+def run_two(run: Callable[..., Running]) -> Callable[..., Running]:
+    return run
+
+
 def test_an_executor_of_the_users_own_is_asked() -> None:
     asked: list[Work] = []
 

@@ -110,16 +110,19 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
     schedule, reference, lengths = both
     plan, workers, begun = schedule.plan, 1 if schedule.stateless else schedule._num_workers, []
     handed_out = None
+    present = range(workers)
 
     def each(what, *arguments):
         for one in (schedule, reference):
             getattr(one, what)(*arguments)
 
     def start():
-        key = schedule.next_for(chance.randrange(workers))
+        worker = chance.randrange(workers)
+        key = schedule.next_for(worker, present, False)
         if key is not None:
             begun.append(key)
-            each("start", key)
+            schedule.start(key, worker)
+            reference.start(key)
 
     def finish():
         key = begun.pop(chance.randrange(len(begun)))
@@ -184,7 +187,7 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
         assert schedule.in_flight == reference.in_flight
         assert schedule.due() == reference.due()
         for worker in range(workers):
-            assert schedule.next_for(worker) == reference.next_for(worker)
+            assert schedule.next_for(worker, present, False) == reference.next_for(worker)
 
 
 def given_to_each(schedule, workers):
@@ -199,6 +202,73 @@ def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_fi
     assert sorted(given_to_each(Schedule(Plan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
     assert sorted(worker.tasks[0].step for worker in workers) == [0, 1, 2, 3]
     assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]
+
+
+class Workers:
+    """Workers that come and go, and make what they are given."""
+
+    def __init__(self, schedule, num_workers, chance):
+        self.schedule = schedule
+        self.num_workers = num_workers
+        self.chance = chance
+        self.present = {}
+        self.made_by = {}
+
+    def come(self, index):
+        self.present.setdefault(index, SimpleNamespace(index=index, tasks=deque()))
+
+    def go(self, index):
+        for key in self.present.pop(index).tasks:
+            self.schedule.lose(key)
+
+    def work(self):
+        """One of them makes a batch, or the reader takes one; False: nobody can do anything."""
+        workers = sorted(self.present.values(), key=lambda worker: worker.index)
+        for worker, key in given_out(self.schedule, workers):
+            worker.tasks.append(key)
+        if isinstance(self.schedule.take().outcome, Delivered):
+            return True
+        busy = [worker for worker in workers if worker.tasks]
+        if not busy:
+            return False
+        worker = self.chance.choice(busy)
+        key = worker.tasks.popleft()
+        self.made_by[self.schedule.plan.stream_of(key.step)] = worker.index
+        self.schedule.finish(key, Delivered(key))
+        return True
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.integers(1, 5),
+    st.integers(1, 8),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+)
+def test_streams_are_made_by_whoever_is_there_and_shared_fairly_once_all_have_come(
+    num_streams, num_workers, window, world_size, chance
+):
+    plan = Plan(num_streams, chance.randrange(world_size), world_size)
+    schedule = Schedule(plan, window, num_workers, stateless=False)
+    workers = Workers(schedule, num_workers, chance)
+    for _ in range(12):
+        index = chance.randrange(num_workers)
+        if index in workers.present and len(workers.present) > 1:
+            workers.go(index)
+        workers.come(chance.randrange(num_workers))
+        for _ in range(chance.randrange(20)):
+            assert workers.work(), "a batch is due, and nobody makes it"
+    for index in range(num_workers):
+        workers.come(index)
+    for _ in range(60 * num_streams):
+        assert workers.work()
+    workers.made_by.clear()
+    for _ in range(30 * num_streams):
+        assert workers.work()
+    numbers = [list(workers.made_by.values()).count(index) for index in range(num_workers)]
+    if window >= num_streams * 2:  # else nobody is ever idle while another has two to make
+        assert max(numbers) - min(numbers) <= 1
 
 
 @pytest.mark.parametrize(
