@@ -3,11 +3,15 @@
 Compiled code lies in a folder for each module's source digest, below the first of these that can be written to:
 ``NUMBA_CACHE_DIR`` if that is set, else the package itself, else (a read-only installation) the user's cache folder; then
 a folder of this user's own among the temporary files.
+
+Compiled code is run as it is found. So the folder must be this user's own, and closed to all others. The package's own
+folder is not looked at: whoever can write there can write to the modules beside it, which are run as well.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -19,8 +23,54 @@ from pathlib import Path
 
 import platformdirs
 
+logger = logging.getLogger("detaug")
+
 _SOURCES = Path(__file__).parent
 _PACKAGE_FOLDER = _SOURCES / "__pycache__" / "compiled"
+
+#: The user was told of a cache that cannot be used.
+_has_warned = threading.Event()
+
+
+def warn_once(text: str, *arguments: object) -> None:
+    """Log a warning on the cache, once in a process and its forks: all kernels share one cache."""
+    if _has_warned.is_set():
+        return
+    _has_warned.set()
+    logger.warning(text, *arguments)
+
+
+def cache_folder() -> Path | None:
+    """Return the folder; None where there is none: every process then compiles its own kernels.
+
+    It is made where it is missing. A folder in which others could plant code is passed over, with a warning.
+    """
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        folder = Path(chosen) / "detaug"
+    elif _can_be_written(_PACKAGE_FOLDER):
+        return _PACKAGE_FOLDER
+    else:
+        folder = platformdirs.user_cache_path("detaug", appauthor=False)
+        if not folder.is_absolute():  # there is no home
+            return _private_folder()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        danger = _danger_in(folder)
+    except OSError:
+        return _private_folder()
+    if not danger:
+        return folder if _can_be_written(folder) else _private_folder()
+    private = _private_folder()
+    warn_once(
+        "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you. They are kept %s. Set "
+        "NUMBA_CACHE_DIR to a folder that is yours alone.",
+        folder,
+        danger,
+        "in memory alone" if private is None else f"in {private}",
+    )
+    return private
 
 
 def _can_be_written(folder: Path) -> bool:
@@ -35,32 +85,38 @@ def _can_be_written(folder: Path) -> bool:
     return True
 
 
-def cache_folder() -> Path | None:
-    """The folder; None where there is none: every process then compiles its own kernels."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        places = [Path(chosen) / "detaug"]
-    else:
-        users = platformdirs.user_cache_path("detaug", appauthor=False)
-        places = [
-            _PACKAGE_FOLDER,
-            *([users] if users.is_absolute() else []),
-        ]  # it is not, where there is no home
-    return next(filter(_can_be_written, places), None) or _private_folder()
+def _danger_in(folder: Path) -> str:
+    """Return how others could write into a folder, "" where they cannot; closes it to readers as well.
+
+    A link is followed if this user laid it, or root, who can run code as everybody.
+    """
+    user = os.geteuid()
+    owner = folder.stat().st_uid
+    if not {folder.lstat().st_uid, owner} <= {user, 0}:
+        return "it belongs to another user"
+    mode = folder.stat().st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"other users can write to it (mode {stat.S_IMODE(mode):04o})"
+    for parent in folder.resolve().parents:
+        mode = parent.stat().st_mode
+        # In a sticky folder such as /tmp nobody can put another folder in the place of this one.
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return f"all users can write to {parent} (mode {stat.S_IMODE(mode):04o})"
+    if owner == user:
+        folder.chmod(0o700)
+    return ""
 
 
 def _private_folder() -> Path | None:
-    """Compiled code is run as it is found. So this folder must be the user's and closed to all others."""
+    """Return the folder among the temporary files; None where it is not this user's, or open to others."""
     try:
         private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
         found = private.lstat()
     except OSError:
         return None
-    ours = (
-        stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    )
-    return private if ours else None
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return private if is_own and not found.st_mode & 0o077 else None
 
 
 def source_digest(module: str) -> str:

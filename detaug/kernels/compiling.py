@@ -8,7 +8,6 @@ written, so that a kernel gives the same bytes whatever instructions the CPU has
 from __future__ import annotations
 
 import importlib
-import logging
 import pickle
 import pkgutil
 import threading
@@ -20,9 +19,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numpy as np
 
-from detaug.kernels.cache import bring_compiled, cache_folder, source_digest
-
-logger = logging.getLogger("detaug")
+from detaug.kernels.cache import bring_compiled, cache_folder, source_digest, warn_once
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -37,8 +34,6 @@ _OPTIONS: dict[str, Any] = {
 _WITHOUT_WRAPPERS: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 _compiling = threading.RLock()
-#: The user was told that compiled code cannot be kept.
-_has_warned = threading.Event()
 _CACHE_FOLDER = cache_folder()
 
 
@@ -58,11 +53,7 @@ def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
 
 
 def _warn_not_kept(why: str) -> None:
-    """Warn once in a process and its forks: every other kernel meets the same."""
-    if _has_warned.is_set():
-        return
-    _has_warned.set()
-    logger.warning(
+    warn_once(
         "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
         "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
         why,

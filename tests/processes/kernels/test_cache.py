@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,91 @@ def test_link_that_somebody_laid_is_not_followed(temporary: Path, tmp_path: Path
     (tmp_path / "theirs").mkdir(mode=0o700)
     (temporary / f"detaug-{os.geteuid()}").symlink_to(tmp_path / "theirs")
     assert cache.cache_folder() is None
+
+
+@pytest.fixture
+def chosen(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that NUMBA_CACHE_DIR leads to; its parent is there."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
+    monkeypatch.setenv("DETAUG_CACHE_WARNING", "")
+    (tmp_path / "chosen").mkdir()
+    return tmp_path / "chosen" / "detaug"
+
+
+def test_a_new_folder_is_closed_to_others_and_an_own_one_is_closed(chosen: Path) -> None:
+    assert cache.cache_folder() == chosen
+    assert chosen.stat().st_mode & 0o777 == 0o700
+    chosen.chmod(0o755)
+    assert cache.cache_folder() == chosen
+    assert chosen.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_own_link_is_followed(chosen: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    chosen.symlink_to(tmp_path / "elsewhere")
+    assert cache.cache_folder() == chosen
+
+
+def _by_another_user(folder: Path) -> None:
+    folder.mkdir()
+    os.chown(folder, 54321, 54321)
+
+
+def _link_by_another_user(folder: Path) -> None:
+    target = folder.with_name("target")
+    target.mkdir()
+    folder.symlink_to(target)
+    os.chown(folder, 54321, 54321, follow_symlinks=False)
+
+
+def _open_to_the_group(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o775)
+
+
+def _below_a_folder_of_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.parent.chmod(0o777)
+
+
+@pytest.mark.parametrize(
+    ("plant", "danger"),
+    [
+        (_by_another_user, "it belongs to another user"),
+        (_link_by_another_user, "it belongs to another user"),
+        (_open_to_the_group, "other users can write to it (mode 0775)"),
+        (_below_a_folder_of_all, "all users can write to "),
+    ],
+)
+def test_a_folder_in_which_others_could_plant_code_is_passed_over_with_a_word(
+    chosen: Path,
+    temporary: Path,
+    caplog: pytest.LogCaptureFixture,
+    plant: Callable[[Path], None],
+    danger: str,
+) -> None:
+    if "another_user" in plant.__name__ and os.geteuid() != 0:
+        pytest.skip("root alone can give a folder to somebody else")
+    plant(chosen)
+    before = chosen.lstat().st_mode
+    private = temporary / f"detaug-{os.geteuid()}"
+    for _ in range(2):
+        assert cache.cache_folder() == private
+    (record,) = caplog.records
+    assert danger in record.getMessage()
+    assert f"They are kept in {private}" in record.getMessage()
+    assert list(chosen.iterdir()) == []
+    assert chosen.lstat().st_mode == before, "nothing is changed there"
+
+
+def test_a_planted_folder_in_the_users_cache_is_passed_over(
+    chosen: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "chosen"))
+    monkeypatch.setattr(cache, "_PACKAGE_FOLDER", tmp_path / "file" / "compiled")
+    _open_to_the_group(chosen)
+    assert cache.cache_folder() == temporary / f"detaug-{os.geteuid()}"
 
 
 def test_without_any_place_there_is_none(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
