@@ -34,17 +34,29 @@ os.register_at_fork(after_in_child=_let_go_in_a_fork)
 
 
 def _locked(path: Path) -> FileIO:
-    """The file, open for appending by this process alone; an OSError where somebody else writes to it."""
-    file = FileIO(path, "ab")
-    _open.add(file)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    """Open the file for appending by this process alone; an OSError where somebody else writes to it."""
+    while True:
+        file = FileIO(path, "ab")
+        _open.add(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise OSError(0, "another augmenter is writing to it; give each its own file") from None
+        except OSError:  # a file system without locks
+            return file
+        if _is_at(file, path):
+            return file
+        # Another run has put the file aside before it was locked: this lock does not keep that run's new file from us.
         file.close()
-        raise OSError(0, "another augmenter is writing to it; give each its own file") from None
-    except OSError:  # a file system without locks
-        pass
-    return file
+
+
+def _is_at(file: FileIO, path: Path) -> bool:
+    """Whether an open file is the one that has this path."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _append(file: FileIO, record: Record) -> None:

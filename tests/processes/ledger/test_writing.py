@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fcntl
 import json
 import os
 import resource
@@ -355,6 +356,30 @@ def test_two_augmenters_do_not_write_to_one_file(
         take(train, 1)
     assert "another augmenter is writing to it; give each its own file" in caplog.text
     assert [line["name"] for line in lines(tmp_path / "run.jsonl")] == ["train"] * 3
+
+
+def test_a_file_that_another_run_puts_aside_before_it_is_locked_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = run(tmp_path / "run.jsonl", 1)
+    flock = fcntl.flock
+
+    def put_aside_and_lock(file: Any, how: int) -> None:
+        monkeypatch.undo()
+        path.rename(tmp_path / "aside.jsonl")
+        other = path.open("ab")
+        flock(other, fcntl.LOCK_EX)
+        others.append(other)
+        flock(file, how)
+
+    others: list[Any] = []
+    before = path.read_bytes()
+    monkeypatch.setattr(fcntl, "flock", put_aside_and_lock)
+    run(path, 1)
+    assert "another augmenter is writing to it" in caplog.text
+    assert (tmp_path / "aside.jsonl").read_bytes() == before
+    assert path.read_bytes() == b""
+    others[0].close()
 
 
 # --- reading
