@@ -33,6 +33,7 @@ from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
 from detaug.ledger.writing import LedgerWriter
 from detaug.loops.loader import AugmenterLoader
+from detaug.loops.misplaced import refuse_to_be_a_loader
 from detaug.pipeline import identity
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
@@ -323,6 +324,7 @@ class DeterministicAugmenter(Generic[Batch]):
         its end not been seen, as by ``for _ in range(len(augmenter)): next(augmenter)``. (Directly after `load_state_dict` and
         `set_epoch` of the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
         """
+        refuse_to_be_a_loader()
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
             self._pass_over_the_end()
@@ -804,6 +806,12 @@ class DeterministicAugmenter(Generic[Batch]):
             left_out=list(self.check.ignore),
             **self._ledger_facts,
         )
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class. `isinstance` asks for it where a library wants to know whether this is a DataLoader."""
+        refuse_to_be_a_loader()
+        return type(self)
 
     def __reduce_ex__(self, _: Any) -> Any:
         """`pickle`, `copy.copy` and `copy.deepcopy` all begin here: always a TypeError."""

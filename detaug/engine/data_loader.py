@@ -29,10 +29,10 @@ from detaug.engine.executor import Executor
 from detaug.engine.lazy_augmenter import LazyAugmenter
 from detaug.engine.loader_settings import (
     BATCH_SAMPLER,
+    IN_ORDER,
     ITERABLE,
     SAMPLER,
     SHUFFLED,
-    Order,
     Settings,
     order_of,
 )
@@ -346,9 +346,12 @@ def _batch_sampler(settings: Settings, sampler: EpochSampler) -> Any:
     if settings.has_single_items:
         return None
     if order.observer is not None:
-        order.observer._batch_sampler.adopt(sampler)
+        order.observer._batch_sampler.sampler = sampler
         return order.observer
     custom = order.indices if order.kind == BATCH_SAMPLER else None
+    if isinstance(sampler, Shuffled):
+        # Accelerate puts a seeded sampler in the place of a RandomSampler that it finds here, and tells that one the epoch.
+        sampler = EpochSampler(sampler.stream, sampler.data_source)
     return Batches(sampler, order.batch_size, order.drop_last, custom)
 
 
@@ -413,9 +416,11 @@ def _merged(settings: Settings, other: Settings) -> Settings:
         if getattr(settings, name) == default:
             changes[name] = getattr(other, name)
     order = settings.order
-    is_custom = other.order.kind == BATCH_SAMPLER and order.indices is None
-    if is_custom and order.distributed is not None:
-        # Lightning remakes a batch sampler without what is special about it.
-        kept: Order = replace(other.order, distributed=order.distributed, observer=order.observer)
-        changes["order"] = kept
+    hides_batch_sampler = other.order.kind == BATCH_SAMPLER
+    hides_shuffling = other.order.kind == SHUFFLED and order.kind == IN_ORDER
+    if order.distributed is not None and (hides_batch_sampler or hides_shuffling):
+        # Lightning, which put the sampler in, does not see what is special about our batch sampler.
+        changes["order"] = replace(
+            other.order, distributed=order.distributed, observer=order.observer
+        )
     return replace(settings, **changes)

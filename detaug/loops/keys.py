@@ -194,6 +194,8 @@ class Batches(BatchSampler):
         custom: the user's own batch sampler, whose other attributes this one has too.
     """
 
+    sampler: Any
+
     def __init__(
         self,
         sampler: Any,
@@ -201,34 +203,20 @@ class Batches(BatchSampler):
         drop_last: bool = False,
         custom: Any = None,
     ) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self.batch_size: Any = batch_size
         self.drop_last = drop_last
         self.custom = custom
 
-    @property
-    def sampler(self) -> Any:
-        """The order of samples."""
-        return self._sampler
-
-    @sampler.setter
-    def sampler(self, sampler: Any) -> None:
-        # Accelerate puts a seeded RandomSampler here (use_seedable_sampler), as Trainer asks for. The order is seeded.
-        pass
-
-    def adopt(self, sampler: EpochSampler) -> None:
-        """Yield the keys of this sampler's loader from now on."""
-        self._sampler = sampler
-
     def __iter__(self) -> Iterator[list[SampleKey]]:  # type: ignore[override]
-        return keys_of_epoch(self._sampler.stream)
+        return keys_of_epoch(self.sampler.stream)
 
     def __len__(self) -> int:
-        return int(self._sampler.stream.num_batches())
+        return int(self.sampler.stream.num_batches())
 
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch of the next pass."""
-        self._sampler.set_epoch(epoch)
+        self.sampler.set_epoch(epoch)
 
     def __getattr__(self, name: str) -> Any:
         custom = self.__dict__.get("custom")
@@ -334,6 +322,16 @@ class MapView(DatasetView):
         if callable(fetch_many):
             return list(fetch_many(indices))
         return [self._dataset[index] for index in indices]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Name the epoch of the next pass.
+
+        Accelerate calls it where its own wrappers hide the sampler (skip_first_batches on several ranks).
+        """
+        self._stream.epochs.set_epoch(epoch, is_firm=False)
+        set_epoch = getattr(self._dataset, "set_epoch", None)
+        if callable(set_epoch):
+            set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return which epoch a loader made of this data set reads."""

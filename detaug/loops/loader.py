@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -19,6 +20,8 @@ from torch.utils.data import DataLoader
 
 from detaug.loops.keys import Batches, Collate, MapView, SampleKey, Shared
 from detaug.loops.passes import BatchStream, Epochs, Passes
+
+logger = logging.getLogger("detaug")
 
 
 class Augmenter(BatchStream, Protocol):
@@ -83,6 +86,8 @@ class KeyedReader:
         assert total is not None, "there are no keys without it"
         if not 0 <= step < total:
             raise IndexError(f"an epoch has steps 0 ... {total - 1}, not {step}")
+        if self._last is None and epoch == 0 and step >= stream.world_size:
+            self._mention_skipped(step)
         is_back = self._last is not None and self._last[0] == epoch and step <= self._last[1]
         is_last = step + stream.world_size >= total
         self._has_read_all = is_back or is_last
@@ -92,6 +97,15 @@ class KeyedReader:
         if stream.next_key == (epoch, step) or (not is_back and stream.seek(epoch, step)):
             return next(stream)
         return stream.replay(epoch, step)  # another rank's, or once more, to fill the last round
+
+    def _mention_skipped(self, step: int) -> None:
+        if self._epochs.is_guessed:
+            logger.warning(
+                "the first %d batches of epoch 0 were skipped, and nobody said that it is epoch 0: if the checkpoint was saved "
+                "in a later epoch, these are the wrong batches. Call set_epoch(epoch) on the prepared loader at the start of "
+                "every epoch, before skip_first_batches",
+                step,
+            )
 
 
 class _AugmenterKeys:

@@ -106,6 +106,8 @@ class Epochs:
         #: The name that the loader's own set_epoch gave last.
         self._firm_name: int | None = None
         self._is_named_since_load = sampler is not None
+        #: How often an epoch was named; a loaded state counts as said for good.
+        self._num_namings = 0
 
     @property
     def name(self) -> int | None:
@@ -120,6 +122,12 @@ class Epochs:
             self._sampler.set_epoch(name)
         self._firm_name = name if is_firm else None
         self._is_named_since_load = True
+        self._num_namings += 1
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether nobody but Accelerate's own count, which starts at 0 in every process, has named the epoch."""
+        return self.fixed is None and self._num_namings <= 1 and not self.name
 
     def load(self, next_epoch: int, rest: Rest | None) -> None:
         """Continue as a state says. What was named before is forgotten."""
@@ -127,6 +135,7 @@ class Epochs:
         self.rest = rest
         self._name = self._firm_name = None
         self._is_named_since_load = self._sampler is not None
+        self._num_namings = 2
 
     def upcoming(self) -> int:
         """Return the epoch of the next pass that begins at its start."""
