@@ -37,6 +37,7 @@ from detaug.engine.loader_settings import (
     order_of,
 )
 from detaug.loops.keys import (
+    Accompanying,
     Batches,
     Collate,
     EpochSampler,
@@ -346,7 +347,7 @@ def _batch_sampler(settings: Settings, sampler: EpochSampler) -> Any:
     if settings.has_single_items:
         return None
     if order.observer is not None:
-        order.observer._batch_sampler.sampler = sampler
+        order.observer._batch_sampler.sampler = Accompanying(sampler.stream, sampler.data_source)
         return order.observer
     custom = order.indices if order.kind == BATCH_SAMPLER else None
     if isinstance(sampler, Shuffled):

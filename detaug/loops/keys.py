@@ -132,8 +132,12 @@ class EpochSampler(Sampler[SampleKey]):
         self.stream = stream
         self.data_source = data_source
 
+    def batches(self) -> Iterator[list[SampleKey]]:
+        """Yield the keys of the upcoming epoch, a list for every batch."""
+        return keys_of_epoch(self.stream)
+
     def __iter__(self) -> Iterator[SampleKey]:
-        for keys in keys_of_epoch(self.stream):
+        for keys in self.batches():
             yield from keys
 
     def __len__(self) -> int:
@@ -142,6 +146,16 @@ class EpochSampler(Sampler[SampleKey]):
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch of the next pass."""
         self.stream.epochs.set_epoch(epoch, is_firm=False)
+
+
+class Accompanying(EpochSampler):
+    """The samples of the pass that is under way, for a library that notes them beside its batches."""
+
+    def batches(self) -> Iterator[list[SampleKey]]:
+        """Yield the keys of the epoch that began last, a list for every batch."""
+        epoch = self.stream.epochs.begun
+        for step in range(self.stream.num_batches()):
+            yield keys_of_batch(self.stream, epoch, step)
 
 
 class InOrder(EpochSampler, SequentialSampler):
@@ -209,7 +223,8 @@ class Batches(BatchSampler):
         self.custom = custom
 
     def __iter__(self) -> Iterator[list[SampleKey]]:  # type: ignore[override]
-        return keys_of_epoch(self.sampler.stream)
+        batches: Iterator[list[SampleKey]] = self.sampler.batches()
+        return batches
 
     def __len__(self) -> int:
         return int(self.sampler.stream.num_batches())

@@ -99,6 +99,8 @@ class Epochs:
         self.fixed = fixed
         #: The epoch of the next pass, unless a later one is named.
         self.next = 0
+        #: The epoch that began last.
+        self.begun = 0
         #: From a loaded state, until a pass begins.
         self.rest: Rest | None = None
         self._sampler = sampler
@@ -152,7 +154,7 @@ class Epochs:
         """
         rest, self.rest = self.rest, None
         if rest is not None and self._continues(rest, name_at_iter):
-            self.next = max(self.next, rest.epoch + 1)
+            self.has_begun(rest.epoch)
             return rest.epoch, True
         epoch = self.upcoming()
         self.has_begun(epoch)
@@ -160,6 +162,7 @@ class Epochs:
 
     def has_begun(self, epoch: int) -> None:
         """Note that a pass gives this epoch."""
+        self.begun = epoch
         self.next = max(self.next, epoch + 1)
 
     def _continues(self, rest: Rest, name_at_iter: int | None) -> bool:

@@ -1,0 +1,100 @@
+"""Lightning's Trainer on two ranks: python -m tests.peers.loops.lightning_ranks FILE FOLDER."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed
+from torch.utils.data import WeightedRandomSampler
+
+from tests.support.numbers import loader, samples
+
+FOLDER = Path(sys.argv[2])
+
+
+class Module(pl.LightningModule):
+    def __init__(self, make_loader: Callable[[], Any] | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(1, 1)
+        self.trained: list[list[Any]] = []
+        self.validated: list[list[Any]] = []
+        if make_loader is not None:
+            self.train_dataloader = make_loader
+
+    def on_train_epoch_start(self) -> None:
+        self.trained.append([])
+
+    def on_validation_epoch_start(self) -> None:
+        self.validated.append([])
+
+    def training_step(self, batch: torch.Tensor, _: int) -> torch.Tensor:
+        if not self.trained:  # resumed
+            self.on_train_epoch_start()
+        self.trained[-1].append(samples(batch))
+        return self.layer(batch[:, :1]).mean()
+
+    def validation_step(self, batch: torch.Tensor, _: int) -> None:
+        self.validated[-1].append(samples(batch))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), 1e-3)
+
+
+class WithHook(Module):
+    """Lightning notes what a loader is made with where a hook makes it."""
+
+    def __init__(self, make_loader: Callable[[], Any]) -> None:
+        super().__init__()
+        self.make_loader = make_loader
+
+    def train_dataloader(self) -> Any:
+        return self.make_loader()
+
+
+def fit(module: Module, *loaders: Any, checkpoint: Path | None = None, **options: Any) -> Module:
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=2,
+        strategy="ddp",
+        max_epochs=3,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{"enable_checkpointing": False, **options},
+    )
+    trainer.fit(module, *loaders, ckpt_path=checkpoint)
+    return module
+
+
+def weighted() -> Any:
+    return loader(shuffle=None, sampler=WeightedRandomSampler([1.0] * 11 + [30.0], 12))
+
+
+def cases() -> Iterator[tuple[str, Any]]:
+    saving = pl.callbacks.ModelCheckpoint(FOLDER, "{step}", every_n_train_steps=5, save_top_k=-1)
+    options = {"callbacks": [saving], "enable_checkpointing": True}
+    val = loader(shuffle=False, epoch=0, name="val")
+    module = fit(Module(), loader(), val, **options)
+    yield "a loader given to fit", module.trained
+    yield "validated", module.validated
+    yield "resumed", fit(Module(), loader(), checkpoint=FOLDER / "step=5.ckpt").trained
+    yield "a loader of a hook", fit(WithHook(loader)).trained
+    yield "sharded before", fit(Module(), loader(shard=True)).trained
+    yield "a custom sampler", fit(Module(), weighted()).trained
+    yield "a custom sampler of a hook", fit(WithHook(weighted)).trained
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    Path(sys.argv[1]).write_text(json.dumps(dict(cases())))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
