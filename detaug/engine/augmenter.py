@@ -399,7 +399,7 @@ class DeterministicAugmenter(Generic[Batch]):
         return self.__next__()
 
     def __len__(self) -> int:
-        """This rank's batches in an epoch; in one that more or fewer ranks began, those since there are as many as now.
+        """This rank's batches in a whole epoch, also where less of one is left after `load_state_dict`.
 
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
@@ -415,7 +415,7 @@ class DeterministicAugmenter(Generic[Batch]):
             raise TypeError(
                 f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=..."
             )
-        return self._schedule.plan.share_of(max(0, number - self._schedule.position.before))
+        return self._schedule.plan.share_of(number)
 
     def loader(self, epoch: int | None = None) -> AugmenterLoader:
         """The augmenter as the torch DataLoader that training loops ask for (docs/loops.md).

@@ -111,7 +111,6 @@ def test_the_tail_after_a_change_of_ranks_in_mid_epoch(
     for rank, steps in enumerate(expected):
         augmenter = make(RandomSampler(), None, 0, rank=rank, world_size=3, **options)
         augmenter.load_state_dict(through_json(four.state_dict()))
-        assert len(augmenter) == len(steps)
         assert numbers(augmenter) == steps
         later = {"drop": 3, "pad": 4}[tail]
         assert len(augmenter) == len(numbers(augmenter)) == later
@@ -175,7 +174,7 @@ def test_an_older_state_dict_is_that_of_ranks_that_began_the_epoch(make: Maker) 
     assert "before" not in state, "it is what it was, and older versions read it"
     other = make(RandomSampler(), None, 0, seed=6, batches_per_epoch=24, rank=0, world_size=5)
     other.load_state_dict(state)
-    assert (other.epoch, other.step, len(other)) == (0, 12, 2)
+    assert (other.epoch, other.step, len(other)) == (0, 12, 4)
 
 
 @pytest.mark.parametrize(
