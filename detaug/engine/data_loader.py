@@ -35,6 +35,7 @@ from detaug.engine.loader_settings import (
     SHUFFLED,
     Settings,
     order_of,
+    wraps_batches,
 )
 from detaug.loops.keys import (
     Accompanying,
@@ -115,6 +116,8 @@ class DataLoader(TorchDataLoader[Item]):
     """
 
     _lazy: LazyAugmenter
+    #: A library made it, with a batch sampler of its own around another loader's: Ignite's DeterministicEngine.
+    _reads_keys = False
 
     def __init__(
         self,
@@ -174,6 +177,9 @@ class DataLoader(TorchDataLoader[Item]):
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
+        if remade is not None and wraps_batches(batch_sampler):
+            self._show_rebuilt(remade)
+            return
         settings = Settings(
             dataset=dataset,
             order=order_of(dataset, batch_size, shuffle, sampler, batch_sampler, drop_last),
@@ -204,6 +210,15 @@ class DataLoader(TorchDataLoader[Item]):
         if remade is not None and remade.epochs.rest is not None:
             # Somebody loaded a state, and gave the loader to a library that makes another one.
             self.load_state_dict(remade.state_dict())
+
+    def _show_rebuilt(self, other: LazyAugmenter) -> None:
+        """Read another loader's batches by their keys, in the order of the batch sampler: as torch's own loader does."""
+        shown = self.__dict__
+        shown.update(_WITHOUT_WORKERS)
+        shown["_lazy"] = other
+        shown["_reads_keys"] = True
+        shown["dataset"] = MapView(other.settings.dataset, other)
+        shown["collate_fn"] = Collate(other.settings.collate_fn, other)
 
     def _show(self, settings: Settings) -> None:
         """Set the attributes that libraries read."""
@@ -250,6 +265,8 @@ class DataLoader(TorchDataLoader[Item]):
 
     def __iter__(self) -> Iterator[Item]:  # type: ignore[override]
         """Return an iterator over the next epoch."""
+        if self._reads_keys:
+            return super().__iter__()
         if self._is_empty():
             return iter(())
         return self._lazy.new_pass()  # type: ignore[no-any-return]
@@ -272,7 +289,7 @@ class DataLoader(TorchDataLoader[Item]):
         Raises:
             TypeError: the IterableDataset has no length.
         """
-        return self._lazy.length()
+        return super().__len__() if self._reads_keys else self._lazy.length()
 
     @property
     def augmenter(self) -> DeterministicAugmenter[Item]:

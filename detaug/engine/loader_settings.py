@@ -41,6 +41,9 @@ _BRANCHES = {
     ITERABLE: "streamed",
 }
 
+#: Lightning's wrapper around a batch sampler for predict, which notes the indices of samples.
+_OBSERVER = "_IndexBatchSamplerWrapper"
+
 
 @dataclass(frozen=True)
 class Order:
@@ -79,7 +82,7 @@ def order_of(
     if isinstance(dataset, IterableDataset):
         return Order(ITERABLE, None, batch_size, drop_last)
     observer = None
-    if type(batch_sampler).__name__ == "_IndexBatchSamplerWrapper":  # Lightning's, for predict
+    if type(batch_sampler).__name__ == _OBSERVER:
         observer = batch_sampler
         batch_sampler = batch_sampler._batch_sampler
     if isinstance(batch_sampler, Batches):
@@ -104,6 +107,12 @@ def order_of(
     else:
         kind, indices = SAMPLER, sampler
     return Order(kind, indices, batch_size, drop_last, distributed, observer)
+
+
+def wraps_batches(batch_sampler: Any) -> bool:
+    """Return whether a batch sampler is a library's own, around the one of a `detaug.DataLoader`."""
+    is_observer = type(batch_sampler).__name__ == _OBSERVER
+    return not is_observer and isinstance(getattr(batch_sampler, "batch_sampler", None), Batches)
 
 
 def _sampler_within(sampler: DistributedSampler[Any]) -> Any:

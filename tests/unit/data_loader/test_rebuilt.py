@@ -319,3 +319,24 @@ def test_a_new_loader_of_its_data_set_has_settings_of_its_own() -> None:
     other = DataLoader(batches.dataset, 3, seed=3, check=False)
     assert samples(next(iter(other))) == (0, 1, 2)
     assert other._lazy.settings.epoch is None
+
+
+class Skipping(BatchSampler):
+    """A library's own batch sampler around a loader's, as Ignite's DeterministicEngine has it."""
+
+    def __init__(self, batch_sampler: Any, skipped: int) -> None:
+        self.batch_sampler = batch_sampler
+        self.skipped = skipped
+
+    def __iter__(self) -> Any:
+        return islice(iter(self.batch_sampler), self.skipped, None)
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler) - self.skipped
+
+
+def test_a_loader_with_another_batch_sampler_around_its_own_reads_what_that_one_says() -> None:
+    batches = loader()
+    other = remade(batches, batch_sampler=Skipping(batches.batch_sampler, 2))
+    assert len(other) == 4
+    assert [seen(other) for _ in range(2)] == [epoch[2:] for epoch in epochs(2)]
