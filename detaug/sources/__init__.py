@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from batchgenerators.dataloading.data_loader import DataLoader
 from torch.utils.data import IterableDataset
 
 from detaug.seeding.current import Current
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.seeding.tree import SeedTree, positive_int
-from detaug.sources.base import Source
-from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
+from detaug.sources.base import Source, is_batchgenerators
 from detaug.sources.dataset import DatasetSource
 from detaug.sources.iterable import (
     FactorySource,
@@ -76,12 +74,11 @@ def source_of_samples(
 
 def _source_of(loader: Any, stateless: bool | None) -> Source:
     refuse_as_loader(loader)
-    if isinstance(loader, DataLoader):
-        return (
-            InfiniteLoader(loader, stateless)
-            if loader.infinite
-            else FiniteLoader(loader, stateless)
-        )
+    if is_batchgenerators(loader, "DataLoader"):
+        from detaug.sources.batchgenerators import FiniteLoader, InfiniteLoader
+
+        kind = InfiniteLoader if loader.infinite else FiniteLoader
+        return kind(loader, stateless)
     if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
         return _from_callable(loader, stateless)
     if hasattr(loader, "__next__"):

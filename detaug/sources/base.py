@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -133,6 +134,16 @@ class Source(ABC):
         Raises:
             StopIteration: the stream has ended.
         """
+
+
+def is_batchgenerators(loader: Any, class_name: str) -> bool:
+    """Tell whether a loader is an instance of that class of batchgenerators'.
+
+    batchgenerators is not imported for it: where nobody else has, there is no such object.
+    """
+    module = sys.modules.get("batchgenerators.dataloading.data_loader")
+    kind = getattr(module, class_name, None)
+    return kind is not None and isinstance(loader, kind)
 
 
 def tell(target: Any, method: str, value: int) -> None:

@@ -13,10 +13,16 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from batchgenerators.dataloading.data_loader import DataLoaderBase, SlimDataLoaderBase
 
 from detaug.seeding.current import Current
-from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless, tell, worker_info
+from detaug.sources.base import (
+    DEFAULT_NUM_STREAMS,
+    Source,
+    is_batchgenerators,
+    refuse_stateless,
+    tell,
+    worker_info,
+)
 from detaug.sources.collation import collate_name, collated
 
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
@@ -29,7 +35,9 @@ class IteratorSource(Source):
         super().__init__(loader, bool(stateless))
         self.endless = self.restarts = says_that_it_has_no_end(loader)
         self.pass_per_epoch = (
-            isinstance(loader, DataLoaderBase) and not self.endless and not self.starts_anew
+            is_batchgenerators(loader, "DataLoaderBase")
+            and not self.endless
+            and not self.starts_anew
         )
         if self.endless and not self.streams_share_data:
             self.default_num_streams = DEFAULT_NUM_STREAMS
@@ -177,10 +185,13 @@ def says_that_it_has_no_end(loader: Any) -> bool:
     its data out, for which it needs ``number_of_threads_in_multithreaded`` (so batchgenerators documents it), or it has a
     ``__next__`` of its own.
     """
-    if isinstance(loader, DataLoaderBase):
+    if is_batchgenerators(loader, "DataLoaderBase"):
         return bool(loader._num_batches >= _UNLIMITED)
+    if not is_batchgenerators(loader, "SlimDataLoaderBase"):
+        return False
+    from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+
     return (
-        isinstance(loader, SlimDataLoaderBase)
-        and type(loader).__next__ is SlimDataLoaderBase.__next__
+        type(loader).__next__ is SlimDataLoaderBase.__next__
         and loader.number_of_threads_in_multithreaded is None
     )
