@@ -21,8 +21,6 @@ import tempfile
 import threading
 from pathlib import Path
 
-import platformdirs
-
 logger = logging.getLogger("detaug")
 
 _SOURCES = Path(__file__).parent
@@ -51,9 +49,10 @@ def cache_folder() -> Path | None:
     elif _can_be_written(_PACKAGE_FOLDER):
         return _PACKAGE_FOLDER
     else:
-        folder = platformdirs.user_cache_path("detaug", appauthor=False)
-        if not folder.is_absolute():  # there is no home
+        users_folder = _users_folder()
+        if users_folder is None:
             return _private_folder()
+        folder = users_folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -90,6 +89,8 @@ def _danger_in(folder: Path) -> str:
 
     A link is followed if this user laid it, or root, who can run code as everybody.
     """
+    if not hasattr(os, "geteuid"):
+        return ""  # Windows: a user's folders are closed to others, and modes say nothing
     user = os.geteuid()
     owner = folder.stat().st_uid
     if not {folder.lstat().st_uid, owner} <= {user, 0}:
@@ -107,8 +108,21 @@ def _danger_in(folder: Path) -> str:
     return ""
 
 
+def _users_folder() -> Path | None:
+    """Return the folder among the user's caches; None where there is no home."""
+    usual = {
+        "darwin": "~/Library/Caches",
+        "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local"),
+    }.get(sys.platform, "~/.cache")
+    chosen = os.environ.get("XDG_CACHE_HOME", "").strip() or usual
+    folder = Path(os.path.expanduser(chosen)) / "detaug"
+    return folder if folder.is_absolute() else None
+
+
 def _private_folder() -> Path | None:
     """Return the folder among the temporary files; None where it is not this user's, or open to others."""
+    if not hasattr(os, "geteuid"):
+        return None
     try:
         private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
