@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,6 +25,13 @@ def _note(event: str, _: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_note)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def matplotlib_knows_the_fonts() -> None:
+    """Import what lists the system's fonts: on a new machine it starts a process for that, once."""
+    with suppress(ImportError):
+        importlib.import_module("matplotlib.font_manager")
 
 
 @pytest.fixture(autouse=True)
