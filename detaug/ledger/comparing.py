@@ -13,8 +13,9 @@ from typing import Any
 
 from rich.text import Text
 
+from detaug.differences import differences, differing_names
 from detaug.ledger.header import IDENTITY, Record, by_name, flat, lasting
-from detaug.ledger.lines import Key, differing
+from detaug.ledger.lines import Key
 from detaug.ledger.reading import read_header, records
 
 #: What a batch of two ledgers may be.
@@ -101,7 +102,10 @@ def compare(a: Path, b: Path) -> Comparison:
         keys: tuple[str, ...] = ()
         if other:
             _, _, theirs = other[0]
-            what, keys = EQUAL if ours == theirs else DIFFERENT, differing(theirs[1], ours[1])
+            what, keys = (
+                EQUAL if ours == theirs else DIFFERENT,
+                tuple(differing_names(ours[1], theirs[1])),
+            )
         else:
             what = ONLY[where]
         found.counts[what] += 1
@@ -131,7 +135,7 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     found = [
         each
         for ours, theirs in zip(parts(a), parts(b), strict=True)
-        for each in _differing(ours, theirs)
+        for each in differences(ours, theirs)
     ]
     if a["pipeline"] != b["pipeline"] and by_name(a["declared"]) == by_name(b["declared"]):
         found.append(("pipeline", "the same parameters", "in another order"))
@@ -140,12 +144,4 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
 
 def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
     """What of two environments differs, the most likely cause first, as they have it."""
-    return _differing(lasting(a), lasting(b))
-
-
-def _differing(ours: dict[str, Any], theirs: dict[str, Any]) -> list[HeaderDifference]:
-    """The entries that are not the same."""
-    both = (
-        (name, ours.get(name, "absent"), theirs.get(name, "absent")) for name in {**ours, **theirs}
-    )
-    return [each for each in both if each[1] != each[2]]
+    return list(differences(lasting(a), lasting(b)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,11 +172,6 @@ def prints_of(
         keys = {str(i): _print_of(item) for i, item in enumerate(batch) if str(i) not in left_out}
         return fingerprint(type(batch)(keys.values())), keys
     return _print_of(batch), {}
-
-
-def differing(keys: Mapping[str, str | None], others: Mapping[str, str | None]) -> tuple[str, ...]:
-    """The keys that do not have the same fingerprint in both."""
-    return tuple(name for name in {**others, **keys} if others.get(name, "") != keys.get(name, ""))
 
 
 def _print_of(value: Any) -> str | None:

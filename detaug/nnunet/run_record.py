@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
+from detaug.differences import differences as differences_of
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
 from detaug.ledger.comparing import short
@@ -186,11 +187,8 @@ def _without(names: Sequence[str], others: Sequence[str]) -> str:
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """(path, value, other value) of what differs between two records or checkpoints, in their order."""
-    entries = [dict(flat(_readable(each))) for each in (one, other)]
-    for path in dict.fromkeys([*entries[0], *entries[1]]):
-        mine, theirs = (each.get(path, "nothing") for each in entries)
-        if print_of(mine) != print_of(theirs):
-            yield path, mine, theirs
+    entries, others = (dict(flat(_readable(record))) for record in (one, other))
+    return differences_of(entries, others, compared_by=print_of, absent="nothing")
 
 
 def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:

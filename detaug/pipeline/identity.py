@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from detaug.differences import differences as differences_of
 from detaug.pipeline.identity_texts import array_text, class_name, short, text_of
 from detaug.walking import attributes_of, slots_of
 
@@ -213,15 +214,24 @@ def _parts_of_table(table: Any) -> Iterator[tuple[str, Any]]:
 
 
 def differences(ours: list[str], theirs: list[str]) -> str:
-    """The first lines in which two descriptions differ, for an error message."""
-    mine, other = (dict(line.partition(" = ")[::2] for line in lines) for lines in (ours, theirs))
-    found = []
-    for path in [*mine, *(path for path in other if path not in mine)]:
-        if mine.get(path) != other.get(path):
-            found.append(
-                f"{path}: here {mine.get(path, 'absent')}, in the state {other.get(path, 'absent')}"
-            )
-    if not found and ours != theirs:
+    """Return the first lines in which two descriptions differ, in words for an error message.
+
+    Args:
+        ours: the description of the pipeline here.
+        theirs: the one in a state dict.
+    """
+    changed = list(differences_of(_by_path(ours), _by_path(theirs)))
+    if not changed and ours != theirs:
         return "the same parameters in another order, such as the keys of a dict"
-    shown = found[:5]
-    return "; ".join(shown) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
+    shown = [f"{path}: here {here}, in the state {there}" for path, here, there in changed[:5]]
+    if len(changed) > 5:
+        shown.append(f"and {len(changed) - 5} more")
+    return "; ".join(shown)
+
+
+def _by_path(lines: list[str]) -> dict[str, str]:
+    values = {}
+    for line in lines:
+        path, _, text = line.partition(" = ")
+        values[path] = text
+    return values

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.differences import differences
 from detaug.fingerprints import lenient_fingerprint
 from detaug.purity.references import variables_of
 from detaug.seeding.reseeders import reseeder_of
@@ -29,6 +30,8 @@ _GENERATORS = ("random", "numpy.random", "torch")
 #: Modules whose calls are parts of a transform's.
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
 _OF_PROCESS = "about the process"
+#: Changes from stream to stream, and means nothing.
+_SET_BY_DETAUG = ("data_loader.thread_id",)
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 
 
@@ -104,14 +107,6 @@ def _has_two_values(value: Any) -> bool:
             return False
         return is_float and len(flat) > 1 and bool((flat != flat[0]).any())
     return False
-
-
-def differing_keys(
-    ours: dict[str, str], theirs: dict[str, str], ignore: tuple[str, ...]
-) -> list[str]:
-    """The keys in which two makings differ, in order."""
-    keys = [*ours, *(key for key in theirs if key not in ours)]
-    return [key for key in keys if key not in ignore and ours.get(key) != theirs.get(key)]
 
 
 def explain(
@@ -220,11 +215,15 @@ def _is_array(value: Any) -> bool:
 
 
 def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
-    """(the first transform whose result differs, the values that had changed) between two makings of one batch."""
-    pairs = zip(live.stages, fresh.stages, strict=False)
-    stage = next((" or ".join(dict.fromkeys((a[0], b[0]))) for a, b in pairs if a != b), "")
-    paths = differing_keys(live.state, fresh.state, ("data_loader.thread_id",))  # which detaug sets
-    now, at_first = (
-        {path: each.state.get(path, "absent") for path in paths} for each in (live, fresh)
-    )
-    return stage, [f"{path}: {at_first[path]} at first, {now[path]} now" for path in paths]
+    """Return what differs between two makings of one batch.
+
+    Returns:
+        The first transform whose result differs, and the values that had changed, in words.
+    """
+    stage = ""
+    for output, other_output in zip(live.stages, fresh.stages, strict=False):
+        if output != other_output:
+            stage = " or ".join(dict.fromkeys((output[0], other_output[0])))
+            break
+    changed = differences(live.state, fresh.state, _SET_BY_DETAUG)
+    return stage, [f"{path}: {first} at first, {now} now" for path, now, first in changed]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
+from detaug.differences import first_different_event
 from detaug.fingerprints import dense, fingerprint
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches
+from detaug.walking import leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
 
@@ -109,7 +110,7 @@ def audit(
         name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE)
         for name in names
     }
-    found = first_differing(first, second)
+    found = first_different_event(first, second)
     return AuditReport(str(place), found[0] if found else "", advice)
 
 
@@ -152,37 +153,12 @@ def _placed(value: Any, device: torch.device) -> Any:
     return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
 
 
-def first_differing(
-    one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
-) -> tuple[Any, ...] | None:
-    """Of what happened in two runs (tuples that end with what it is, and its digest) the first that differs; None: nothing."""
-    for mine, theirs in zip_longest(one, other):
-        if mine == theirs:
-            continue
-        if mine is not None and theirs is not None and mine[:-1] == theirs[:-1]:
-            return mine
-        places = {each[:-1] for each in other}
-        found = theirs if mine is None or (theirs is not None and mine[:-1] in places) else mine
-        return (*found[:-2], f"only one has {found[-2]}", found[-1])
-    return None
-
-
 def digest(value: Any) -> str:
-    """Of the tensors, arrays, numbers and strings in nested dicts, lists, tuples and dataclasses."""
-    return fingerprint(list(_leaves(value, "")))
-
-
-def _leaves(value: Any, where: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, torch.Tensor):
-        yield where, dense(value)
-    elif isinstance(value, (np.ndarray, bool, int, float, complex, str, np.generic)):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for key in value:
-            yield from _leaves(value[key], f"{where}[{key!r}]")
-    elif isinstance(value, (list, tuple)):
-        for i, item in enumerate(value):
-            yield from _leaves(item, f"{where}[{i}]")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for each in dataclasses.fields(value):
-            yield from _leaves(getattr(value, each.name), f"{where}.{each.name}")
+    """Return a digest of the tensors, arrays, numbers and strings in nested containers."""
+    named: list[tuple[str, Any]] = []
+    for path, leaf in leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            named.append((path, dense(leaf)))
+        elif isinstance(leaf, (np.ndarray, bool, int, float, complex, str, np.generic)):
+            named.append((path, leaf))
+    return fingerprint(named)

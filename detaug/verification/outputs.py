@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from detaug.differences import differences
 from detaug.fingerprints import fingerprint
 from detaug.walking import leaves
 
@@ -45,21 +46,25 @@ def first_difference(first: list[Output], second: list[Output]) -> str:
     for (name, here), (other, there) in zip(first, second, strict=False):
         if name != other:
             return f"{name}: the order of transforms differs"
-        for key in {**here, **there}:
-            if found := _difference(here.get(key), there.get(key)):
-                return f"{name}: {key or 'the batch'} differs{found}"
+        for key, value, other_value in differences(here, there, compared_by=_comparable):
+            return f"{name}: {key or 'the batch'} differs{_difference(value, other_value)}"
     return ""
 
 
+def _comparable(value: Any) -> Any:
+    """Return what two outputs are compared by: an array's dtype, shape and bytes."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return value
+
+
 def _difference(here: Any, there: Any) -> str:
+    """Return how two different outputs differ, in words."""
     if not isinstance(here, np.ndarray) or not isinstance(there, np.ndarray):
-        same = isinstance(here, str) and isinstance(there, str) and here == there
-        return "" if same else " altogether"
+        return " altogether"
     if here.dtype != there.dtype or here.shape != there.shape:
         return " in shape or type"
     unequal = (_bytes(here) != _bytes(there)).any(axis=1)
-    if not unequal.any():
-        return ""
     by = ""
     if here.dtype.kind in "fiub":
         with np.errstate(all="ignore"):

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
+from detaug.differences import differing_names
 from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.in_process import Replayer
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
 from detaug.ledger.header import Record, digest, portable
-from detaug.ledger.lines import differing, prints_of
+from detaug.ledger.lines import prints_of
 from detaug.ledger.reading import LedgerSummary, read_header, records
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
@@ -143,7 +144,7 @@ def verify_against(
         key = BatchKey(record["epoch"], record["step"])
         whole, keys = prints_of(_make(replayer, key), left_out)
         if whole != record["whole"] or keys != record["keys"]:
-            different.append(DifferentBatch(*key, differing(keys, record["keys"])))
+            different.append(DifferentBatch(*key, tuple(differing_names(record["keys"], keys))))
         progress.advance()
     return ReplayResult(
         ledger=ledger.name,

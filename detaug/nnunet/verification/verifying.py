@@ -18,6 +18,7 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
+from detaug.differences import first_different_event
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import short
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
@@ -34,7 +35,6 @@ from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
 from detaug.reports.progress import Progress
 from detaug.seeding.tree import text_of_seed
-from detaug.training.auditing import first_differing
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 CHECKPOINT = "checkpoint_final.pth"
@@ -170,7 +170,7 @@ def first_difference(reference: Path, other: Path) -> str | None:
     expected, actual = _checkpoint_in(reference), _checkpoint_in(other)
     if filecmp.cmp(expected, actual, shallow=False):
         return None
-    event = first_differing(read_trace(reference / TRACE), read_trace(other / TRACE))
+    event = first_different_event(read_trace(reference / TRACE), read_trace(other / TRACE))
     if event is not None:
         step, name, _ = event
         return f"{step}: {name}"

@@ -1,0 +1,63 @@
+"""Where two things differ: in values that have names, or in what happened in two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def differences(
+    one: Mapping[str, Any],
+    other: Mapping[str, Any],
+    ignore: Collection[str] = (),
+    compared_by: Callable[[Any], Any] = _itself,
+    absent: str = "absent",
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (name, value, other value) of what differs, in the order of `one`, then of `other`.
+
+    Args:
+        one: values by name.
+        other: those that they are compared with.
+        ignore: names that may differ.
+        compared_by: gives what two values are compared by.
+        absent: stands for a value that one of the two does not have.
+    """
+    for name in {**one, **other}:
+        if name in ignore:
+            continue
+        value, other_value = one.get(name, absent), other.get(name, absent)
+        if compared_by(value) != compared_by(other_value):
+            yield name, value, other_value
+
+
+def differing_names(
+    one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str] = ()
+) -> list[str]:
+    """Return the names of what differs, as `differences` yields it."""
+    return [name for name, _, _ in differences(one, other, ignore)]
+
+
+def first_different_event(
+    one: Sequence[tuple[Any, ...]], other: Sequence[tuple[Any, ...]]
+) -> tuple[Any, ...] | None:
+    """Return the first event of two runs that differs; None if there is none.
+
+    Args:
+        one: a run's events in order: tuples that end with what it is about, and a digest of that.
+        other: another run's.
+    """
+    for event, other_event in zip_longest(one, other):
+        if event == other_event:
+            continue
+        if event is not None and other_event is not None and event[:-1] == other_event[:-1]:
+            return event
+        # Something happened in one of the two alone; what follows it may have happened in both.
+        is_in_both = event is None or event[:-1] in {each[:-1] for each in other}
+        extra = other_event if is_in_both and other_event is not None else event
+        return (*extra[:-2], f"only one has {extra[-2]}", extra[-1])
+    return None
