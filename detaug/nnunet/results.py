@@ -35,6 +35,7 @@ from detaug.nnunet.trainers.output_folder import (
     write_checkpoint,
 )
 from detaug.pictures.charts import figure_of
+from detaug.reports.atomic_files import whole_file
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
@@ -169,7 +170,8 @@ def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], pictur
         axes.set_title(name, loc="left", fontsize=10)
         axes.legend(frameon=False, fontsize=9)
     axes.set_xlabel("epoch")
-    figure.savefig(picture, dpi=120)
+    with whole_file(picture) as file:
+        figure.savefig(file, format="png", dpi=120)
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

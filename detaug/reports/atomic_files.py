@@ -1,39 +1,98 @@
-"""Files that are there whole or not at all, whenever the process or the machine stops."""
+"""Files that are there whole or not at all, whenever the process or the machine stops.
+
+A file is written under a name that nobody can foresee, and renamed when it is whole. Its writer holds a lock on it
+until then: remains of a writer that was killed are the files without a lock, on whatever host it ran.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-import psutil
+_PREFIX = ".detaug-"
+_SUFFIX = ".partial"
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, under another name until the end of the block, so that a reader finds the old file or the new one.
+    """Open a file to write, so that a reader finds the old file or the new one.
+
+    It is under another name until the end of the block. A file that is replaced leaves its mode; a
+    link stays, and what it leads to is replaced.
 
     Raises:
-        OSError: it cannot be written; what was there before is still there.
+        OSError: it cannot be written, or is there and no regular file; what was there before is
+            still there.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    target = Path(os.path.realpath(path))
+    mode = _mode_of(target)
+    partial, descriptor = _new_partial(target.parent)
     try:
-        with open(partial, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             yield file
             # The name must not be there before the bytes are: a machine that stops may keep one without the other.
             file.flush()
-            os.fsync(file.fileno())
-            # While it is open: a lock that its writer holds on it lasts until it has its name.
-            os.replace(partial, path)
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+            # While it is open, and so locked: nobody removes it before it has its name.
+            os.replace(partial, target)
     finally:
         partial.unlink(missing_ok=True)
 
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers that were killed have left of `whole_file` in a folder."""
-    for partial in folder.glob(".*.partial"):
-        process = partial.name.split(".")[-2]
-        if process.isdecimal() and not psutil.pid_exists(int(process)):
-            partial.unlink(missing_ok=True)
+    for partial in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
+        # Somebody else's, gone by now, or on a file system without locks: it stays.
+        with suppress(OSError):
+            _remove_if_unlocked(partial)
+
+
+def _mode_of(target: Path) -> int | None:
+    """Return the mode of a file that is to be replaced, None where there is none."""
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file", os.fspath(target))
+    return stat.S_IMODE(status.st_mode)
+
+
+def _new_partial(folder: Path) -> tuple[Path, int]:
+    """Return a new file in a folder, and a descriptor that holds its lock."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        partial = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
+        descriptor = os.open(partial, flags, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # `remove_unfinished` takes it for remains just now
+            os.close(descriptor)
+            continue
+        except OSError:  # a file system without locks
+            pass
+        # It was removed where `remove_unfinished` came before the lock.
+        if os.fstat(descriptor).st_nlink:
+            return partial, descriptor
+        os.close(descriptor)
+
+
+def _remove_if_unlocked(partial: Path) -> None:
+    # To write: some network file systems give no other file an exclusive lock.
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(partial, flags)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), os.lstat(partial)):
+            partial.unlink()
+    finally:
+        os.close(descriptor)

@@ -325,7 +325,7 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
             return Troubled(training_transforms(*arguments, **options), flag)
 
     made = new_trainer(nnunet_environment, Own)
-    leftover = Path(made.output_folder) / f".checkpoint_latest.pth.{2**22 + 1}.partial"
+    leftover = Path(made.output_folder) / ".detaug-0123456789abcdef.partial"
     leftover.touch()
     made.run_training()
     log = Path(made.log_file).read_text()
