@@ -6,6 +6,7 @@ import gc
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+from detaug.engine import health
 from detaug.engine.checking import hash_order
 from tests.support.augmenters import mark_rare_cases
 
@@ -69,9 +71,29 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_interpreter_with_another_hash_seed(
+def nothing_comes_of_how_long_it_takes(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it is not the subject: every run that takes half a second would start one, which imports torch for seconds."""
+    """What a run does after some seconds it does in the tests about that alone.
+
+    After half a second it would start an interpreter, which imports torch for seconds. On a busy
+    machine an epoch may last long enough for the log to say that the loop waited.
+    """
     if request.path.stem != "test_hash_order":
         monkeypatch.setattr(hash_order, "_START_AFTER", math.inf)
+    if request.path.stem != "test_health":
+        monkeypatch.setattr(health, "_SHORTEST", math.inf)
+
+
+@pytest.fixture(autouse=True)
+def no_temporary_module_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A factory's folder is put into sys.path: a later test's module may have the same name."""
+    before = [*sys.path]
+    yield
+    if sys.path == before:
+        return
+    sys.path[:] = before
+    temporary = str(tmp_path_factory.getbasetemp())
+    for name, module in list(sys.modules.items()):
+        if (getattr(module, "__file__", None) or "").startswith(temporary):
+            del sys.modules[name]

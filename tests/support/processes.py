@@ -32,23 +32,47 @@ def descendants() -> list[psutil.Process]:
     ]
 
 
+_earlier: set[psutil.Process] = set()
+
+
+def a_test_begins() -> None:
+    """From now on, descendants that are there already are an earlier test's."""
+    _earlier.clear()
+    _earlier.update(descendants())
+
+
+def own_processes() -> list[psutil.Process]:
+    """The descendants that the test has started, and those that they have started."""
+    return [process for process in descendants() if process not in _earlier]
+
+
 def worker_pids() -> list[int]:
-    """The workers of this process's augmenters, and a process that checks: children of its helpers."""
+    """The workers of the test's augmenters, and a process that checks: children of their helpers."""
     pids = []
     for helper in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):  # it may just have ended
-            pids += [worker.pid for worker in helper.children()]
+        if helper not in _earlier:
+            with suppress(psutil.NoSuchProcess):  # it may just have ended
+                pids += [worker.pid for worker in helper.children()]
     return pids
+
+
+def is_over(process: psutil.Process) -> bool:
+    """Tell whether a process runs no more, though nobody may have asked how it ended."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def open_descriptors() -> dict[str, str]:
     """Descriptor → what it stands for, of the calling process."""
     found = {}
-    for entry in os.listdir("/proc/self/fd"):
+    for entry in os.listdir("/dev/fd"):
         try:
-            found[entry] = os.readlink(f"/proc/self/fd/{entry}")
-        except FileNotFoundError:  # the descriptor of the listing itself
+            status = os.fstat(int(entry))
+        except OSError:  # the descriptor of the listing itself
             continue
+        found[entry] = f"{status.st_dev} {status.st_ino} {status.st_mode:o}"
     return found
 
 

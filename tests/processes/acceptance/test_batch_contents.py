@@ -21,7 +21,7 @@ from detaug.transport.transfer import pack
 from tests.support.augmenters import Maker, workers
 from tests.support.comparing import prints, take
 from tests.support.faults import Chatty
-from tests.support.processes import descendants
+from tests.support.processes import own_processes
 from tests.unit.engine.test_transfer import BATCHES, BULKY
 
 
@@ -73,7 +73,7 @@ def test_batches_of_a_worker_are_each_twice_in_a_row(make: Maker, nested: bool) 
     for name in CONTENTS:
         for batch in (next(augmenter), next(augmenter)):
             assert sent(batch["data"][0] if nested else batch) == sent(CONTENTS[name]()), name
-    assert descendants()
+    assert own_processes()
     with pytest.raises(StopIteration):
         next(augmenter)
 

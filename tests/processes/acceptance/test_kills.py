@@ -15,7 +15,7 @@ from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.faults import DiesInPickling
 from tests.support.loaders import RandomLoader, RandomSampler, Walker
-from tests.support.processes import descendants
+from tests.support.processes import own_processes
 from tests.support.witness import WITNESS, assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(120)
@@ -35,7 +35,7 @@ def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(
 def victims_below(augmenter: Any, start_method: str) -> list[int]:
     """All processes; not the helper of "fork", without which workers as they were at the start can no longer be made."""
     helper = augmenter._engine._pool.helper.pid
-    return [each.pid for each in descendants() if start_method != "fork" or each.pid != helper]
+    return [each.pid for each in own_processes() if start_method != "fork" or each.pid != helper]
 
 
 @pytest.mark.parametrize(

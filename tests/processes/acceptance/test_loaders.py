@@ -15,7 +15,7 @@ from batchgenerators.examples.multithreaded_dataloading import DummyDL
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
 from tests.support.loaders import IndexLoader, Noise, RandomLoader
-from tests.support.processes import descendants
+from tests.support.processes import own_processes
 
 
 def flat(batches: Any) -> list[int]:
@@ -76,11 +76,11 @@ def test_start_and_finish_may_be_called_as_on_batchgenerators_augmenters(
     augmenter._finish()
     augmenter._start()
     augmenter._start()
-    assert bool(descendants()) == bool(n)
+    assert bool(own_processes()) == bool(n)
     assert take(augmenter, 3) == [0, 1, 2]
     augmenter._finish()
     augmenter._finish()
-    assert not descendants()
+    assert not own_processes()
     augmenter._start()
     assert isinstance(next(augmenter), int)
 

@@ -6,15 +6,14 @@ import gc
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from detaug import LocalProcesses
+from detaug import DeterministicAugmenter, LocalProcesses
 from tests.support.augmenters import Maker
 from tests.support.comparing import take
 from tests.support.loaders import RandomSampler
-from tests.support.processes import Script, descendants, open_descriptors, wait_until
+from tests.support.processes import Script, open_descriptors, own_processes, wait_until
 from tests.support.witness import assert_made_by_workers
 
 pytestmark = pytest.mark.timeout(90)
@@ -134,28 +133,23 @@ def test_ctrl_c_while_a_batch_is_waited_for_gets_through(
 def test_close_leaves_no_process_and_no_descriptor_in_this_process(
     make: Maker, mark: str, start_method: str
 ) -> None:
+    def running(num_processes: int) -> DeterministicAugmenter:
+        executor = LocalProcesses(start_method=start_method)
+        return make(RandomSampler(), None, num_processes, seed=1, executor=executor)
+
     # A first round fills what the interpreter itself keeps for good.
-    make(
-        RandomSampler(), None, 1, seed=1, executor=LocalProcesses(start_method=start_method)
-    )._start()
+    running(1)._start()
     make.close()
     gc.collect()
-    before, here = open_descriptors(), {p.pid for p in descendants()}
-    shm = set(os.listdir("/dev/shm")) if Path("/dev/shm").exists() else set()
+    descriptors, processes = open_descriptors(), set(own_processes())
     for _ in range(3):
-        augmenter = make(
-            RandomSampler(), None, 2, seed=1, executor=LocalProcesses(start_method=start_method)
-        )
-        batches = take(augmenter, 6)
+        batches = take(running(2), 6)
         assert_made_by_workers(start_method, batches)
         del batches
         make.close()
-    del augmenter
     gc.collect()
-    assert {p.pid for p in descendants()} <= here
-    assert open_descriptors().items() <= before.items()
-    if Path("/dev/shm").exists():
-        assert set(os.listdir("/dev/shm")) <= shm
+    assert set(own_processes()) <= processes
+    assert open_descriptors().items() <= descriptors.items()
 
 
 @pytest.mark.parametrize("n", [0, 2])

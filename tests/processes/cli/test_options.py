@@ -57,9 +57,7 @@ def test_a_reader_that_goes_away_is_no_difference(tmp_path: Path) -> None:
     assert "Error" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    "command", [["bench"], ["verify", "a:b"], ["nnunet", "verify", "1", "3d_fullres"]]
-)
+@pytest.mark.parametrize("command", [["bench"], ["verify", "a:b"]])
 def test_file_in_no_folder_is_refused_before_the_work(command: list[str]) -> None:
     for file, message in (
         ("nowhere/found.json", "its folder does not exist"),

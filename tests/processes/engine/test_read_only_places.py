@@ -1,4 +1,4 @@
-"""A container with nothing writable, or without /dev/shm, is enough."""
+"""A container with nothing writable, or without /dev/shm, is enough; nothing is left there."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.support.processes import Script
 pytestmark = pytest.mark.timeout(120)
 
 READ_ONLY = 'mount -o remount,ro,bind / && mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
+EMPTY_SHM = 'mount -t tmpfs tmpfs /dev/shm && "$@" && ls -A /dev/shm'
 NO_SHM = (
     "mount -t tmpfs tmpfs /mnt && cp -a /dev/null /dev/zero /dev/random /dev/urandom /mnt && mount --bind /mnt /dev "
     '&& exec "$@"'
@@ -76,3 +77,12 @@ def test_shared_memory_folder_may_be_absent(
     run.finish()
     assert run.err == ""
     assert run.lines == ["False", "True"]
+
+
+def test_nothing_is_left_in_the_shared_memory_folder(
+    script: Callable[..., Script], start_method: str
+) -> None:
+    run = script(BODY, start_method, wrap=wrapped(EMPTY_SHM))
+    run.finish()
+    assert run.err == ""
+    assert run.lines == ["True", "True"]

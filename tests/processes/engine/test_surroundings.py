@@ -18,7 +18,7 @@ import torch
 
 import detaug
 from detaug import DeterministicAugmenter
-from detaug.processes.surroundings import ProcessSettings
+from detaug.processes.surroundings import ProcessSettings, denormals_are_flushed
 from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
 from tests.support.preloaded import run_code
@@ -29,9 +29,10 @@ pytestmark = pytest.mark.timeout(180)
 Setting = Callable[[], AbstractContextManager[Any]]
 
 
-def set_and_back(change: Callable[[Any], Any], value: Any, before: Any) -> Setting:
+def set_and_back(change: Callable[[Any], Any], value: Any, read: Callable[[], Any]) -> Setting:
     @contextmanager
     def inside() -> Iterator[None]:
+        before = read()
         change(value)
         try:
             yield
@@ -52,7 +53,9 @@ def with_decimals() -> AbstractContextManager[Any]:
 def other_locale() -> AbstractContextManager[Any]:
     wanted = "C.UTF-8" if locale.setlocale(locale.LC_CTYPE) == "C" else "C"
     return set_and_back(
-        lambda name: locale.setlocale(locale.LC_ALL, name), wanted, locale.setlocale(locale.LC_ALL)
+        lambda name: locale.setlocale(locale.LC_ALL, name),
+        wanted,
+        lambda: locale.setlocale(locale.LC_ALL),
     )()
 
 
@@ -62,31 +65,42 @@ def set_deterministic(warns: bool) -> None:
 
 #: what sets it, and what is then seen; None: anything, as long as it is the same everywhere.
 SETTINGS: dict[str, tuple[Setting, Any]] = {
-    "denormals": (set_and_back(torch.set_flush_denormal, True, False), True),
-    "dtype": (set_and_back(torch.set_default_dtype, torch.float64, torch.float32), torch.float64),
-    "deterministic": (set_and_back(set_deterministic, True, False), (True, True)),
+    "denormals": (set_and_back(torch.set_flush_denormal, True, denormals_are_flushed), True),
+    "dtype": (
+        set_and_back(torch.set_default_dtype, torch.float64, torch.get_default_dtype),
+        torch.float64,
+    ),
+    "deterministic": (
+        set_and_back(set_deterministic, True, torch.are_deterministic_algorithms_enabled),
+        (True, True),
+    ),
     "matmul_precision": (
-        set_and_back(torch.set_float32_matmul_precision, "high", "highest"),
+        set_and_back(
+            torch.set_float32_matmul_precision, "high", torch.get_float32_matmul_precision
+        ),
         "high",
     ),
     "onednn": (lambda: torch.backends.mkldnn.flags(enabled=False), False),
     "einsum": (
-        set_and_back(set_strategy, "greedy", "auto"),
+        set_and_back(set_strategy, "greedy", lambda: torch.backends.opt_einsum.strategy),
         (torch.backends.opt_einsum.enabled, "greedy"),
     ),
     "grad": (torch.no_grad, False),
     "numpy_errors": (lambda: np.errstate(divide="raise"), None),
-    "numpy_buffer": (set_and_back(np.setbufsize, 4096, 8192), 4096),
+    "numpy_buffer": (set_and_back(np.setbufsize, 4096, np.getbufsize), 4096),
     "decimals": (with_decimals, None),
     "locale": (other_locale, None),
-    "recursion_limit": (set_and_back(sys.setrecursionlimit, 2345, 1000), 2345),
+    "recursion_limit": (set_and_back(sys.setrecursionlimit, 2345, sys.getrecursionlimit), 2345),
     "denormals of torch and NumPy": (nullcontext, bytes(32)),
     # in the default dtype, which is set as well
     "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "torch.float64"),
-    "threads": (set_and_back(torch.set_num_threads, 2, 1), (1, ["1", "1", "1"])),
+    "threads": (
+        set_and_back(torch.set_num_threads, 2, torch.get_num_threads),
+        (1, ["1", "1", "1"]),
+    ),
 }
 #: With it nothing can be computed.
-on_meta = set_and_back(torch.set_default_device, "meta", None)
+on_meta = set_and_back(torch.set_default_device, "meta", lambda: None)
 
 
 @pytest.mark.parametrize(

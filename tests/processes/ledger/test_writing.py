@@ -25,6 +25,7 @@ from detaug.ledger.lines import NotALedger, prints_of
 from detaug.ledger.reading import LedgerSummary, read_header, records
 from detaug.versions import NUMERICS
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
+from tests.support.logs import records_of
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def test_a_ledger_goes_on_after_another_number_of_ranks(
             take(made, number)
             state = made.state_dict()
     assert steps(path.with_name("run.rank0of2.jsonl")) == [(0, 0), (0, 5), (0, 7), (1, 0), (1, 2)]
-    assert not caplog.records, caplog.text
+    assert not records_of(caplog), caplog.text
 
 
 def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureFixture) -> None:

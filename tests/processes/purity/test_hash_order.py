@@ -13,6 +13,7 @@ from detaug.processes.interpreters import known_hash_seed
 from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity import hash_order_pipelines as pipelines
 from tests.support.augmenters import workers
+from tests.support.logs import levels_of, records_of
 
 pytestmark = pytest.mark.skipif(
     known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes"
@@ -66,7 +67,7 @@ def test_sorted_sets_and_what_else_a_fresh_interpreter_lacks_are_no_fault(
     with caplog.at_level(logging.WARNING, "detaug"):
         stats = batches_until_known(transform, num_processes)
     assert stats["mismatches"] == 0
-    assert not caplog.records
+    assert not records_of(caplog)
 
 
 def test_a_pipeline_that_cannot_be_sent_to_an_interpreter_goes_on(caplog):
@@ -74,7 +75,7 @@ def test_a_pipeline_that_cannot_be_sent_to_an_interpreter_goes_on(caplog):
         stats = batches_until_known(pipelines.HoldsALock(), 0, keep=("lock",))
     assert stats["mismatches"] == 0
     assert "order of sets of strings is not checked" in caplog.text
-    assert all(record.levelno == logging.INFO for record in caplog.records)
+    assert set(levels_of(caplog)) == {logging.INFO}
 
 
 def test_an_interpreter_that_is_not_done_ends_with_the_augmenter():

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -128,8 +127,7 @@ def test_wrong_use_is_answered_with_what_is_wrong(arguments: tuple[str, ...], me
     assert message in " ".join(done.output.split())
 
 
-def test_files_of_one_name_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", sys.path.copy())
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     files = [tmp_path / folder / "named_twice.py" for folder in ("one", "other")]
     for file in files:
         file.parent.mkdir()

@@ -12,6 +12,7 @@ import torch
 
 from detaug import DeterministicAugmenter, SeedTree
 from detaug.training import deterministic_mode, isolate_rng, seed_everything
+from tests.support.logs import levels_of
 
 
 def draws():
@@ -117,7 +118,7 @@ def test_a_wrong_variable_is_refused_and_named(monkeypatch):
 def test_without_any_seed_one_is_drawn_said_aloud_and_can_be_repeated(caplog):
     with caplog.at_level(logging.INFO, logger="detaug"):
         seed = seed_everything(workers=False)
-    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert levels_of(caplog) == [logging.WARNING]
     assert f"seed={seed}" in caplog.text
     first = draws()
     assert 0 <= seed < 2**63

@@ -14,6 +14,7 @@ import torch
 
 from detaug.training import deterministic_mode, set_deterministic_mode
 from detaug.training.switches import CUBLAS_VARIABLE
+from tests.support.logs import levels_of, records_of
 
 NEW_PRECISION = hasattr(torch._C, "_get_fp32_precision_getter")
 PRECISIONS = [
@@ -194,7 +195,7 @@ def test_a_cublas_workspace_that_is_set_is_kept_with_a_warning_if_it_promises_no
         assert os.environ[CUBLAS_VARIABLE] == value
     assert os.environ[CUBLAS_VARIABLE] == value
     assert CUBLAS_VARIABLE not in changes
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * warnings
+    assert levels_of(caplog) == [logging.WARNING] * warnings
     assert (repr(value) in caplog.text) == bool(warnings)
 
 
@@ -207,7 +208,7 @@ def test_a_cublas_workspace_that_comes_late_is_warned_of(monkeypatch, caplog):
     monkeypatch.setenv(CUBLAS_VARIABLE, ":16:8")
     with deterministic_mode():
         pass
-    assert not caplog.records
+    assert not records_of(caplog)
 
 
 @pytest.mark.parametrize(
