@@ -26,7 +26,7 @@ _LARGEST_EXCEPTION = 16_000
 _OURS = str(Path(detaug.__file__).parent) + os.sep
 #: Of our own methods, those that say which transform it was.
 _TELLING = ("draw", "change")
-_CRASHES = signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT
+_CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 _MOST_INDICES = 32  # that a message names
 
 
@@ -200,7 +200,7 @@ def died(
         advice = (
             " SIGKILL that nobody sent is usually the kernel's out-of-memory killer (see dmesg)."
         )
-    crashed = exitcode in [-each for each in _CRASHES]
+    crashed = exitcode in [-getattr(signal, name) for name in _CRASHES]
     warning = (
         " (compiled code crashes here: this ends the process; python -X faulthandler shows where)"
         * crashed

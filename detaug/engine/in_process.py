@@ -3,7 +3,6 @@ state, settings and thread counts are as they were afterwards."""
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
 from detaug.seeding.generators import preserved_global_rngs
+from detaug.system import at_fork
 from detaug.transport.transfer import pack, unpack
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
@@ -39,7 +39,7 @@ def _renew_lock() -> None:
     _making = threading.RLock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)
+at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:

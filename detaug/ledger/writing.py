@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
 import os
@@ -17,6 +16,12 @@ from pathlib import Path
 from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.lines import Course, Key, NotALedger, Note, encoded
 from detaug.ledger.reading import LedgerSummary, read_header
+from detaug.system import at_fork
+
+try:
+    import fcntl
+except ImportError:  # Windows: two augmenters that write to one file are not noticed there
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("detaug")
 
@@ -30,7 +35,7 @@ def _let_go_in_a_fork() -> None:
         each.close()
 
 
-os.register_at_fork(after_in_child=_let_go_in_a_fork)
+at_fork(after_in_child=_let_go_in_a_fork)
 
 
 def _locked(path: Path) -> FileIO:
@@ -38,6 +43,8 @@ def _locked(path: Path) -> FileIO:
     while True:
         file = FileIO(path, "ab")
         _open.add(file)
+        if fcntl is None:
+            return file
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from detaug.memory.limits import explained
+from detaug.system import HAS_WORKERS
 
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
@@ -26,20 +27,30 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 ALIGNMENT = 64
 _SMALLEST = 4096
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 _MAP_FAILED = ctypes.c_void_p(-1).value
-_munmap = _libc.munmap
+
+
+def _c_library() -> Any:
+    """Return the C library with the types of the functions that are called; None on Windows."""
+    if not HAS_WORKERS:
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    library.mmap.restype = ctypes.c_void_p
+    library.mmap.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    ]
+    library.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return library
+
+
+_libc = _c_library()
+_munmap = getattr(_libc, "munmap", None)
 
 
 def create(size: int, reserved: int | None = None, inherited: bool = True) -> tuple[int, Mapping]:
@@ -127,7 +138,7 @@ class Mapping:
 
     def __del__(
         self,
-        munmap: Callable[[int, int], int] = _munmap,
+        munmap: Any = _munmap,
         current_pid: Callable[[], int] = os.getpid,
     ) -> None:
         # In a forked child that did not inherit it something else may lie there.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,11 +11,16 @@ from pathlib import Path
 
 import psutil
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _MIB = 2**20
 #: What is limited beside memory, by the system's error: the words, the limit, and what shows it.
 _LIMITS = {
-    errno.EMFILE: ("number of a process's open files", resource.RLIMIT_NOFILE, "-n"),
-    errno.EAGAIN: ("number of a user's processes and threads", resource.RLIMIT_NPROC, "-u"),
+    errno.EMFILE: ("number of a process's open files", "RLIMIT_NOFILE", "-n"),
+    errno.EAGAIN: ("number of a user's processes and threads", "RLIMIT_NPROC", "-u"),
 }
 
 
@@ -45,10 +49,10 @@ def advice_for(error: BaseException) -> str:
         return ""
     if isinstance(error, MemoryError) or number in (errno.ENOMEM, errno.ENOSPC):
         return _memory()
-    if number not in _LIMITS:
+    if number not in _LIMITS or resource is None:
         return ""
     what, limit, option = _LIMITS[number]
-    value = resource.getrlimit(limit)[0]
+    value = resource.getrlimit(getattr(resource, limit))[0]
     groups = (
         [int(each) for each in of_control_groups("pids.max") if each.isdigit()]
         if number == errno.EAGAIN
@@ -106,9 +110,10 @@ def usable_cores() -> int:
 
 def _memory() -> str:
     known = [f"this process has {private_memory() // _MIB} MiB of private memory"]
-    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
-    if address_space != resource.RLIM_INFINITY:
-        known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
+    if resource is not None:
+        address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if address_space != resource.RLIM_INFINITY:
+            known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
     granted = (
         *of_control_groups("memory.max"),
         *of_control_groups("memory.limit_in_bytes", "memory"),

@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil
 
+from detaug.system import at_fork
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _LINUX = sys.platform.startswith("linux")
 _MOST_GENERATIONS = 10
@@ -24,9 +26,10 @@ _replaced: dict[int, Any] = {}  # by id; kept for good: closing one would wait f
 
 #: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
 #: to the parent, which may want to save a checkpoint first.
-_LEFT_TO_THE_PARENT: tuple[int, ...] = (
-    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
-    *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT),
+_LEFT_TO_THE_PARENT: tuple[int, ...] = tuple(
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
+    if hasattr(signal, name)
 )
 
 
@@ -84,7 +87,7 @@ def _default_signals() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-os.register_at_fork(after_in_child=_default_signals)
+at_fork(after_in_child=_default_signals)
 
 
 def die_with(parent: int) -> None:

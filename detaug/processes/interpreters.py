@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from detaug.system import at_fork
+
 #: Libraries read these when they are loaded, which may be long after a worker was started.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
@@ -27,7 +29,7 @@ THREAD_VARIABLES = (
 #: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
 #: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
 _starting = threading.RLock()
-os.register_at_fork(
+at_fork(
     before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
 )
 

@@ -2,7 +2,7 @@
 
 The arrays lie in one block of anonymous shared memory. A copy maps the block privately: what it writes stays with it
 (copy on write), so that no copy can change another one's data, nor the user's arrays, and only written pages use
-memory.
+memory. Windows has no such memory: every copy has arrays of its own there.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from detaug.memory.blocks import Mapping, written
+from detaug.system import HAS_WORKERS
 
 Array = np.ndarray[Any, Any]
 
@@ -39,10 +40,14 @@ class BulkStore:
     def __init__(self) -> None:
         self.arrays: list[Array] = []
         self._block: int | None = None  # its descriptor
+        self._contents: list[Array] | None = None  # where there are no blocks
         self._offsets: tuple[int, ...] = ()
 
     def seal(self) -> None:
         """Take the arrays' contents as they are now."""
+        if not HAS_WORKERS:
+            self._contents = [array.copy("K") for array in self.arrays]
+            return
         arrays, sources = self.arrays, {_mapped(array) for array in self.arrays}
         if len(sources) == 1 and (source := sources.pop()) is not None:
             # They came in such a block (a worker that was executed): it is mapped again and not copied.
@@ -58,6 +63,8 @@ class BulkStore:
     def views(self, only_one: bool = False) -> list[Array]:
         """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
         above `MOST_BYTES` are returned themselves."""
+        if self._contents is not None:
+            return [array.copy("K") for array in self._contents]
         if self._block is None:
             views = self.arrays if only_one else [array.view() for array in self.arrays]
             if not only_one:

@@ -18,7 +18,7 @@ from typing import Any
 #: Ahead of a message: its bytes, and whether a descriptor goes with it.
 _HEAD = struct.Struct("<Q?")
 _AT_ONCE = 65_536  # bytes that are read
-_NOW = int(socket.MSG_DONTWAIT) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+_NOW = int(getattr(socket, "MSG_DONTWAIT", 0)) | int(getattr(socket, "MSG_CMSG_CLOEXEC", 0))
 
 
 class ChannelClosed(Exception):

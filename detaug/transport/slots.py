@@ -26,6 +26,7 @@ import numpy as np
 
 from detaug.memory.blocks import Bytes, Mapping, aligned, capacity_for, create, lay_out
 from detaug.memory.limits import explained
+from detaug.system import at_fork
 from detaug.transport.transfer import Packed, unpack
 
 #: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
@@ -334,4 +335,4 @@ def _after_fork() -> None:
 
 
 # Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)

@@ -14,6 +14,7 @@ from detaug.pipeline.plan import BatchKey
 from detaug.reports.progress import Progress
 from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.generators import preserved_global_rngs
+from detaug.system import refuse_workers
 from detaug.verification.causes import Experiment, causes_of, experiments
 from detaug.verification.handed_in import CannotTravel, Factory, load_factory
 from detaug.verification.real_runs import (
@@ -55,9 +56,11 @@ def verify(
         differs or could not be measured.
 
     Raises:
+        RuntimeError: there can be no worker processes on this system.
         UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that can be compared.
         TypeError, ValueError: another argument is invalid.
     """
+    refuse_workers("detaug.verify")
     began = time.perf_counter()
     made = load_factory(factory) if isinstance(factory, str) else factory
     real = RealRuns(made, batches, seed, processes, start_methods)

@@ -58,7 +58,10 @@ class Program(subprocess.Popen[str]):
 
 
 class Preloaded:
-    """The interpreter, started when it is first needed; it imports these modules beside detaug."""
+    """The interpreter, started when it is first needed; it imports these modules beside detaug.
+
+    Without pidfds (macOS) every program has an interpreter of its own.
+    """
 
     def __init__(self, *modules: str) -> None:
         self._modules = modules
@@ -72,9 +75,22 @@ class Preloaded:
         environment: Mapping[str, str],
         mark: Mapping[str, str] | None = None,
         whole_end: bool = False,
-    ) -> Program:
+    ) -> subprocess.Popen[str]:
         """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the interpreter itself does not have.
         `whole_end`: it is finalized to the last module."""
+        if not hasattr(os, "pidfd_open"):
+            code = [str(program)] if isinstance(program, Path) else ["-c", program]
+            return subprocess.Popen(
+                [sys.executable, *code, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=folder,
+                env={**environment, **(mark or {})},
+                start_new_session=True,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            )
         if self._control is None:
             self._control = self._started(environment)
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -22,6 +22,7 @@ from detaug.pipeline.producer import Pipeline, Producer, log_nothing
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
+from detaug.system import HAS_WORKERS
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
 
@@ -51,6 +52,9 @@ class HashOrder:
         self._channel: Channel | None = None
         if known_hash_seed() is not None:
             self._checks.knows_hash_order = True  # the user has fixed it
+            return
+        if not HAS_WORKERS:
+            self._give_up("no other interpreter can be sent the pipeline on this system")
 
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""

@@ -26,6 +26,7 @@ from detaug.engine.prefetching import PrefetchingEngine, given_out
 from detaug.engine.tasks import Made
 from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
 from detaug.processes.control import signal_name
+from detaug.system import refuse_workers
 from detaug.transport.channel import ChannelClosed
 
 logger = logging.getLogger("detaug")
@@ -70,6 +71,7 @@ class LocalProcesses:
                 f"num_processes=0 makes every batch in this process, so executor={self} has no effect: leave executor out, "
                 "or pass num_processes=1 or more"
             )
+        refuse_workers(f"num_processes={num_processes}")
         return num_processes
 
     def start(self, work: Work) -> Coordinator:

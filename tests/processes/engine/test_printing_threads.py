@@ -39,6 +39,9 @@ BODY = """
 """
 
 
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/task"), reason="where a thread waits is read in /proc"
+)
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_workers_forked_while_a_thread_prints_work_and_end(
     script: Callable[..., Script], stream: str
