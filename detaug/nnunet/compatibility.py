@@ -10,9 +10,10 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, redirect_stdout
 from functools import partial
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeGuard
 from unittest import mock
@@ -145,9 +146,23 @@ Trainer: Any = object
 #: The method that predicts and scores the validation cases after the last epoch, and the folder of the segmentations that it
 #: scores with, among the preprocessed cases.
 FINAL_VALIDATION, GROUND_TRUTH = "perform_actual_validation", "gt_segmentations"
+#: The method that gives the training and the validation cases of the fold.
+SPLITS_CASES = "do_split"
 #: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
 MAKES_LOADERS = "get_dataloaders"
 AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
+
+
+def folder_of_training(
+    trainer: type, plans: Mapping[str, Any], configuration: str, fold: Any
+) -> Path | None:
+    """Return the folder of a trainer's checkpoints, as its constructor names it; None without `nnUNet_results`."""
+    results = os.environ.get("nnUNet_results")
+    if not results:
+        return None
+    model = f"{trainer.__name__}__{plans['plans_name']}__{configuration}"
+    return Path(results, plans["dataset_name"], model, f"fold_{fold}")
+
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 

@@ -12,8 +12,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -115,11 +116,26 @@ class Guard:
     """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
 
     It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day in the
-    functions that seed. `detaug.verify` finds the rest. `report` gets a sentence that names ``file:line``.
+    functions that seed. `detaug.verify` finds the rest.
+
+    Args:
+        report: gets a sentence that names ``file:line``.
+        action: what is going on, for that sentence.
+        advice: its last words.
+        ignored: packages whose lines are not reported.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        report: Callable[[str], None],
+        action: str = "a batch is made",
+        advice: str = "Use detaug.current().generator, or a generator seeded from it.",
+        ignored: Collection[str] = (),
+    ) -> None:
         self._report = report
+        self._action = action
+        self._advice = advice
+        self._ignored = ignored
         self._reported: set[Site] = set()
         self._thread = 0
         self._substitution = Substitution(substitutes(self._asked, self._seeded))
@@ -142,10 +158,11 @@ class Guard:
     def _notice(self, site: Site | None, what: str) -> None:
         if site is None or site in self._reported or threading.get_ident() != self._thread:
             return
+        if not set(self._ignored).isdisjoint(Path(site.file).parts):
+            return
         self._reported.add(site)
         self._report(
-            f"{site} {what} while a batch is made: it differs from run to run. Use detaug.current().generator, or a "
-            "generator seeded from it."
+            f"{site} {what} while {self._action}: it differs from run to run. {self._advice}"
         )
 
 

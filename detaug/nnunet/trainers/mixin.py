@@ -62,6 +62,7 @@ from detaug.nnunet.trainers.output_folder import (
     read_checkpoint,
     write_checkpoint,
 )
+from detaug.nnunet.trainers.seeded_methods import SeededMethods
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
 from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.generators import seed_global_generators
@@ -86,7 +87,7 @@ SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversa
 logger = logging.getLogger("detaug")
 
 
-class DeterministicTraining(Trainer):  # type: ignore[misc]
+class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
     """A mixin that makes any trainer of nnU-Net reproducible.
 
         class MyTrainer(DeterministicTraining, nnUNetTrainer):
@@ -138,7 +139,10 @@ class DeterministicTraining(Trainer):  # type: ignore[misc]
     def run_seed(self) -> Seed:
         """The seed of the run, a non-negative integer or a list of them."""
         if self._run_seed is None:
-            self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
+            self._run_seed = self.seed_at_start
+            if self._run_seed is None or os.environ.get(SEED_VARIABLE):
+                # Asked again where it is in the environment: now its origin goes to nnU-Net's log.
+                self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
             seed = text_of_seed(self._run_seed)
             text = (
                 f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"

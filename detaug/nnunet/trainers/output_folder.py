@@ -9,7 +9,6 @@ become one object, and every other leaf an object of its own.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import sys
@@ -26,7 +25,9 @@ import torch
 from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import is_checkpoint, is_nnunets_own
+from detaug.nnunet.run_record import KEY
 from detaug.reports.atomic_files import whole_file
+from detaug.seeding.tree import Seed
 
 #: torch's own, also while another stands in its place.
 _save = torch.save
@@ -104,10 +105,16 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
     raise UnusableError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
 
 
-def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hexadecimal digits."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
+def recorded_seed(fold: Path) -> Seed | None:
+    """Return the seed in the checkpoint that ``--c`` would take; None where it has none, or cannot be read."""
+    file = next((fold / name for name in CHECKPOINTS if (fold / name).is_file()), None)
+    if file is None:
+        return None
+    try:
+        record = read_checkpoint(file).get(KEY)
+    except UnusableError:
+        return None  # told where the checkpoint is loaded
+    return record.get("seed") if isinstance(record, Mapping) else None
 
 
 def ledger_in(folder: Path, name: str) -> Path:

@@ -55,11 +55,12 @@ def new_trainer(
     fold: Any = 0,
     kind: str = "plain",
     device: Any = CPU,
+    continued: bool = False,
 ) -> Any:
-    """A trainer whose folders are those of the environment."""
+    """A trainer whose folders are those of the environment; `continued` as for ``--c``."""
     folder = root / "preprocessed" / KINDS[kind].name
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
-    plans["continue_training"] = False
+    plans["continue_training"] = continued
     return trainer(
         plans, configuration, fold, json.loads((folder / "dataset.json").read_text()), device
     )

@@ -1,0 +1,129 @@
+"""Methods of a trainer that run outside its hooks, seeded: its constructor, and the split of its cases.
+
+A trainer of somebody's own may draw numbers there, from the global generators: `self.lam = random.random()`, a random
+subset of the cases. Both methods get wrappers in every class of trainers, whichever of its bases defines them. Inside,
+the global generators are seeded from the run's seed, afterwards they are as before, and a generator that no seed governs is
+told with its line.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakSet
+
+from detaug.nnunet.compatibility import SPLITS_CASES, folder_of_training
+from detaug.nnunet.trainers.output_folder import recorded_seed
+from detaug.seeding.generators import preserved_global_rngs, seed_global_generators
+from detaug.seeding.ranks import RankUnknown, common_seed, process_group
+from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
+from detaug.watching.randomness import Guard
+
+_ADVICE = (
+    "Draw from random, numpy.random or torch, which are seeded there, or give the generator a seed."
+)
+#: Packages that nnU-Net itself has draw identifiers of a run.
+_NOT_TOLD = {"nnunetv2", "wandb"}
+
+_wrappers: WeakSet[Callable[..., Any]] = WeakSet()
+
+
+class SeededMethods:
+    """What the wrappers need to know of a trainer.
+
+    Attributes:
+        seed_at_start: the seed that was known when the trainer was made: from the environment, from
+            the checkpoint that it continues, or drawn. None: ranks could not agree on one yet.
+    """
+
+    seed_at_start: Seed | None = None
+
+    _seeded_method: str = ""
+    _told_draws: frozenset[str] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, wrap in (("__init__", _constructor), (SPLITS_CASES, _split)):
+            method = getattr(cls, name, None)
+            if inspect.isfunction(method) and method not in _wrappers:
+                wrapper = wrap(method)
+                _wrappers.add(wrapper)
+                setattr(cls, name, wrapper)
+
+    @contextmanager
+    def _seeded(self: Any, name: str, seed: Seed | None, action: str) -> Iterator[None]:
+        """Seed the global generators for one method; a call of it within itself just goes on."""
+        if self._seeded_method == name:
+            yield
+            return
+        draws: list[str] = []
+        guard = Guard(draws.append, action, _ADVICE, _NOT_TOLD)
+        self._seeded_method = name
+        try:
+            with preserved_global_rngs(), guard.watching():
+                if seed is not None:
+                    seed_global_generators(SeedTree(seed).child(name).sequence())
+                yield
+        finally:
+            self._seeded_method = ""
+        for text in draws:
+            if text not in self._told_draws:
+                self.print_to_log_file(f"detaug: WARNING: {text}")
+        self._told_draws = self._told_draws.union(draws)
+
+
+def _constructor(method: Callable[..., None]) -> Callable[..., None]:
+    """Return a constructor that draws from the run's seed; its signature stays, as nnU-Net wants."""
+
+    @functools.wraps(method)
+    def construct(self: Any, *arguments: Any, **options: Any) -> None:
+        if not self._seeded_method:
+            self.seed_at_start = _seed_of_run(method, self, arguments, options)
+        with self._seeded("construction", self.seed_at_start, "the trainer is made"):
+            method(self, *arguments, **options)
+
+    return construct
+
+
+def _split(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that splits the cases in the same way at every call."""
+
+    @functools.wraps(method)
+    def split(self: Any, *arguments: Any, **options: Any) -> Any:
+        with self._seeded("split", self.run_seed, "the cases are split"):
+            return method(self, *arguments, **options)
+
+    return split
+
+
+def _seed_of_run(
+    method: Callable[..., None], trainer: Any, arguments: Any, options: Any
+) -> Seed | None:
+    """Return the seed with which a trainer begins, or with which the one began that it continues."""
+    if not os.environ.get(SEED_VARIABLE):
+        stored = _seed_of_checkpoint(method, trainer, arguments, options)
+        if stored is not None:
+            return stored
+    group = process_group()
+    try:
+        return common_seed(None if group is None else group[0], verbose=False)
+    except RankUnknown:
+        return None  # told where the seed is needed
+
+
+def _seed_of_checkpoint(
+    method: Callable[..., None], trainer: Any, arguments: Any, options: Any
+) -> Seed | None:
+    try:
+        given = inspect.signature(method).bind(trainer, *arguments, **options).arguments
+        plans, configuration, fold = given["plans"], given["configuration"], given["fold"]
+    except (TypeError, KeyError):
+        return None  # the constructor itself says what is wrong
+    if not plans.get("continue_training"):
+        return None
+    folder = folder_of_training(type(trainer), plans, configuration, fold)
+    return None if folder is None else recorded_seed(folder)
