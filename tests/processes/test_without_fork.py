@@ -73,7 +73,7 @@ with np.errstate(all="ignore"):
 BATCHES = r"""
 import json, logging, numpy as np, torch
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
-from detaug import Check, DeterministicAugmenter, fingerprint, transforms
+from detaug import Check, DataLoader as TorchsLoader, DeterministicAugmenter, fingerprint, transforms
 from detaug.engine.checking import hash_order
 
 hash_order._START_AFTER = 0.0  # what a run does after a while, it does at once
@@ -124,6 +124,8 @@ for make in (of_loader(Cases), of_loader(Walks, num_streams=2), of_data):
         second.set_epoch(0)
         rest = [fingerprint(batch) for _ in range(2) for batch in second]
     assert rest == expected[4:]
+passes = TorchsLoader(Images(), 2, shuffle=True, seed=1)
+assert [len(list(passes)), len(list(passes))] == [6, 6]
 with of_loader(Cases, ledger="run.jsonl")() as written:
     assert len(list(written)) == 6
 with open("run.jsonl") as ledger:
@@ -131,7 +133,7 @@ with open("run.jsonl") as ledger:
 """
 
 WORKERS = r"""
-from detaug import DeterministicAugmenter, LocalProcesses, verify
+from detaug import DataLoader, DeterministicAugmenter, LocalProcesses, verify
 from torch.utils.data import TensorDataset
 import torch
 
@@ -140,6 +142,7 @@ for make in (
     lambda: DeterministicAugmenter([1, 2], None, 2, seed=1),
     lambda: DeterministicAugmenter.from_dataset(data, 2, seed=1),
     lambda: DeterministicAugmenter([1, 2], None, 1, seed=1, executor=LocalProcesses("spawn")),
+    lambda: list(DataLoader(data, 2, num_workers=1, seed=1)),
     lambda: verify(lambda: ([1, 2], None)),
 ):
     try:
