@@ -16,9 +16,11 @@ import click
 
 from detaug.errors import NotInstalled, UnusableError
 from detaug.reports.atomic_files import whole_file
+from detaug.reports.escaping import printable_lines
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+    from rich.text import Text
 
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
@@ -53,8 +55,8 @@ class Command(click.Command):
             ) from leaving
         except (UnusableError, NotInstalled) as error:
             if details := getattr(error, "details", ""):
-                click.echo(details, err=True)
-            raise CannotRun(str(error)) from error
+                click.echo(printable_lines(details), err=True)
+            raise CannotRun(printable_lines(str(error))) from error
         except (OSError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except Exception:
@@ -68,12 +70,8 @@ class Command(click.Command):
         except OSError as error:
             if error.filename is None:
                 _stop_printing()
-            click.echo(
-                f"Error: {error.filename}: {error.strerror}"
-                if error.filename
-                else f"Error: {error}",
-                err=True,
-            )
+            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            click.echo(f"Error: {printable_lines(text)}", err=True)
             sys.exit(2)
 
 
@@ -128,10 +126,21 @@ def conclude(
 
     output = console()
     for part in shown:
-        output.print(part, soft_wrap=isinstance(part, Text))
+        if isinstance(part, Text):
+            output.print(_escaped(part), soft_wrap=True)
+        else:
+            output.print(part)
     write_json(file, found)
     if status:
         raise click.exceptions.Exit(status)
+
+
+def _escaped(text: Text) -> Text:
+    """Escape what a terminal would act on; what is escaped has one style."""
+    from rich.text import Text
+
+    plain = printable_lines(text.plain)
+    return text if plain == text.plain else Text(plain, text.style)
 
 
 # --- types of options: click's name for one in a help text is the function's ------------------------------------------

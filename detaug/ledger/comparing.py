@@ -17,10 +17,11 @@ from detaug.differences import differences, differing_names
 from detaug.ledger.header import IDENTITY, Record, by_name, flat, lasting
 from detaug.ledger.lines import Key
 from detaug.ledger.reading import read_header, records
+from detaug.reports.escaping import short
 
 #: What a batch of two ledgers may be.
 EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
-_MOST_DIFFERENCES, _MOST_KEYS, _MOST_CHARACTERS = 8, 8, 100
+_MOST_DIFFERENCES, _MOST_KEYS = 8, 8
 
 
 #: What two headers have that is not the same: its name, and what it is in each.
@@ -71,19 +72,13 @@ class Comparison:
 
 def listed(keys: Sequence[str]) -> str:
     """Keys of a batch, for the reader."""
-    return ", ".join(map(repr, list(keys)[:_MOST_KEYS]))
-
-
-def short(value: Any) -> str:
-    """A value on a line; of a long one its beginning."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 1] + "…"
+    return ", ".join(short(repr(key)) for key in keys[:_MOST_KEYS])
 
 
 def header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
     """For the reader, who knows the two as these."""
     for name, one, other in differences[:_MOST_DIFFERENCES]:
-        yield Text(f"  {name}: {short(one)} {a}, {short(other)} {b}")
+        yield Text(f"  {short(name)}: {short(one)} {a}, {short(other)} {b}")
     if len(differences) > _MOST_DIFFERENCES:
         yield Text(f"  and {len(differences) - _MOST_DIFFERENCES} more")
 

@@ -10,15 +10,18 @@ They stand in the order of their epochs and steps: where a run goes back, what i
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Collection, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.ledger.header import IDENTITY, Record
+from detaug.reports.escaping import short
+from detaug.reports.untrusted import conforms, lines_of, parse_json
 
 
 class NotALedger(UnusableError):
@@ -39,6 +42,8 @@ class Key(NamedTuple):
     @property
     def text(self) -> str:
         """For messages."""
+        if self.place == math.inf:
+            return f"the end of epoch {self.epoch}"
         return f"epoch {self.epoch}, step {self.place}"
 
 
@@ -50,8 +55,8 @@ def encoded(record: Record) -> bytes:
 def decoded(line: bytes) -> Record:
     """The record of a line; or `Damaged`."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = parse_json(line)
+    except ValueError:
         raise Damaged("it is not JSON") from None
     if not isinstance(record, dict):
         raise Damaged("it is no line of a ledger")
@@ -60,35 +65,48 @@ def decoded(line: bytes) -> Record:
 
 def key_of(record: Record) -> Key:
     """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where a fingerprint is missing."""
-    kind, epoch = record.get("kind"), record.get("epoch")
+    kind = record.get("kind")
     if kind not in ("batch", "epoch"):
-        raise Damaged(f"there are no lines of the kind {kind!r}")
-    place = 0 if kind == "epoch" else record.get("place", record.get("step"))
-    if type(epoch) is not int or type(place) is not int:
-        raise Damaged("it does not say which epoch and step it is about")
+        raise Damaged(f"there are no lines of the kind {short(repr(kind))}")
+    epoch = record.get("epoch")
     if kind == "epoch":
-        return Key(epoch, float("inf"))
-    if (
-        not isinstance(record.get("keys"), dict)
-        or "whole" not in record
-        or type(record.get("step")) is not int
-    ):
-        raise Damaged("its fingerprints are not by key, or its step is no number")
+        if not _is_number(epoch):
+            raise Damaged("it does not say which epoch it ends")
+        return Key(epoch, math.inf)
+    step = record.get("step")
+    place = record.get("place", step)
+    if not (_is_number(epoch) and _is_number(step) and _is_number(place)):
+        raise Damaged("it does not say which epoch and step it is about")
+    if not conforms(record.get("keys"), dict[str, str | None]):
+        raise Damaged("its fingerprints are not by key")
+    if "whole" not in record or not conforms(record["whole"], str | None):
+        raise Damaged("it has no fingerprint of the whole")
     prints = record["keys"] or {"the batch": record["whole"]}
-    if mute := tuple(name for name, value in prints.items() if value is None):
+    mute = tuple(name for name, value in prints.items() if value is None)
+    if mute:
+        names = ", ".join(short(repr(name)) for name in mute)
+        advice = f". Leave it out by check=Check(ignore={mute})" if record["keys"] else ""
         raise Damaged(
-            f"there is no fingerprint of {', '.join(map(repr, mute))}: it is no array, tensor, number or string, nor a container "
-            "of these, and has no bytes that are the same everywhere"
-            + (f". Leave it out by check=Check(ignore={mute})" if record["keys"] else "")
+            f"there is no fingerprint of {names}: it is no array, tensor, number or string, nor a container "
+            f"of these, and has no bytes that are the same everywhere{advice}"
         )
     return Key(epoch, place)
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    """Whether it can be the number of an epoch or a step."""
+    return type(value) is int and 0 <= value < 1 << 32
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """The whole lines, with their line feeds. What stands behind the last line feed was being written when the process or the
     machine stopped, and is left out."""
-    with open(path, "rb") as file:
-        yield from (line for line in file if line.endswith(b"\n"))
+    try:
+        for line in lines_of(path):
+            if line.endswith(b"\n"):
+                yield line
+    except ValueError as error:
+        raise Damaged(f"{path} is no ledger: {error}") from None
 
 
 class Course:
@@ -132,7 +150,7 @@ class Course:
             "batches": self.size,
             "digest": self.digest,
         }
-        self.epochs, self.last = self.epochs + 1, Key(self.epoch, float("inf"))
+        self.epochs, self.last = self.epochs + 1, Key(self.epoch, math.inf)
         self.epoch = None
         return record
 

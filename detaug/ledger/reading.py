@@ -8,12 +8,35 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from detaug.ledger.header import FORMAT, IDENTITY, WHAT, Record
+from detaug.ledger.header import FORMAT, WHAT, Record
 from detaug.ledger.lines import Course, Damaged, Key, NotALedger, decoded, key_of, read_lines
+from detaug.reports.escaping import short
+from detaug.reports.untrusted import conforms, is_small
+from detaug.seeding.tree import Seed
 
 #: Entries of every header, and what they are.
-_KINDS: dict[str, Any] = {"name": str, "detaug": str, "declared": list, "environment": dict}
-_KINDS |= {"rank": int, "world_size": int, "batches_per_epoch": (int, type(None))}
+_ENTRIES: dict[str, Any] = {
+    "name": str,
+    "detaug": str,
+    "seed": Seed,
+    "seed_scheme": int,
+    "numerics": int,
+    "pipeline": str,
+    "declared": list[str],
+    "num_streams": int,
+    "batches_per_epoch": int | None,
+    "rank": int,
+    "world_size": int,
+    "environment": dict[str, Any],
+}
+#: Entries that a header may lack.
+_FURTHER: dict[str, Any] = {
+    "stateless": bool | None,
+    "keep": list[str],
+    "version": str,
+    "tail": str,
+    "left_out": list[str],
+}
 
 
 def read_header(path: Path) -> Record:
@@ -26,22 +49,28 @@ def read_header(path: Path) -> Record:
     if not line:
         raise NotALedger(f"{path} is no ledger: it has no whole line")
     try:
-        found = decoded(line)
+        header = decoded(line)
     except Damaged:
-        found = {}
-    if found.get("what") != WHAT:
+        header = {}
+    if header.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
-    if found.get("format") != FORMAT:
+    if header.get("format") != FORMAT:
         raise NotALedger(
-            f"{path} has format {found.get('format')!r}; this version of detaug reads format {FORMAT}"
+            f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads format {FORMAT}"
         )
-    wrong = [name for name, kind in _KINDS.items() if not isinstance(found.get(name), kind)]
-    wrong += [name for name in IDENTITY if name not in found and name not in wrong]
+    wrong = [name for name, kind in _ENTRIES.items() if not conforms(header.get(name), kind)]
+    wrong += [
+        name
+        for name, kind in _FURTHER.items()
+        if name in header and not conforms(header[name], kind)
+    ]
+    if not wrong and not is_small(header):
+        wrong = ["environment"]
     if wrong:
         raise NotALedger(
             f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header"
         )
-    return found
+    return header
 
 
 class Line(NamedTuple):
@@ -55,25 +84,26 @@ class Line(NamedTuple):
     @property
     def text(self) -> str:
         """For messages."""
-        end = self.record["kind"] == "epoch"
-        return (
-            f"line {self.number} ({f'the end of epoch {self.key.epoch}' if end else self.key.text})"
-        )
+        return f"line {self.number} ({self.key.text})"
 
 
 def records(path: Path) -> Iterator[Line]:
-    """All lines but the header. One that is none of a ledger's is `Damaged`."""
+    """All lines but the header. One that is none of a ledger's, or not in its place, is `Damaged`."""
     size = 0
-    for number, line in enumerate(read_lines(path), 1):
-        size += len(line)
+    last: Key | None = None
+    for number, text in enumerate(read_lines(path), 1):
+        size += len(text)
         if number == 1:
             continue
         try:
-            record = decoded(line)
-            found = Line(number, size, key_of(record), record)
+            record = decoded(text)
+            line = Line(number, size, key_of(record), record)
         except Damaged as error:
             raise Damaged(f"line {number} of {path} is damaged: {error}") from None
-        yield found
+        if last is not None and line.key <= last:
+            raise Damaged(f"{path} is damaged: {line.text} stands after {last.text}")
+        last = line.key
+        yield line
 
 
 class LedgerSummary:
@@ -104,8 +134,6 @@ class LedgerSummary:
     def _add(self, line: Line) -> str:
         """Add a line; return what is wrong with it, "" where nothing is."""
         course = self.course
-        if course.last is not None and line.key <= course.last:
-            return f"stands after {course.last.text}"
         if line.record["kind"] == "batch":
             if course.epoch not in (None, line.key.epoch):
                 return f"comes before epoch {course.epoch} has ended"

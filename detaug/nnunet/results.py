@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from detaug.errors import UnusableError
-from detaug.ledger.comparing import short
 from detaug.nnunet.compatibility import (
     ARGUMENTS,
     EPOCH_TIMES,
@@ -36,6 +35,7 @@ from detaug.nnunet.trainers.output_folder import (
 )
 from detaug.pictures.charts import figure_of
 from detaug.reports.atomic_files import whole_file
+from detaug.reports.escaping import short
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")

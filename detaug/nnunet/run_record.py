@@ -16,9 +16,9 @@ from torch.optim.lr_scheduler import LRScheduler
 from detaug.differences import differences as differences_of
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
-from detaug.ledger.comparing import short
 from detaug.ledger.header import by_name, flat
 from detaug.nnunet.loading.case_files import some_of
+from detaug.reports.escaping import short
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 

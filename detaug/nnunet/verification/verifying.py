@@ -20,7 +20,6 @@ from rich.text import Text
 
 from detaug.differences import first_different_event
 from detaug.errors import UnusableError
-from detaug.ledger.comparing import short
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.run_record import differences
 from detaug.nnunet.trainers.output_folder import read_checkpoint
@@ -33,6 +32,7 @@ from detaug.nnunet.verification.settings import (
 )
 from detaug.processes.interpreters import interpreter_command
 from detaug.reports import rows as reports
+from detaug.reports.escaping import short
 from detaug.reports.progress import Progress
 from detaug.seeding.tree import text_of_seed
 
