@@ -25,6 +25,7 @@ from detaug.nnunet.run_record import (
     changed_cases,
     differences,
     print_of,
+    schedule_without_state,
     without_data,
 )
 from detaug.nnunet.trainers.output_folder import (
@@ -184,8 +185,12 @@ def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
         for name, each in (arguments.get("plans") or {}).items()
         if name != "continue_training"
     }
+    record = dict(checkpoint.get(KEY) or {})
+    if "schedule" in record:
+        # Where the schedule stands follows from the number of epochs.
+        record["schedule"] = schedule_without_state(record["schedule"])
     return {
-        **(checkpoint.get(KEY) or {}),
+        **record,
         "trainer": checkpoint[TRAINER_NAME],
         ARGUMENTS: {**arguments, "plans": plans},
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any
 
@@ -66,7 +66,8 @@ class RunRecord:
         plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
         labels: of dataset.json: labels, the order of regions, channels.
         pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
-        optimiser, schedule, loss: class and settings, as at the training's start.
+        optimiser, schedule, loss: class and settings, as at the training's start; with the schedule
+            its state, as at the checkpoint.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
         machine: as `detaug.nnunet.machine.machine_of` has it; empty where any will do.
         pretrained: SHA-256 of the weights with which it began; None: they follow from the seed.
@@ -111,6 +112,13 @@ class RunRecord:
             )
         return cls(**stored)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the record as a checkpoint has it.
+
+        `dataclasses.asdict` would rebuild the counters in a schedule's state as counters of pairs.
+        """
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def check_continues(self, earlier: RunRecord) -> list[str]:
         """What differs from the training that is to be continued, and is allowed to.
 
@@ -121,7 +129,7 @@ class RunRecord:
         allowed = allowed_parts()
         found = {
             part: told
-            for part, told in _told(asdict(earlier), asdict(self)).items()
+            for part, told in _told(earlier.as_dict(), self.as_dict()).items()
             if part not in _HISTORY
         }
         refused = [part for part in found if part not in allowed]
@@ -151,6 +159,9 @@ def allowed_parts() -> set[str]:
 def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
     """Part -> a line for each of its entries that differs."""
     lines: dict[str, list[str]] = {}
+    if not _has_one_schedule(earlier["schedule"], now["schedule"]):
+        earlier = {**earlier, "schedule": schedule_without_state(earlier["schedule"])}
+        now = {**now, "schedule": schedule_without_state(now["schedule"])}
     if names := changed_cases(earlier["data"], now["data"]):
         lines["data"] = [f"data: other files of {some_of(names)}{_ADVICE['data']}"]
     for path, before, after in differences(without_data(earlier), without_data(now)):
@@ -169,6 +180,19 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
                 f"{part}: and {len(all_of_them) - _MOST_LINES} entries more",
             ]
     return lines
+
+
+def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether two schedules have the same settings and are of one class by now."""
+    is_set_alike = not any(
+        differences(schedule_without_state(earlier), schedule_without_state(now))
+    )
+    return is_set_alike and earlier["state"]["class"] == now["state"]["class"]
+
+
+def schedule_without_state(schedule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recorded schedule without its state."""
+    return {name: value for name, value in schedule.items() if name != "state"}
 
 
 def changed_cases(data: Mapping[str, str], other: Mapping[str, str]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial, partialmethod
 from hashlib import sha256
 from pathlib import Path
@@ -46,6 +46,7 @@ from detaug.nnunet.run_record import (
     plain,
     schedule_settings,
 )
+from detaug.nnunet.schedules import recorded_schedule, restore
 from detaug.nnunet.trainers.cases import check_ground_truth, checked_fold
 from detaug.nnunet.trainers.late_augmenter import (
     AugmenterRequest,
@@ -381,6 +382,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
         with mock.patch.object(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
+        if record is not None:
+            restore(self.lr_scheduler, self._begun_with["schedule"], record.schedule)
         setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
 
     def _record(self) -> RunRecord:
@@ -407,7 +410,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             ),
             pipeline=pipeline,
             sampling=plain({name: getattr(self, name, None) for name in SAMPLING}),
-            **self._begun_with,
+            optimiser=self._begun_with["optimiser"],
+            schedule=recorded_schedule(self._begun_with["schedule"], self.lr_scheduler),
+            loss=self._begun_with["loss"],
             iterations={
                 "training": self.num_iterations_per_epoch,
                 "validation": self.num_val_iterations_per_epoch,
@@ -437,7 +442,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                     **logged,
                     **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged},
                 },
-                KEY: asdict(self._record()),
+                KEY: self._record().as_dict(),
             }
             if self._unsaved is not None:
                 self._unsaved.checkpoint_is_written(self)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from detaug.nnunet.run_record import print_of
+from detaug.nnunet.schedules import state_that_is_not_recorded
 from detaug.walking import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
@@ -64,6 +65,7 @@ class UnsavedState:
                 name: each for name, each in now.items() if self._before.get(name) != each
             }
             _tell_added_gradients(trainer.network)
+            _tell_nested_schedules(trainer.lr_scheduler)
 
     def training_goes_on(self, folder: Path) -> None:
         """Tell what the files in a folder lack, once."""
@@ -111,6 +113,16 @@ def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[
         )
         if numbers and id(value) not in known:
             yield path, value
+
+
+def _tell_nested_schedules(schedule: Any) -> None:
+    names = state_that_is_not_recorded(schedule)
+    if names:
+        logger.warning(
+            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is continued with --c "
+            "goes on without it. Save and load it in save_checkpoint and load_checkpoint",
+            ", ".join(map(repr, names)),
+        )
 
 
 def _tell_added_gradients(network: torch.nn.Module) -> None:

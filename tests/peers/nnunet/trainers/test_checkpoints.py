@@ -14,6 +14,7 @@ import pytest
 import torch
 from nnunetv2.run.run_training import maybe_load_checkpoint
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
+from torch.optim import lr_scheduler
 
 from detaug import StateMismatch
 from detaug.nnunet import trainers
@@ -200,6 +201,97 @@ def test_two_epochs_are_one_and_one_continued(
     assert (
         continued(nnunet_environment, file.with_name("checkpoint_final.pth"), trainer) == wanted
     ), "finished"
+
+
+# --- schedules --------------------------------------------------------------------------------------------------------
+
+
+class OwnSchedule(ShortDeterministic):
+    """Steps a schedule that counts for itself, where nnU-Net's are told the epoch."""
+
+    decay = 0.25
+
+    def schedule_of(self, optimizer: Any) -> Any:
+        raise NotImplementedError
+
+    def configure_optimizers(self) -> Any:
+        optimizer, _ = super().configure_optimizers()
+        return optimizer, self.schedule_of(optimizer)
+
+
+class Counts:
+    """Before a schedule's class: the epoch that it is told changes nothing."""
+
+    def step(self, _: Any = None) -> None:
+        super().step()  # type: ignore[misc]
+
+
+class CountingSequence(Counts, lr_scheduler.SequentialLR):
+    pass
+
+
+class CountingRestarts(Counts, lr_scheduler.CosineAnnealingWarmRestarts):
+    pass
+
+
+class CountingMilestones(Counts, lr_scheduler.MultiStepLR):
+    pass
+
+
+class Sequence(OwnSchedule):
+    def schedule_of(self, optimizer: Any) -> Any:
+        parts = [
+            lr_scheduler.ConstantLR(optimizer, 0.5, total_iters=3),
+            lr_scheduler.ExponentialLR(optimizer, self.decay),
+        ]
+        return CountingSequence(optimizer, parts, milestones=[1])
+
+
+class WarmRestarts(OwnSchedule):
+    def schedule_of(self, optimizer: Any) -> Any:
+        return CountingRestarts(optimizer, T_0=2, eta_min=self.decay / 100)
+
+
+class Milestones(OwnSchedule):
+    def schedule_of(self, optimizer: Any) -> Any:
+        return CountingMilestones(optimizer, [1, 3], self.decay)
+
+
+class SavesItsSchedule(WarmRestarts):
+    """Saves and loads it itself."""
+
+    def save_checkpoint(self, filename: str) -> None:
+        super().save_checkpoint(filename)
+        stored = torch.load(filename, weights_only=False)
+        write_checkpoint({**stored, "schedule": self.lr_scheduler.state_dict()}, filename)
+
+    def load_checkpoint(self, filename_or_checkpoint: Any) -> None:
+        super().load_checkpoint(filename_or_checkpoint)
+        stored = torch.load(filename_or_checkpoint, weights_only=False)
+        self.lr_scheduler.load_state_dict(stored["schedule"])
+
+
+@pytest.mark.parametrize("trainer", [Sequence, WarmRestarts, Milestones, SavesItsSchedule])
+def test_a_schedule_that_counts_for_itself_goes_on(nnunet_environment: Path, trainer: type) -> None:
+    file = interrupted(nnunet_environment, trainer)
+    assert continued(nnunet_environment, file, trainer) == straight(nnunet_environment, trainer)
+
+
+def test_a_schedule_that_was_changed_goes_on_where_it_was_with_its_new_settings(
+    nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = interrupted(nnunet_environment, WarmRestarts)
+    made = new_trainer(nnunet_environment, WarmRestarts)
+    made.decay = 0.5
+    made.load_checkpoint(str(file))
+    with pytest.raises(StateMismatch, match=r"schedule: eta_min: 0.0025 in the checkpoint, 0.005"):
+        made.on_train_start()
+    monkeypatch.setenv("DETAUG_ALLOW", "schedule")
+    made.on_train_start()
+    assert (made.lr_scheduler.T_cur, made.lr_scheduler.eta_min) == (1, 0.005)
+
+
+# --- more trainers ----------------------------------------------------------------------------------------------------
 
 
 def shortened(name: str, **settings: Any) -> type:

@@ -79,6 +79,21 @@ class ZeroesFirst(Accumulates):
         return super().train_step(batch)
 
 
+class Nested(torch.optim.lr_scheduler.ExponentialLR):
+    """A schedule that holds another one, as several packages have them, and a function."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self.after = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+        self.shape = round
+        super().__init__(optimizer, 0.5)
+
+
+class NestedSchedules(ShortDeterministic):
+    def configure_optimizers(self) -> Any:
+        optimizer, _ = super().configure_optimizers()
+        return optimizer, Nested(optimizer)
+
+
 def told(root: Path, trainer: type) -> list[str]:
     """The lines of a training's log on what a checkpoint lacks."""
     made = new_trainer(root, trainer)
@@ -96,6 +111,11 @@ def test_what_no_file_holds_is_told_once_by_name(nnunet_environment: Path) -> No
 @pytest.mark.parametrize("trainer", [SavesItsAverage, SavesItBeside])
 def test_what_is_saved_is_not_told(nnunet_environment: Path, trainer: type) -> None:
     assert told(nnunet_environment, trainer) == []
+
+
+def test_a_schedule_within_a_schedule_is_told_once_by_name(nnunet_environment: Path) -> None:
+    (line,) = told(nnunet_environment, NestedSchedules)
+    assert "lacks the state of 'after' of this trainer's schedule" in line
 
 
 def test_gradients_that_the_next_step_adds_to_are_told(nnunet_environment: Path) -> None:
