@@ -164,6 +164,9 @@ def folder_of_training(
     return Path(results, plans["dataset_name"], model, f"fold_{fold}")
 
 
+#: Methods of loaders and data sets, and the variable of each that is the name of the case that is being read.
+CASE_VARIABLES = {"generate_train_batch": "i", "load_case": "identifier", "sample": "identifier"}
+
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 #: Entries of a checkpoint: the best moving average of the Dice score, and what the logger holds.

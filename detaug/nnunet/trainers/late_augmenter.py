@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from traceback import walk_tb
 from typing import Any
 
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.nnunet.compatibility import AUGMENTERS, MAKES_LOADERS
+from detaug.errors import BatchError, WorkerDied
+from detaug.nnunet.compatibility import AUGMENTERS, CASE_VARIABLES, MAKES_LOADERS
 
 
 @dataclass
@@ -100,8 +102,35 @@ class LateAugmenter(DeterministicAugmenter):
         """
         try:
             return super().__next__()
+        except BatchError as error:
+            self._name_case(error)
+            raise
         except StopIteration:
             raise RuntimeError(
                 f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that it says: set "
                 "num_iterations_per_epoch and num_val_iterations_per_epoch before get_dataloaders, to all that are taken"
             ) from None
+
+    def _name_case(self, error: BatchError) -> None:
+        """Add to an error's message which case was being read, which nnU-Net's loader does not.
+
+        The batch is made again in this process, where the loader's variables can be seen.
+        """
+        if isinstance(error, (WorkerDied, MemoryError)):
+            return
+        try:
+            super().replay(error.epoch, error.step)
+        except Exception as again:
+            case = self._case_in(getattr(again, "original", None) or again)
+            if case is not None and case not in str(error):
+                error.args = (f"{error}\na sample of case {case} was being made",)
+
+    def _case_in(self, error: BaseException) -> str | None:
+        """Return the case that was being read when an error was raised in this process."""
+        names = set(map(str, getattr(self.generator, "indices", ())))
+        case = None
+        for frame, _ in walk_tb(error.__traceback__):
+            value = frame.f_locals.get(CASE_VARIABLES.get(frame.f_code.co_name, ""))
+            if isinstance(value, str) and value in names:
+                case = str(value)
+        return case

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import blosc2
 import pytest
+from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from detaug.errors import UnusableError
+from detaug.errors import BatchError, UnusableError
 from detaug.nnunet import nnUNetTrainerDetAug
 from tests.peers.nnunet.trainers.in_process import (
     ShortDetAug,
@@ -78,6 +81,44 @@ def test_segmentations_that_the_final_validation_wants_are_looked_for_at_the_sta
     assert not caplog.records
     new_trainer(root, ShortDetAug).on_train_start()
     assert "gt_segmentations: brain_000" in caplog.text, "whose own validation may need none"
+
+
+class RefusesBrightImages:
+    def __init__(self, transforms: Any) -> None:
+        self.transforms = transforms
+
+    def __call__(self, image: Any, **others: Any) -> Any:
+        if image.max() > 900:
+            raise LookupError("too bright")
+        return self.transforms(image=image, **others)
+
+
+def take_all(loader: Any) -> None:
+    while True:
+        next(loader)
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("trainer", [ShortDetAug, ShortDeterministic])
+def test_an_error_while_a_batch_is_made_names_the_case(
+    copied: Path, monkeypatch: pytest.MonkeyPatch, trainer: type, processes: str
+) -> None:
+    monkeypatch.setenv("nnUNet_n_proc_DA", processes)
+
+    class Refusing(trainer):  # type: ignore[misc]
+        def get_training_transforms(self, *arguments: Any, **options: Any) -> Any:
+            transforms = nnUNetTrainer.get_training_transforms(*arguments, **options)
+            return RefusesBrightImages(transforms)
+
+    made = new_trainer(copied.parents[2], Refusing)
+    made.num_iterations_per_epoch = 100
+    made.on_train_start()
+    array = blosc2.open(str(copied / "brain_002.b2nd"), mode="a")
+    array[:] = 1000.0
+    case_at_the_end = r"(?s)too bright.*\na sample of case brain_002 was being made$"
+    with made.dataloader_train, pytest.raises(LookupError, match=case_at_the_end) as raised:
+        take_all(made.dataloader_train)
+    assert isinstance(raised.value, BatchError)
 
 
 def test_another_version_of_nnunet(
