@@ -46,7 +46,14 @@ def run_rank(rank: int, folder: str) -> None:
     }
     for case, (seed, name) in cases.items():
         augmenter = DeterministicAugmenter(
-            Loader(), None, 0, seed=seed, name=name, rank=rank, world_size=2
+            Loader(),
+            None,
+            0,
+            seed=seed,
+            name=name,
+            rank=rank,
+            world_size=2,
+            batches_per_epoch=8,
         )
         found[case] = [outcome_of_next(augmenter) for _ in range(3)]
     own = DeterministicAugmenter(Loader(), None, 0, seed=5 + rank, rank=0, world_size=1)
@@ -65,7 +72,9 @@ def run_rank(rank: int, folder: str) -> None:
     if rank == 0:
         found["only here"] = [
             outcome_of_next(
-                DeterministicAugmenter(Loader(), None, 0, seed=7, name="x", world_size=2)
+                DeterministicAugmenter(
+                    Loader(), None, 0, seed=7, name="x", world_size=2, batches_per_epoch=8
+                )
             )
         ]
     Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
@@ -185,8 +194,12 @@ def test_nothing_is_said_of_names_seeds_and_ranks_of_their_own_and_of_repetition
         DeterministicAugmenter(Loader("val"), None, 0, seed=9010, name="val") as val,
         DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as other,
         DeterministicAugmenter(Loader("other"), None, 0, seed=9011) as again,
-        DeterministicAugmenter(Loader("a"), None, 0, seed=9012, rank=0, world_size=2) as first,
-        DeterministicAugmenter(Loader("b"), None, 0, seed=9012, rank=1, world_size=2) as second,
+        DeterministicAugmenter(
+            Loader("a"), None, 0, seed=9012, rank=0, world_size=2, batches_per_epoch=8
+        ) as first,
+        DeterministicAugmenter(
+            Loader("b"), None, 0, seed=9012, rank=1, world_size=2, batches_per_epoch=8
+        ) as second,
     ):
         numbers(train, val, other, again, first, second)
     with DeterministicAugmenter(Loader("after the others were closed"), None, 0, seed=9011) as last:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_link_that_somebody_laid_is_not_followed(temporary: Path, tmp_path: Path
 def chosen(temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that NUMBA_CACHE_DIR leads to; its parent is there."""
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "chosen"))
-    monkeypatch.setenv("DETAUG_CACHE_WARNING", "")
+    monkeypatch.setattr(cache, "_has_warned", threading.Event())
     (tmp_path / "chosen").mkdir()
     return tmp_path / "chosen" / "detaug"
 
