@@ -43,14 +43,19 @@ class BulkStore:
         self._contents: list[Array] | None = None  # where there are no blocks
         self._offsets: tuple[int, ...] = ()
 
-    def seal(self) -> None:
-        """Take the arrays' contents as they are now."""
+    def seal(self, is_untouched: bool = False) -> None:
+        """Take the arrays' contents as they are now.
+
+        Args:
+            is_untouched: nothing has been written to arrays that lie in such a block (those of a
+                worker that was executed): the block is mapped again and not copied.
+        """
         if not HAS_WORKERS:
             self._contents = [array.copy("K") for array in self.arrays]
             return
-        arrays, sources = self.arrays, {_mapped(array) for array in self.arrays}
+        arrays = self.arrays
+        sources = {_mapped(array) for array in arrays} if is_untouched else set()
         if len(sources) == 1 and (source := sources.pop()) is not None:
-            # They came in such a block (a worker that was executed): it is mapped again and not copied.
             self._block = source.descriptor
             self._offsets = tuple(array.ctypes.data - source.address for array in arrays)
             return

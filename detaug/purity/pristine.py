@@ -64,9 +64,11 @@ class Pristine:
         try:
             self.shared_objects = shared = _in_both(self.transforms, source, keep, passes_by)
             loader = {"data_loader": source.loader}
-            self.loader_template = Owned((source, shared), loader, keep=keep, passes_by=passes_by)
+            self.loader_template = Owned(
+                (source, shared), loader, keep=keep, passes_by=passes_by, is_untouched=True
+            )
             self.transform_template = Owned(
-                self.transforms, self.transforms, external=shared, keep=keep
+                self.transforms, self.transforms, external=shared, keep=keep, is_untouched=True
             )
         except Exception as error:
             raise CannotCopy(why_not(roots, keep, error)) from error

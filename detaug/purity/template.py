@@ -54,6 +54,7 @@ class Template:
         external: objects that copies share with what `copy` is given instead, in this order.
         keep: names of attributes that are left out of the copies.
         passes_by: what cannot be copied is shared, for no copy is made.
+        is_untouched: the object is as it was passed, so that nothing has been written to its arrays.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Template:
         external: Iterable[Any] = (),
         keep: Collection[str] = (),
         passes_by: bool = False,
+        is_untouched: bool = False,
     ) -> None:
         pickler = _Pickler(external, keep, passes_by)
         pickler.dump(value)
@@ -78,7 +80,7 @@ class Template:
         #: How many objects had a known dependence on the clock switched off.
         self.settled = pickler.settled
         self._bulk = pickler.bulk
-        self._bulk.seal()
+        self._bulk.seal(is_untouched)
 
     def copy(
         self, external: Iterable[Any] = (), *, only_one: bool = False

@@ -40,6 +40,21 @@ class Fading:
         return {"data": data * self.sigma, **others}
 
 
+class FadingTable(Fading):
+    """Keeps its factor in an array that is too large to be copied byte by byte, and writes into it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = np.ones(20_000)
+
+    def set_epoch(self, epoch: int) -> None:
+        super().set_epoch(epoch)
+        self.table *= 0.75 / (1 + epoch)
+
+    def __call__(self, data: Any, **others: Any) -> dict[str, Any]:
+        return {"data": data * self.table[-1], **others}
+
+
 class FadingAloud(Fading):
     """Holds the standard streams, in whose place workers have others."""
 
@@ -116,6 +131,7 @@ class Passing(Then):
 
 TOLD: dict[str, Any] = {
     "transform": lambda: making(Constant(), Fading()),
+    "transform with a large array": lambda: making(Constant(), FadingTable()),
     "transform with standard streams": lambda: making(Constant(), FadingAloud()),
     "transform of an endless iterator": lambda: making(FadingIterator(), None, num_streams=2),
     "OneOf": lambda: making(Constant(), OneOf(Fading(), Fading(), Then(Fading()))),
@@ -132,6 +148,7 @@ TOLD: dict[str, Any] = {
 
 #: Bound to their streams, stateless, and a data set: what workers are told by their loader in a way of its own.
 OTHER_IN_WORKERS = (
+    "transform with a large array",
     "transform with standard streams",
     "transform of an endless iterator",
     "loader",
