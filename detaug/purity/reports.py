@@ -16,23 +16,17 @@ import torch
 from detaug.differences import differences
 from detaug.fingerprints import lenient_fingerprint
 from detaug.purity.references import variables_of
-from detaug.seeding.reseeders import reseeder_of
-from detaug.walking import walk
+from detaug.purity.values import values_in
 from detaug.watching.interception import listening
 
-#: How much of a pipeline's state is looked through to name what has changed.
-_MOST_VALUES = 20_000
-#: It has to fit into a message, as do the fingerprints of a batch.
+#: A pipeline's state has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
-#: Where Python's, NumPy's and torch's generators are defined.
-_GENERATORS = ("random", "numpy.random", "torch")
 #: Modules whose calls are parts of a transform's.
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
 _OF_PROCESS = "about the process"
 #: Changes from stream to stream, and means nothing.
 _SET_BY_DETAUG = ("data_loader.thread_id",)
-_PLAIN = (str, bytes, int, float, complex, bool, type(None), np.generic)
 
 
 @dataclass(frozen=True)
@@ -165,53 +159,18 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     """
     own = {id(value) for value in objects.values()}
 
-    def is_ours(value: Any) -> bool:
-        return type(value).__module__.startswith("detaug.") and id(value) not in own
-
-    def is_opened(value: Any) -> bool:
-        return not (is_ours(value) or _is_generator(value) or _is_array(value))
+    def is_the_pipelines(_path: str, value: Any) -> bool:
+        return id(value) in own or not type(value).__module__.startswith("detaug.")
 
     state: dict[str, str] = {}
     room = _MOST_CHARACTERS
     roots = [*objects.items(), *variables_of(references)]
-    for path, value in walk(roots, _MOST_VALUES, into=is_opened, plain=True):
-        if is_ours(value):
-            continue
-        if isinstance(value, (list, tuple, dict, set)):
-            state[f"{path}.len()"] = str(len(value))
-            continue
-        text = _text_of(value)
-        if text is None:
-            continue
-        state[path] = text
-        room -= len(path) + len(text)
+    for path, value in values_in(roots, is_the_pipelines):
+        state[path] = value.text
+        room -= len(path) + len(value.text)
         if room <= 0:
             break
     return state
-
-
-def _text_of(value: Any) -> str | None:
-    """Return a short text of a value that has no parts to be looked at; None if it has."""
-    if _is_generator(value):
-        return type(value).__name__  # seeded for every batch, whatever state it is in
-    if _is_array(value):
-        return f"{type(value).__name__} {tuple(value.shape)} {_digest_of(value)}"
-    if isinstance(value, _PLAIN):
-        return repr(value)[:80]
-    return None
-
-
-def _digest_of(value: Any) -> str:
-    return lenient_fingerprint(value)[:12]
-
-
-def _is_generator(value: Any) -> bool:
-    kind = type(value)
-    return reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS)
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, torch.Tensor))
 
 
 def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
