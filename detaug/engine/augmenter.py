@@ -785,6 +785,7 @@ class DeterministicAugmenter(Generic[Batch]):
             self._settings or ProcessSettings.here(),
             self.check.guard,
             check_every=self.check.every,
+            check_ignore=tuple(self.check.ignore),
             noted=None if self.ledger is None else tuple(self.check.ignore),
             num_workers=max(1, self._num_workers),
         )

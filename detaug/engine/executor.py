@@ -44,7 +44,8 @@ class Job:
     max_memory: int | None = (
         None  # a worker that uses more bytes of private memory after a batch retires; None: never
     )
-    check_every: int = 0  # see `detaug.engine.checking.making.is_checked`
+    check_every: int = 0  # see `detaug.engine.checking.making.is_checked`; 0: nothing is checked
+    check_ignore: tuple[str, ...] = ()  # keys of batches that may differ
     noted: tuple[str, ...] | None = None
     num_workers: int = 1
 

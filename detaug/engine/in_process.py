@@ -43,12 +43,19 @@ at_fork(after_in_child=_renew_lock)
 
 
 class Replayer:
-    """Makes any batch, in this process. `takes_states`: as of `Producer`."""
+    """Makes any batch, in this process.
 
-    def __init__(self, pipeline: Pipeline, job: Job, takes_states: bool = False) -> None:
+    Args:
+        pipeline: which batches.
+        job: seeds, process settings, and what is checked.
+        makes_all: it makes all batches of a run in their order: states of loaders are taken, and
+            the state that transforms carry is looked at.
+    """
+
+    def __init__(self, pipeline: Pipeline, job: Job, makes_all: bool = False) -> None:
         self._pipeline = pipeline
         self._job = job
-        self._takes_states = takes_states
+        self._makes_all = makes_all
         self._producer: Producer | None = None
 
     def make(self, key: BatchKey, state: LoaderState | None = None) -> Any:
@@ -79,7 +86,9 @@ class Replayer:
                     job.branch,
                     self._pipeline.say_once,
                     job.guard,
-                    takes_states=self._takes_states,
+                    takes_states=self._makes_all,
+                    looks_at_state=self._makes_all and job.check_every > 0,
+                    ignore=job.check_ignore,
                 )
             yield self._producer
 
@@ -119,7 +128,7 @@ class InProcess:
         self._schedule = work.schedule
         self._made = 0
         self.say_once = work.pipeline.say_once
-        self._replayer = Replayer(work.pipeline, work.job, takes_states=True)
+        self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
         self._second = Replayer(work.pipeline, work.job)
         self._checking = Checking(work.checks, self, HashOrder(work))
         self._skip_log = SkipLog()

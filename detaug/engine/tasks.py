@@ -40,7 +40,16 @@ class Maker:
     """
 
     def __init__(self, pristine: Pristine, job: Job, log: Log) -> None:
-        self.producer = Producer(pristine, job.branch, log, job.guard, only=True, takes_states=True)
+        self.producer = Producer(
+            pristine,
+            job.branch,
+            log,
+            job.guard,
+            only=True,
+            takes_states=True,
+            looks_at_state=job.check_every > 0,
+            ignore=job.check_ignore,
+        )
         self._job = job
         self._num_batches = 0
 

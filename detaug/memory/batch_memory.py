@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -30,6 +31,16 @@ def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
     """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none.
     None: NumPy's memory, as elsewhere."""
     _allocator.take = take
+
+
+@contextmanager
+def ordinary_memory() -> Iterator[None]:
+    """Inside, this thread's `empty` gives NumPy's memory: what is made there does not travel."""
+    take, _allocator.take = _allocator.take, None
+    try:
+        yield
+    finally:
+        _allocator.take = take
 
 
 def empty(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from detaug.memory.batch_memory import ordinary_memory
 from detaug.pipeline.calling import transform_name
+from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.purity.first_use import loaded_on_first_use
@@ -32,6 +35,8 @@ logger = logging.getLogger("detaug")
 _MAKING = name_of("data_loader()")
 #: After this batch of a process it is looked whether transforms have loaded something large.
 _LOOK_AT_LOADED = 20
+#: A stream with transforms inside its loader is stepped this far (turns) to make a batch again.
+_MOST_TURNS = 16
 
 
 class Log(Protocol):
@@ -99,6 +104,9 @@ class Producer:
         guard: report generators created without a seed.
         only: nothing else in this process copies the pipeline or uses the objects that the user passed.
         takes_states: after each batch, ask the loader's copy for its state, if it has any.
+        looks_at_state: make an early batch again from what the one before it has left behind in the
+            transforms, and tell the user of state that would have changed it.
+        ignore: keys of batches that may differ then.
     """
 
     def __init__(
@@ -109,6 +117,8 @@ class Producer:
         guard: bool = False,
         only: bool = False,
         takes_states: bool = False,
+        looks_at_state: bool = False,
+        ignore: Collection[str] = (),
     ) -> None:
         pristine = pristine.in_this_process(
             lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING))
@@ -121,6 +131,8 @@ class Producer:
         self._stateless = pristine.source.stateless
         self._transforms = Transforms(pristine)
         self._batches_made = 0
+        self._carried_state = CarriedState(self._transforms, pristine.keep, ignore, log)
+        self._looks_at_state = looks_at_state and not self._transforms.pure
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
         self._streams: dict[int, StreamCopy] = {}
@@ -155,29 +167,81 @@ class Producer:
             StreamEnded: There is no such batch.
         """
         with self._watching():
+            began = time.perf_counter()
             self.loader_state = None
             batch = Current(self._branch, epoch, step)
             stream = None if self._stateless else self._stream(batch, state)
             loader = self._process_loader(epoch) if stream is None else stream.loader
             transforms = self._fresh_transforms(epoch, loader)
             if stream is None:
-                item = self._from_stateless(batch, loader, transforms)
+                raw = self._from_stateless(batch, loader, transforms)
             else:
-                item = self._from_stream(batch, stream, transforms)
+                raw = self._from_stream(batch, stream, transforms)
                 if self._takes_states:
                     self._take_state(stream)
             if watch is not None:
-                watch(item)
-            if self._pristine.transform is not None:
-                item = item if self._transforms.pure else own(item)
-                with making(batch):
-                    item = _call(transforms.value["transform"], item)
+                watch(raw)
+            item = self._transformed(batch, raw, transforms)
             self._transforms.is_done_with(transforms)
             self._used = transforms
             self._batches_made += 1
             if self._batches_made == _LOOK_AT_LOADED:
                 self._mention_loaded(transforms)
+            if self._looks_at_state:
+                self._look_at_state(batch, raw, loader, transforms, time.perf_counter() - began)
             return item
+
+    def _transformed(self, batch: Current, raw: Any, transforms: OwnedCopy) -> Any:
+        """Return the loader's part of a batch as this copy of the transforms changes it."""
+        if self._pristine.transform is None:
+            return raw
+        item = raw if self._transforms.pure else own(raw)
+        with making(batch):
+            return _call(transforms.value["transform"], item)
+
+    def _look_at_state(
+        self, batch: Current, raw: Any, loader: LoaderCopy, used: OwnedCopy, seconds: float
+    ) -> None:
+        """Have `CarriedState` look at a batch that was just made, in one of the processes."""
+        if self.worker[0] != 0:
+            return
+
+        def remake(copy: OwnedCopy) -> dict[str, str]:
+            again = Current(self._branch, batch.epoch, batch.step)
+            return prints_of(self._made_again(again, raw, loader, copy))
+
+        with ordinary_memory():  # none of these batches travels
+            self._carried_state.add(loader, used, remake, seconds)
+        if self._carried_state.is_done or not self._can_make_again(batch):
+            self._looks_at_state = False
+
+    def _can_make_again(self, batch: Current) -> bool:
+        """Return whether the next batches can be made again without stepping a loader far."""
+        if self._stateless or not self._holds_transforms:
+            return True
+        goes_on = self._pristine.source.goes_on and batch.epoch > 0
+        return not goes_on and batch.turn < _MOST_TURNS
+
+    @property
+    def _holds_transforms(self) -> bool:
+        return len(self._pristine.transforms) > 1
+
+    def _made_again(
+        self, batch: Current, raw: Any, loader: LoaderCopy, transforms: OwnedCopy
+    ) -> Any:
+        """Return a batch, made from its raw part where the loader has no transforms of its own."""
+        if not self._holds_transforms:
+            child = batch.sequence()
+            reseed_global_rngs(child)
+            self._pristine.shared.reseed(child, transforms)
+        elif self._stateless:
+            _give_to_loader(transforms, loader)
+            raw = self._from_stateless(batch, loader, transforms)
+        else:
+            stream = StreamCopy(self._pristine, batch, self._branch, log_nothing)
+            _give_to_loader(transforms, stream.loader)
+            raw = self._from_stream(batch, stream, transforms)
+        return self._transformed(batch, raw, transforms)
 
     def _mention_loaded(self, used: OwnedCopy) -> None:
         if self._transforms.pure:
@@ -211,6 +275,7 @@ class Producer:
 
     def explain(self, epoch: int, step: int) -> Explanation:
         """How that batch comes to be in this process as it is now."""
+        self._looks_at_state = False  # other makings are not to be taken for its stages
         objects = (
             {"data_loader": self._process_loader(epoch).source.loader} if self._stateless else {}
         )
@@ -226,9 +291,7 @@ class Producer:
             self._seed_epoch(epoch)
             self._transforms.tell_epoch(epoch, loader)
         transforms = self._transforms.fresh(loader)
-        for path, value in transforms.value.items():
-            if path != "transform":  # it is the loader's own
-                setattr(loader.source.loader, path.partition(".")[2], value)
+        _give_to_loader(transforms, loader)
         return transforms
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
@@ -321,6 +384,13 @@ class Producer:
         child = self._branch.tree.sequence(epoch)
         reseed_global_rngs(child)
         self._pristine.shared.reseed(child, loader)
+
+
+def _give_to_loader(transforms: OwnedCopy, loader: LoaderCopy) -> None:
+    """Put the transforms that are the loader's own into its attributes."""
+    for path, value in transforms.value.items():
+        if path != "transform":
+            setattr(loader.source.loader, path.partition(".")[2], value)
 
 
 def _call(transform: Any, item: Any) -> Any:

@@ -164,10 +164,11 @@ class Transforms:
 
     def __init__(self, pristine: Pristine) -> None:
         self._pristine = pristine
-        self._template = pristine.transform_template
-        self.pure = is_pure(self._template)
+        #: From which every batch of the epoch starts.
+        self.template = pristine.transform_template
+        self.pure = is_pure(self.template)
         self._only: OwnedCopy | None = None
-        self._kept = _kept(self._template.originals, pristine.keep)
+        self._kept = _kept(self.template.originals, pristine.keep)
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
@@ -177,20 +178,21 @@ class Transforms:
     def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
         pristine, shared = self._pristine, loader.shared_objects
-        copy = self._copy_of(pristine.transform_template, loader)
+        copy = self.copy_of(pristine.transform_template, loader)
         copy.tell_epoch(epoch)
-        self._template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
+        self.template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
         self._epoch, self._only = epoch, None
 
     def fresh(self, loader: LoaderCopy) -> OwnedCopy:
         """The transforms for one batch that this loader gives."""
         if self._only is not None:
             return self._only
-        made = self._copy_of(self._template, loader)
+        made = self.copy_of(self.template, loader)
         self._only = made if self.pure else None
         return made
 
-    def _copy_of(self, template: Owned, loader: LoaderCopy) -> OwnedCopy:
+    def copy_of(self, template: Owned, loader: LoaderCopy) -> OwnedCopy:
+        """Return a copy of transforms that were frozen, with what is kept from batch to batch."""
         made = OwnedCopy(template, template.copy(loader.shared_objects))
         _take_over(made.parts, self._kept)
         return made

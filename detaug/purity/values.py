@@ -62,6 +62,7 @@ def values_in(
     roots: Iterable[Edge],
     is_opened: Callable[[str, Any], bool] | None = None,
     digest: Callable[[Any], str] | None = None,
+    objects: bool = False,
 ) -> Iterator[tuple[str, Value]]:
     """Yield the plain values in objects by path, the nearest first; of containers their length too.
 
@@ -69,6 +70,7 @@ def values_in(
         roots: where to begin, by the names that paths begin with.
         is_opened: whether an object at a path is looked at at all; None: all are.
         digest: of an array or a long container; None: of all of it.
+        objects: also yield the class of every object.
     """
     digest = digest or digest_of
     closed: set[int] = set()
@@ -98,6 +100,9 @@ def values_in(
             yield str(path), Value(text, path.owner, path.attribute)
         elif isinstance(value, (dict, *_SEQUENCES)):
             yield f"{path}.len()", Value(str(len(value)), path.owner, path.attribute)
+        elif objects:
+            text = f"an object of type {type(value).__qualname__}"
+            yield str(path), Value(text, path.owner, path.attribute)
 
 
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from itertools import pairwise, zip_longest
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from detaug.engine.local.coordinator import LocalProcesses
 from detaug.errors import BatchError, UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.producer import Pipeline, Producer
 from detaug.reports.rows import Planned
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.tree import checked_seed, positive_int
@@ -94,6 +96,25 @@ class RealRuns:
             return Reference(
                 self._factory, augmenter.setup.branch, self._batches_per_epoch, keys, prints
             )
+
+    def notes(self, reference: Reference) -> list[str]:
+        """Return what an augmenter would log of state that its transforms carry from batch to batch."""
+        notes: list[str] = []
+
+        def log(text: str, level: int = logging.WARNING) -> None:
+            if level >= logging.WARNING:
+                notes.append(text)
+
+        with closing(self._augmenter(0)) as augmenter:
+            pipeline = Pipeline(
+                augmenter.setup.source, augmenter.transform, must_travel=False, keep=augmenter.keep
+            )
+            producer = Producer(pipeline.pristine, reference.branch, log, looks_at_state=True)
+            # What a batch raises is a row's affair.
+            with pipeline.pristine.shared.preserved(), suppress(Exception):
+                for key in reference.keys:
+                    producer.make(*key)
+        return notes
 
     def rows(self, reference: Reference) -> Iterator[Planned[Row]]:
         """Those that compare with it, in order."""

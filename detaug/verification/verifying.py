@@ -107,7 +107,8 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
         causes = _causes_by_row(rows)
     made = len(reference.prints)
     same = (f"all {made} batches are the same",) if len(set(reference.prints)) == 1 < made else ()
-    return Result(tuple(rows), causes, (*rows[0].notices, *same), made, reference.branch.tree.seed)
+    notes = (*rows[0].notices, *same, *real.notes(reference))
+    return Result(tuple(rows), causes, notes, made, reference.branch.tree.seed)
 
 
 def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:

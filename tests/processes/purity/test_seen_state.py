@@ -188,7 +188,7 @@ def test_a_transforms_state_starts_every_batch_as_it_was_handed_in() -> None:
     parts = [make() for make in COPIED.values()]
     before = [_state_of(part) for part in parts]
     transform = Then(OneOf(parts[0], Then(*parts[1:4])), OneOf(*parts[4:7]), Then(*parts[7:]))
-    run_all_ways(making(Noise(), transform)).assert_right()
+    run_all_ways(making(Noise(), transform)).assert_right(carries_state=True)
     assert [_state_of(part) for part in parts] == before
     assert in_a_default.__defaults__ == ([],)
 
@@ -333,7 +333,8 @@ class WithItsOwnTransforms(Noise):
 
 def test_transforms_inside_a_loader_start_every_batch_pristine() -> None:
     states = [COPIED[state]() for state in ("dict cache", "large buffers", "closure", "nn.Module")]
-    run_all_ways(making(WithItsOwnTransforms(Then(*states))), kill=False).assert_right()
+    found = run_all_ways(making(WithItsOwnTransforms(Then(*states))), kill=False)
+    found.assert_right(carries_state=True)
 
 
 # --- what transforms and loader have in common ----------------------------------------------------------------------------

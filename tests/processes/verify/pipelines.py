@@ -337,6 +337,20 @@ def faulty(*names: str) -> Any:
     return (loaders[0] if loaders else Loader)(), Compose([Noise(), *transforms, Noise()])
 
 
+class Ramp:
+    """Becomes stronger with every batch, it is thought."""
+
+    step = 0
+
+    def __call__(self, **batch: Any) -> Batch:
+        self.step += 1
+        return {**batch, "data": batch["data"] * self.step}
+
+
+def ramp() -> Any:
+    return Loader(), Compose([Noise(), Ramp()])
+
+
 def default_rng() -> Any:
     return faulty("DefaultRng")
 

@@ -41,6 +41,15 @@ def test_a_loaders_own_state_is_compared_with_stepping_it_forward() -> None:
     assert "load_state_dict() leaves something out" in str(result.cause)
 
 
+def test_state_that_is_put_back_after_every_batch_is_noted() -> None:
+    result = result_of("ramp")
+    assert_equal_in_every_row(result)
+    (note,) = result.notes
+    assert note.startswith("Ramp.step was 0 when the batch began and 1 when it ended; every batch")
+    assert f"note: {note[:40]}" in str(result)
+    assert result_of("sound").notes == ()
+
+
 @pytest.mark.slow
 def test_pipeline_that_can_only_be_forked_is_equal_there_and_not_run_elsewhere() -> None:
     result = verify(pipelines.only_forked, **{**QUICK, "start_methods": ["fork", "spawn"]})

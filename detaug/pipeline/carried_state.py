@@ -1,0 +1,349 @@
+"""Tells the user which state of the transforms is put back after every batch and would have changed the next.
+
+Every batch starts from the transforms as they were passed. A counter, running statistics or a
+curriculum of the user's own therefore stands still: that makes the batches reproducible, and is
+another training than the one that was written. So early in a run a batch is made twice more: from
+pristine transforms, and from those that the batch before it has left behind, with the same seeds.
+Where the two differ, the attributes that decide are found by giving them to a pristine copy.
+
+What a transform draws and keeps (MONAI's and TorchIO's do) is overwritten before it is read, so
+both makings are equal and end in the same state. Where they are equal but end in different states
+(a cache, "every tenth batch"), the next batches are looked at as well, as far as the time allows.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import types
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from inspect import getattr_static
+from typing import Any, NamedTuple
+
+from detaug.differences import differences, differing_names
+from detaug.purity.owned import Owned, OwnedCopy
+from detaug.purity.pristine import LoaderCopy, Transforms
+from detaug.purity.values import Value, digest_of, text_of, values_in
+from detaug.seeding.generators import GENERATORS
+from detaug.walking import attributes_of, slots_of, walk
+
+#: Makes a batch with a copy of the transforms, and returns its fingerprints by key.
+Remake = Callable[[OwnedCopy], dict[str, str]]
+
+#: How many batches in a row are made from what the one before has left behind.
+_MOST_BATCHES = 32
+#: What all but the first may take: seconds, or a share of the time in which batches were made.
+_ALLOWANCE, _SHARE = 0.1, 0.01
+#: How often a batch is made to find the attributes that decide, and how many of these are named.
+_MOST_SEARCHES, _MOST_NAMED = 60, 8
+#: Shuffled in place at every call: whatever order a batch begins with, it gets a random one.
+_SHUFFLED = {
+    "ApplyRandomBinaryOperatorTransform": ".channel_idx",
+    "RemoveRandomConnectedComponentFromOneHotEncodingTransform": ".channel_idx",
+}
+
+
+class Attribute(NamedTuple):
+    """An attribute of an object in the transforms: the object's path, and how it is written after it."""
+
+    owner: str
+    label: str
+
+
+class CarriedState:
+    """Looks at one process's first batches.
+
+    Args:
+        transforms: from which copies are made.
+        keep: names of attributes that the user lets pass from batch to batch.
+        ignore: keys of batches that may differ.
+        log: called with each message for the user.
+    """
+
+    def __init__(
+        self,
+        transforms: Transforms,
+        keep: Collection[str],
+        ignore: Collection[str],
+        log: Callable[[str], None],
+    ) -> None:
+        self._transforms = transforms
+        self._keep = keep
+        self._ignore = ignore
+        self._log = log
+        self._template: Owned | None = None
+        self._left_behind: Owned | None = None
+        self._num_batches = 0
+        self._work_seconds = self._spent_seconds = self._last_seconds = 0.0
+        #: Nothing more is to be found.
+        self.is_done = False
+
+    def add(self, loader: LoaderCopy, used: OwnedCopy, remake: Remake, seconds: float) -> None:
+        """Look at a batch that was just made.
+
+        Args:
+            loader: the copy of the loader that gave it.
+            used: the copy of the transforms that made it.
+            remake: makes it again.
+            seconds: what making it took.
+        """
+        self._work_seconds += seconds
+        template = self._transforms.template
+        if self._left_behind is None or self._template is not template:
+            # After `set_epoch` batches start from something else: begin again.
+            self._template = template
+            self._left_behind = self._frozen(used, loader)
+            return
+        if not self._is_affordable():
+            return
+        began = time.perf_counter()
+        self._look(_Makings(self._transforms, template, self._left_behind, loader, remake))
+        self._last_seconds = time.perf_counter() - began
+        self._spent_seconds += self._last_seconds
+
+    def _is_affordable(self) -> bool:
+        if self._num_batches == 0:
+            return True
+        allowed = max(_ALLOWANCE, _SHARE * self._work_seconds)
+        return self._spent_seconds + self._last_seconds <= allowed
+
+    def _look(self, makings: _Makings) -> None:
+        pristine, carried = makings.pristine(), makings.left_behind()
+        expected = makings.prints(pristine)
+        prints = makings.prints(carried)
+        self._num_batches += 1
+        if differing_names(expected, prints, self._ignore):
+            self.is_done = True
+            # A batch that differs from itself is for the run-time check to report.
+            if not differing_names(expected, makings.prints(makings.pristine()), self._ignore):
+                self._report(makings, expected)
+            return
+        if self._num_batches == _MOST_BATCHES or _texts(pristine) == _texts(carried):
+            self.is_done = True
+            return
+        self._left_behind = self._frozen(carried, makings.loader)
+
+    def _frozen(self, used: OwnedCopy, loader: LoaderCopy) -> Owned:
+        """Take what a batch has left behind; what cannot be copied is shared."""
+        roots = used.value
+        shared = loader.shared_objects
+        return Owned(roots, roots, external=shared, keep=self._keep, passes_by=True)
+
+    def _report(self, makings: _Makings, expected: Mapping[str, str]) -> None:
+        search = _Search(makings, expected, self._ignore, self._num_batches)
+        attributes = search.deciding()
+        for attribute in attributes[:_MOST_NAMED]:
+            self._log(search.remark_on(attribute))
+        if not attributes and not search.has_left_out:
+            self._log(
+                "the transforms carry something from batch to batch that no attribute shows; every "
+                "batch starts without it, and would be another one with it. To follow the training "
+                "use set_epoch(epoch) or detaug.current().step"
+            )
+
+
+class _Makings:
+    """Copies of the transforms, and the batch made with them."""
+
+    def __init__(
+        self,
+        transforms: Transforms,
+        template: Owned,
+        left_behind: Owned,
+        loader: LoaderCopy,
+        remake: Remake,
+    ) -> None:
+        self._transforms = transforms
+        self._template = template
+        self._left_behind = left_behind
+        self._remake = remake
+        self.loader = loader
+
+    def pristine(self) -> OwnedCopy:
+        """Return a copy from which every batch starts."""
+        return self._transforms.copy_of(self._template, self.loader)
+
+    def left_behind(self) -> OwnedCopy:
+        """Return a copy of what the batch before has left behind."""
+        return self._transforms.copy_of(self._left_behind, self.loader)
+
+    def prints(self, copy: OwnedCopy) -> dict[str, str]:
+        """Return the fingerprints of the batch made with a copy, or what making it raised."""
+        try:
+            return self._remake(copy)
+        except Exception as error:
+            return {"": f"{type(error).__name__}: {error}"}
+
+
+class _Search:
+    """Finds the attributes that decide, by giving some of those left behind to a pristine copy.
+
+    Args:
+        makings: the batch made with copies.
+        expected: its fingerprints from pristine transforms.
+        ignore: keys of batches that may differ.
+        num_batches: how many batches in a row have left the state behind.
+    """
+
+    def __init__(
+        self,
+        makings: _Makings,
+        expected: Mapping[str, str],
+        ignore: Collection[str],
+        num_batches: int,
+    ) -> None:
+        self._end = "when it ended" if num_batches == 1 else f"after {num_batches} batches"
+        self._makings = makings
+        self._expected = expected
+        self._ignore = ignore
+        self._room = _MOST_SEARCHES
+        pristine, left_behind = makings.pristine(), makings.left_behind()
+        self._owners = dict(walk(pristine.value.items()))
+        self._left_behind = dict(walk(left_behind.value.items()))
+        self._before = _values(pristine)
+        self._after = _values(left_behind)
+        #: Attributes that mean nothing were among the changed ones.
+        self.has_left_out = False
+        self._new_generators = self._paths_of_new_generators()
+        self._changed: dict[Attribute, str] = {}
+        for path, value, other_value in differences(self._before, self._after, compared_by=_text):
+            self._add(path, value if isinstance(value, Value) else other_value)
+
+    def _add(self, path: str, value: Value) -> None:
+        attribute = Attribute(value.owner, value.attribute)
+        if attribute.owner not in self._owners:
+            return  # it lies in an object that the batch has made, which is another's attribute
+        is_shuffled = _is_shuffled(self._owners[attribute.owner], attribute.label)
+        if is_shuffled or self._leads_to_new_generator(attribute):
+            self.has_left_out = True
+            return
+        self._changed.setdefault(attribute, path)
+
+    def _paths_of_new_generators(self) -> list[str]:
+        """Return the paths of generators that a batch has made: every batch makes its own."""
+        paths = []
+        for path, value in self._left_behind.items():
+            is_new = not isinstance(self._owners.get(path), GENERATORS)
+            if isinstance(value, GENERATORS) and is_new:
+                paths.append(path)
+        return paths
+
+    def _leads_to_new_generator(self, attribute: Attribute) -> bool:
+        start = f"{attribute.owner}{attribute.label}"
+        return any(
+            path == start or path.startswith((f"{start}.", f"{start}["))
+            for path in self._new_generators
+        )
+
+    def deciding(self) -> list[Attribute]:
+        """Return the attributes without whose change the batch would be the same."""
+        changed = list(self._changed)
+        if not changed or not self._differs(changed):
+            return []
+        return self._deciding_among(changed)
+
+    def _deciding_among(self, attributes: list[Attribute]) -> list[Attribute]:
+        """Return those of some attributes, which together make another batch, that decide."""
+        if len(attributes) == 1 or self._room <= 0:
+            return attributes
+        middle = len(attributes) // 2
+        deciding = []
+        for part in (attributes[:middle], attributes[middle:]):
+            if self._differs(part):
+                deciding += self._deciding_among(part)
+        # None of the two alone: it takes attributes of both.
+        return deciding or attributes
+
+    def _differs(self, attributes: list[Attribute]) -> bool:
+        self._room -= 1
+        copy, left_behind = self._makings.pristine(), self._makings.left_behind()
+        owners, others = dict(walk(copy.value.items())), dict(walk(left_behind.value.items()))
+        for owner, label in attributes:
+            if owner in owners and owner in others:
+                with suppress(AttributeError, TypeError, ValueError):  # it cannot be set
+                    _give(owners[owner], label, others[owner])
+        for name, root in copy.value.items():
+            copy.find_again(name, root)
+        return bool(differing_names(self._expected, self._makings.prints(copy), self._ignore))
+
+    def remark_on(self, attribute: Attribute) -> str:
+        """Return the message about an attribute that decides."""
+        path = self._changed[attribute]
+        owner = self._owners[attribute.owner]
+        name = f"{_name_of(owner)}{_readable(path.removeprefix(attribute.owner))}"
+        if path.endswith(".len()"):
+            name = f"len({name.removesuffix('.len()')})"
+        first = _shown(path, self._before) or _of_class(owner, attribute.label)
+        last = _shown(path, self._after) or "not set"
+        start = f"from {first}" if first else "without it"
+        text = (
+            f"{name} was {first or 'not set'} when the batch began and {last} {self._end}; every "
+            f"batch starts {start}, and would be another one without that. To follow the training "
+            "use set_epoch(epoch) or detaug.current().step"
+        )
+        keep = attribute.label.removeprefix(".")
+        is_kept_by_name = keep.isidentifier() and not isinstance(owner, types.FunctionType)
+        return f'{text}; to carry it on: keep=("{keep}",)' if is_kept_by_name else text
+
+
+def _is_shuffled(owner: Any, label: str) -> bool:
+    for kind in type(owner).__mro__:
+        is_theirs = kind.__module__.startswith("batchgeneratorsv2.")
+        if is_theirs and _SHUFFLED.get(kind.__name__) == label:
+            return True
+    return False
+
+
+def _values(copy: OwnedCopy) -> dict[str, Value]:
+    return dict(values_in(copy.value.items(), objects=True))
+
+
+def _texts(copy: OwnedCopy) -> dict[str, str]:
+    return {path: value.text for path, value in _values(copy).items()}
+
+
+def _text(value: Any) -> str:
+    return value.text if isinstance(value, Value) else "absent"
+
+
+def _shown(path: str, values: Mapping[str, Value]) -> str:
+    """Return what stands at a path, in words; empty if nothing does."""
+    for where, words in ((path, "{}"), (f"{path}.len()", "a container of {} items")):
+        if where in values:
+            return words.format(values[where].text)
+    return ""
+
+
+def _of_class(owner: Any, label: str) -> str:
+    """Return the plain value that an object's class has for an attribute; empty if there is none."""
+    value = getattr_static(type(owner), label.removeprefix("."), None)
+    return (None if value is None else text_of(value, digest_of)) or ""
+
+
+def _name_of(owner: Any) -> str:
+    """Return the name of a function, or of an object's class."""
+    kind = owner if isinstance(owner, types.FunctionType) else type(owner)
+    return str(kind.__qualname__)
+
+
+def _readable(label: str) -> str:
+    """Return a label without marks of closures (``.<n>``) and of what has no name (``.~0``)."""
+    return re.sub(r"^\.<(\w+)>", r".\1", re.sub(r"\.~\d+", "", label))
+
+
+def _give(owner: Any, label: str, other: Any) -> None:
+    """Give an object the attribute that another one has, past whatever its class does about it."""
+    name = label.removeprefix(".")
+    if isinstance(owner, types.FunctionType) and name.startswith("<"):
+        place = owner.__code__.co_freevars.index(name.strip("<>"))
+        cells, others = owner.__closure__ or (), other.__closure__ or ()
+        cells[place].cell_contents = others[place].cell_contents
+    elif isinstance(owner, types.FunctionType):
+        setattr(owner, name, getattr(other, name))
+    elif name.isidentifier():
+        attributes = {**slots_of(other), **(attributes_of(other) or {})}
+        if name in attributes:
+            object.__setattr__(owner, name, attributes[name])
+        else:
+            object.__delattr__(owner, name)

@@ -1,0 +1,435 @@
+"""State of transforms that is put back after every batch is told where it would have changed one."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from batchgenerators.dataloading.data_loader import DataLoader
+from batchgeneratorsv2.transforms.nnunet.random_binary_operator import (
+    ApplyRandomBinaryOperatorTransform,
+)
+
+from detaug.pipeline.producer import Pipeline, Producer
+from detaug.seeding.current import SeedBranch
+from detaug.seeding.tree import SeedTree
+from detaug.sources import Source, resolve_source
+
+
+class Volumes(DataLoader):
+    """Stateless: random volumes, and the numbers of their cases."""
+
+    def __init__(self) -> None:
+        super().__init__(list(range(40)), 2, infinite=True)
+        self.indices = list(range(40))
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"x": np.random.random((2, 3)), "case": np.array(self.get_indices())}
+
+
+def source_of(loader: Any) -> Source:
+    return resolve_source(loader, None, 50)
+
+
+def told(
+    transform: Any,
+    loader: Any = None,
+    num_batches: int = 12,
+    keep: tuple[str, ...] = (),
+    ignore: tuple[str, ...] = (),
+) -> list[str]:
+    """Return what is said in one process's first batches."""
+    said: list[str] = []
+
+    def log(text: str, level: int = logging.WARNING) -> None:
+        assert level == logging.WARNING
+        said.append(text)
+
+    source = source_of(Volumes() if loader is None else loader)
+    pipeline = Pipeline(source, transform, must_travel=False, keep=keep)
+    branch = SeedBranch(SeedTree(4), source.default_num_streams)
+    producer = Producer(pipeline.pristine, branch, log, looks_at_state=True, ignore=ignore)
+    for step in range(num_batches):
+        producer.make(0, step)
+    return said
+
+
+class Curriculum:
+    """Becomes stronger with every batch, it is thought."""
+
+    strength = 2
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.strength += 3
+        return {"x": x * self.strength, **others}
+
+
+def test_the_message_names_the_attribute_its_values_and_what_to_do() -> None:
+    (text,) = told(Curriculum())
+    assert text == (
+        "Curriculum.strength was 2 when the batch began and 5 when it ended; every batch starts "
+        "from 2, and would be another one without that. To follow the training use "
+        'set_epoch(epoch) or detaug.current().step; to carry it on: keep=("strength",)'
+    )
+
+
+# --- told ---
+
+
+class RunningMoments:
+    def __init__(self) -> None:
+        self.moments = {"mean": 0.0, "count": 0}
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.moments["count"] += 1
+        self.moments["mean"] += (x.mean() - self.moments["mean"]) / self.moments["count"]
+        return {"x": x - self.moments["mean"], **others}
+
+
+class EveryEighth:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.calls += 1
+        return {"x": -x if self.calls % 8 == 0 else x, **others}
+
+
+class InTurn:
+    """Takes the first of its modes, and puts it last."""
+
+    def __init__(self) -> None:
+        self.modes = ["wrap", "edge", "reflect"]
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.modes.append(self.modes.pop(0))
+        return {"x": np.pad(x, 1, self.modes[-1]), **others}
+
+
+class Momentum:
+    """Blends with what the batch before was."""
+
+    def __init__(self) -> None:
+        self.average: Any = None
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.average = x if self.average is None else 0.9 * self.average + 0.1 * x
+        return {"x": self.average, **others}
+
+
+class Normalises(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(3, dtype=torch.float64)
+
+    def forward(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.norm.train()
+        self.norm(torch.from_numpy(x))
+        self.norm.eval()
+        return {"x": self.norm(torch.from_numpy(x)).detach().numpy(), **others}
+
+
+class Slotted:
+    __slots__ = ("turn",)
+
+    def __init__(self) -> None:
+        self.turn = 0
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.turn = 1 - self.turn
+        return {"x": x + self.turn, **others}
+
+
+class WithMemory:
+    """Its state is an object of its own, which the first batch makes."""
+
+    class Memory:
+        def __init__(self) -> None:
+            self.count = 0
+
+    memory: Any = None
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        if self.memory is None:
+            self.memory = self.Memory()
+        self.memory.count += 1
+        return {"x": x * self.memory.count, **others}
+
+
+class FadesIn:
+    """A table that is too large to be copied byte by byte."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros(30_000)
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.table += 0.5
+        return {"x": x * self.table[-1], **others}
+
+
+def counting() -> Callable[..., Any]:
+    count = 0
+
+    def counts(x: Any, **others: Any) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        return {"x": x + count, **others}
+
+    return counts
+
+
+class OnlyTogether:
+    """Needs two counters to be ahead."""
+
+    def __init__(self) -> None:
+        self.first = self.second = 0
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        x = x * 2 if self.first and self.second else x
+        self.first += 1
+        self.second += 1
+        return {"x": x, **others}
+
+
+class Refuses:
+    """Is for one batch alone."""
+
+    def __init__(self) -> None:
+        self.is_used = False
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        if self.is_used:
+            raise RuntimeError("make another one")
+        self.is_used = True
+        return batch
+
+
+class Draws:
+    """Writes what it drew into attributes, and reads it from there, as MONAI's and TorchIO's do."""
+
+    def __init__(self) -> None:
+        self.factor, self.applies, self.history = 1.0, False, {"last": None}
+        self.rng = np.random.default_rng(1)
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.applies = np.random.random() < 0.5
+        self.factor = self.rng.uniform(0.5, 2)
+        self.history["last"] = self.factor
+        return {"x": x * self.history["last"] if self.applies else x, **others}
+
+
+class Chain:
+    def __init__(self, *transforms: Any) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, **batch: Any) -> Any:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+#: A transform, and the beginnings of what is said.
+TOLD: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "running statistics": (
+        RunningMoments,
+        ["RunningMoments.moments['mean'] was 0.0 when", "moments"],
+    ),
+    "every eighth batch": (
+        EveryEighth,
+        ["EveryEighth.calls was 0 when the batch began and 7 after 7 batches;", "calls"],
+    ),
+    "modes in turn": (InTurn, ["InTurn.modes[0] was 'wrap' when", "modes"]),
+    "moving average": (Momentum, ["Momentum.average was None when", "average"]),
+    "buffers of a network": (
+        Normalises,
+        ["BatchNorm1d._buffers['running_mean'] was Tensor (3,)", "_buffers"],
+    ),
+    "slots": (Slotted, ["Slotted.turn was 0 when the batch began and 1 when", "turn"]),
+    "an object of its own": (
+        WithMemory,
+        ["WithMemory.memory was not set when the batch began and an object of type", "memory"],
+    ),
+    "a large array": (FadesIn, ["FadesIn.table was ndarray (30000,)", "table"]),
+    "a closure": (counting, ["counting.<locals>.counts.count was 0 when", ""]),
+    "two together": (OnlyTogether, ["OnlyTogether.first was 0 when", "first"]),
+    "an error": (Refuses, ["Refuses.is_used was False when", "is_used"]),
+    "one of many": (
+        lambda: Chain(Draws(), Chain(Draws(), Curriculum()), Draws()),
+        ["Curriculum.strength was 2 when", "strength"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_state_that_would_have_changed_the_next_batch_is_told(name: str) -> None:
+    make, (beginning, keep) = TOLD[name]
+    first, *others = told(make())
+    assert first.startswith(beginning)
+    assert first.endswith(f'; to carry it on: keep=("{keep}",)' if keep else "current().step")
+    assert len(others) == (name == "two together")
+
+
+# --- not told ---
+
+
+class Caches:
+    """Keeps what it computed, and counts what it did."""
+
+    def __init__(self) -> None:
+        self.calls, self.seen = 0, []
+        self.known: dict[int, float] = {}
+        self.by_shape: Any = defaultdict(list)
+        self.table: Any = None
+        self.root = cache(lambda number: number**0.5)
+
+    def __call__(self, x: Any, case: Any) -> dict[str, Any]:
+        self.calls += 1
+        self.seen.append(float(x.mean()))
+        if self.table is None:
+            self.table = np.arange(1000.0)
+        self.by_shape[x.shape].append(self.calls)
+        factors = [self.known.setdefault(int(each), self.root(int(each))) for each in case]
+        return {"x": x * np.array(factors)[:, None] + self.table[3], "case": case}
+
+
+class MakesItsGenerator:
+    rng: Any = None
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        if self.rng is None:
+            self.rng = {"inner": random.Random(int(np.random.randint(2**31)))}
+        return {"x": x + self.rng["inner"].random(), **others}
+
+
+class IsNotReproducible:
+    """For the run-time check to report, which names the cause."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        self.calls += 1
+        return {"x": x + int.from_bytes(os.urandom(3), "little") * self.calls, **others}
+
+
+def binary_operator() -> Any:
+    operator = ApplyRandomBinaryOperatorTransform([1, 2, 3], strel_size=(1, 3))
+
+    def apply(x: Any, **others: Any) -> dict[str, Any]:
+        masks = torch.from_numpy(np.random.random((4, 8, 8))) > 0.5
+        return {"x": operator(image=masks.float())["image"], **others}
+
+    return apply
+
+
+CORRECT: dict[str, Callable[[], Any]] = {
+    "draws": lambda: Chain(Draws(), Draws()),
+    "caches": Caches,
+    "makes its generator": MakesItsGenerator,
+    "shuffles its channels": binary_operator,
+    "is not reproducible": IsNotReproducible,
+    "keeps nothing": lambda: lambda **batch: batch,
+}
+
+
+@pytest.mark.parametrize("name", CORRECT)
+def test_what_changes_no_batch_is_not_told(name: str) -> None:
+    assert told(CORRECT[name](), num_batches=40) == []
+
+
+def test_what_the_user_keeps_or_does_not_compare_is_not_told() -> None:
+    assert told(Curriculum(), keep=("strength",)) == []
+    assert told(Curriculum(), ignore=("x",)) == []
+
+
+class FollowsTheEpoch:
+    strength = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.strength = 10 * epoch
+
+    def __call__(self, x: Any, **others: Any) -> dict[str, Any]:
+        return {"x": x + self.strength, **others}
+
+
+def test_what_set_epoch_changes_is_not_carried() -> None:
+    said: list[str] = []
+    pipeline = Pipeline(source_of(Volumes()), FollowsTheEpoch(), must_travel=False)
+    branch = SeedBranch(SeedTree(4), 1)
+    producer = Producer(pipeline.pristine, branch, said.append, looks_at_state=True)  # type: ignore[arg-type]
+    for epoch in range(3):
+        for step in range(2):
+            assert producer.make(epoch, step)["x"].min() >= 10 * epoch
+    assert said == []
+
+
+# --- transforms inside a loader, and other loaders ---
+
+
+class WithTransforms(Volumes):
+    """As nnU-Net's loader: applies `transforms` itself."""
+
+    def __init__(self, transforms: Any, infinite: bool = True) -> None:
+        DataLoader.__init__(self, list(range(40)), 2, infinite=infinite)
+        self.indices = list(range(40))
+        self.transforms = transforms
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return self.transforms(**super().generate_train_batch())  # type: ignore[no-any-return]
+
+
+class Endless:
+    """Bound to its stream."""
+
+    number = 0
+
+    def __iter__(self) -> Endless:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        self.number += 1
+        return {"x": np.full((2, 3), self.number) + np.random.random(), "case": np.arange(2)}
+
+
+@pytest.mark.parametrize("infinite", [True, False])
+def test_transforms_inside_a_loader_are_looked_at_as_well(infinite: bool) -> None:
+    (text,) = told(None, WithTransforms(Curriculum(), infinite))
+    assert text.startswith("Curriculum.strength was 2 when")
+    assert told(None, WithTransforms(Chain(Draws(), Caches()), infinite)) == []
+
+
+def test_a_loader_that_keeps_its_place_is_not_stepped_for_it() -> None:
+    expected = [1, 2, 3, 4, 5]
+    (text,) = told(Curriculum(), Endless())
+    assert "Curriculum.strength" in text
+    source = source_of(Endless())
+    pipeline = Pipeline(source, Draws(), must_travel=False)
+    branch = SeedBranch(SeedTree(4), 1)
+    producer = Producer(pipeline.pristine, branch, lambda *_: None, looks_at_state=True)
+    numbers: list[int] = []
+    for step in range(5):
+        producer.make(0, step, watch=lambda raw: numbers.append(int(raw["x"][0, 0])))
+    assert numbers == expected
+
+
+CALLS = []
+
+
+class NotesItsCalls(Draws):
+    def __call__(self, **batch: Any) -> Any:
+        CALLS.append(1)
+        return super().__call__(**batch)
+
+
+def test_it_costs_two_batches_where_nothing_is_carried() -> None:
+    CALLS.clear()
+    told(NotesItsCalls(), num_batches=40)
+    assert len(CALLS) == 42
