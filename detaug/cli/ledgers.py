@@ -26,6 +26,8 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
     Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed, data, plans, pipeline ...), the
     metrics of every epoch, and the weights are compared, by the best checkpoint that both have.
 
+    Both may be somebody else's: they are read as data, and none of their code is run.
+
     The exit status is 0 if all is equal, 1 if not, 2 if there is nothing that can be compared.
     """
     if a.is_dir() or b.is_dir():

@@ -15,6 +15,7 @@ from detaug.cli.options import CannotRun, conclude
 _DEFAULT = """\
 detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
 nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or nnUNetTrainerDeterministic.
+Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code that is in them.
 """
 
 
@@ -123,7 +124,7 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     three checkpoint_final.pth are compared byte for byte. Where they differ, the first step and what differs in it are named.
 
     Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
-    trains (splits_final.json).
+    trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """

@@ -144,6 +144,8 @@ def preview(
     augmenter's name if the factory returns one: name="train" draws other numbers than no name. Without a factory, a demo is
     drawn: a pipeline on an MRI that comes with nilearn.
 
+    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
+
     The exit status is 2 where there is no pipeline with images.
     """
     from detaug.previews import preview as make

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice, zip_longest
 from numbers import Real
 from pathlib import Path
@@ -31,12 +31,13 @@ from detaug.nnunet.run_record import (
 from detaug.nnunet.trainers.output_folder import (
     CHECKPOINTS,
     checkpoints_in,
-    read_checkpoint,
+    read_foreign_checkpoint,
     write_checkpoint,
 )
 from detaug.pictures.charts import figure_of
 from detaug.reports.atomic_files import whole_file
 from detaug.reports.escaping import short
+from detaug.reports.untrusted import conforms
 
 #: What nnU-Net's predictor reads besides checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
@@ -81,7 +82,7 @@ def export(model: Path, into: Path | None) -> Path:
         for file in files:
             copied = made / file.parent.name / file.name
             copied.parent.mkdir(exist_ok=True)
-            write_checkpoint({**read_checkpoint(file), TRAINER_NAME: stock}, copied)
+            write_checkpoint({**read_foreign_checkpoint(file), TRAINER_NAME: stock}, copied)
         made.rename(target)
     return target
 
@@ -119,13 +120,44 @@ def compare_trainings(
         raise UnusableError(
             f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
         )
-    mine, theirs = (read_checkpoint(each[common]) for each in found)
+    mine, theirs = (_read_to_compare(each[common]) for each in found)
     told = list(_differences(mine, theirs))
-    lines = [f"{kind}: {name}: {values}" for kind, name, values in told]
-    verdict = f"different: first of all in {told[0][1]}" if told else "equal"
+    lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in told]
+    verdict = f"different: first of all in {short(told[0][1])}" if told else "equal"
     if picture is not None:
         _draw(common, mine[LOGGED], theirs[LOGGED], picture)
     return [*lines, f"{verdict} ({common})"], bool(told)
+
+
+#: Entries of a checkpoint, and what they must be to be compared.
+_ENTRIES: dict[str, Any] = {
+    TRAINER_NAME: str,
+    WEIGHTS: dict[str, Any],
+    LOGGED: dict[str, list[Any]],
+    ARGUMENTS: dict[str, Any] | None,
+    KEY: dict[str, Any] | None,
+}
+#: Entries of two of these.
+_PARTS: tuple[tuple[str, str, Any], ...] = (
+    (ARGUMENTS, "plans", dict[str, Any] | None),
+    (KEY, "data", dict[str, str] | None),
+    (KEY, "pipeline", dict[str, list[str]] | None),
+)
+
+
+def _read_to_compare(file: Path) -> dict[str, Any]:
+    """Return a checkpoint whose entries are what they must be; errors as `read_foreign_checkpoint`."""
+    checkpoint = read_foreign_checkpoint(file)
+    wrong = [name for name, kind in _ENTRIES.items() if not conforms(checkpoint.get(name), kind)]
+    if not wrong:
+        wrong = [
+            f"{name}.{part}"
+            for name, part, kind in _PARTS
+            if not conforms((checkpoint.get(name) or {}).get(part), kind)
+        ]
+    if wrong:
+        raise UnusableError(f"{file} cannot be compared: {', '.join(wrong)} missing or wrong in it")
+    return checkpoint
 
 
 def _differences(
@@ -135,9 +167,9 @@ def _differences(
     settings, other_settings = _settings(mine), _settings(theirs)
     for name, a, b in differences(without_data(settings), without_data(other_settings)):
         yield "settings", name, f"{short(a)} and {short(b)}"
-    cases = changed_cases(settings.get("data", {}), other_settings.get("data", {}))
+    cases = changed_cases(settings.get("data") or {}, other_settings.get("data") or {})
     if cases:
-        yield "settings", "data", f"other files of {', '.join(cases)}"
+        yield "settings", "data", f"other files of {', '.join(map(short, cases))}"
     for epoch, name, a, b in sorted(_metrics(mine, theirs)):
         yield f"metrics from epoch {epoch} on", name, f"{short(a)} and {short(b)}"
     for name, a, b in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1):
@@ -160,7 +192,9 @@ def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], pictur
     names = [
         name
         for name in mine
-        if name not in EPOCH_TIMES and all(isinstance(each, Real) for each in mine[name])
+        if name not in EPOCH_TIMES
+        and _are_numbers(mine[name])
+        and _are_numbers(theirs.get(name, []))
     ]
     figure = figure_of(title, 8, 0.6 + 2.1 * len(names))
     for axes, name in zip(
@@ -173,6 +207,10 @@ def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], pictur
     axes.set_xlabel("epoch")
     with whole_file(picture) as file:
         figure.savefig(file, format="png", dpi=120)
+
+
+def _are_numbers(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, Real) for value in values)
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import torch
@@ -18,7 +18,8 @@ from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
 from detaug.ledger.header import by_name, flat
 from detaug.nnunet.loading.case_files import some_of
-from detaug.reports.escaping import short
+from detaug.reports.escaping import printable, short
+from detaug.reports.untrusted import conforms, is_small
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
@@ -110,6 +111,13 @@ class RunRecord:
                 f"the checkpoint's record of its training has {found}, and detaug {__version__} reads {sorted(names)}: "
                 "continue with the version of detaug that wrote it"
             )
+        wrong = [
+            name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
+        ]
+        if wrong or not is_small(stored):
+            raise StateMismatch(
+                f"the checkpoint's record of its training is damaged: {', '.join(wrong) or 'it is nested too deeply'}"
+            )
         return cls(**stored)
 
     def as_dict(self) -> dict[str, Any]:
@@ -163,12 +171,12 @@ def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[
         earlier = {**earlier, "schedule": schedule_without_state(earlier["schedule"])}
         now = {**now, "schedule": schedule_without_state(now["schedule"])}
     if names := changed_cases(earlier["data"], now["data"]):
-        lines["data"] = [f"data: other files of {some_of(names)}{_ADVICE['data']}"]
+        lines["data"] = [f"data: other files of {printable(some_of(names))}{_ADVICE['data']}"]
     for path, before, after in differences(without_data(earlier), without_data(now)):
         part = path.partition(".")[0]
         if part in ("cases", "machine") and isinstance(before, list) and isinstance(after, list):
             before, after = _without(before, after), _without(after, before)
-        entry = path.replace(".", ": ", 1)
+        entry = printable(path).replace(".", ": ", 1)
         text = (
             f"{entry}: {short(before)} in the checkpoint, {short(after)} now{_ADVICE.get(part, '')}"
         )

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
+import re
 import sys
 import zipfile
 from collections import OrderedDict
@@ -27,6 +29,7 @@ from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import is_checkpoint, is_nnunets_own
 from detaug.nnunet.run_record import KEY
 from detaug.reports.atomic_files import whole_file
+from detaug.reports.untrusted import is_small
 from detaug.seeding.tree import Seed
 
 #: torch's own, also while another stands in its place.
@@ -84,25 +87,64 @@ def checkpoints_in(fold: Path) -> list[Path]:
     return found
 
 
+def _numpys() -> list[Any]:
+    """Return what NumPy's scalars and arrays in checkpoints are made of, for `torch.load` to know."""
+    known: list[Any] = [np.dtype, np.ndarray]
+    known += {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"}
+    for value in (np.float64(0), np.zeros(0)):
+        function: Any = value.__reduce__()[0]
+        # NumPy 1 and 2 have it in modules of different names.
+        for module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            known.append((function, f"{module}.{function.__name__}"))
+    return known
+
+
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """A checkpoint on the CPU; where it is none or cut short, an `UnusableError` that names one beside it that can be read."""
+    """Return a checkpoint of an own training, on the CPU. Reading it can run code of the file, as in nnU-Net.
+
+    Raises:
+        UnusableError: it is none, or cut short; the message names one beside it that can be read.
+    """
+    return _read(file, weights_only=False)
+
+
+def read_foreign_checkpoint(file: Path) -> dict[str, Any]:
+    """Return a checkpoint that somebody else may have written, on the CPU. No code of the file is run.
+
+    Raises:
+        UnusableError: as `read_checkpoint`; or it holds objects of other classes than torch's and
+            NumPy's, or is nested too deeply.
+    """
+    with torch.serialization.safe_globals(_numpys()):
+        stored = _read(file, weights_only=True)
+    if not is_small(stored):
+        raise UnusableError(f"{file} is no checkpoint of nnU-Net's: it is nested too deeply")
+    return stored
+
+
+def _read(file: Path, weights_only: bool) -> dict[str, Any]:
+    reason = "it holds something else"
     try:
-        # nnU-Net's own checkpoints hold NumPy's scalars, which want a full unpickling, as nnU-Net does itself
-        stored = torch.load(file, map_location="cpu", weights_only=False, mmap=True)
-        why = "it holds something else"
+        stored = torch.load(file, map_location="cpu", weights_only=weights_only, mmap=True)
+        if is_checkpoint(stored):
+            return stored
     except Exception as error:  # whatever damaged bytes lead to
-        stored, why = (
-            None,
-            f"{type(error).__name__}: {error}" if file.stat().st_size else "it is empty",
-        )
-    if is_checkpoint(stored):
-        return stored
-    others = (file.with_name(each) for each in CHECKPOINTS if each != file.name)
-    found = next(
-        (each.name for each in others if zipfile.is_zipfile(each)), None
-    )  # a zip's directory is its end
-    hint = f"move it away, and {found} beside it is taken" if found else "none beside it is whole"
-    raise UnusableError(f"{file} is no checkpoint of nnU-Net's, or not a whole one ({why}): {hint}")
+        foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
+        if isinstance(error, pickle.UnpicklingError) and foreign:
+            raise UnusableError(
+                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it would run code of the file"
+            ) from None
+        first_line = str(error).partition("\n")[0]
+        reason = f"{type(error).__name__}: {first_line}" if file.stat().st_size else "it is empty"
+    others = (file.with_name(name) for name in CHECKPOINTS if name != file.name)
+    # A zip file's directory is its end.
+    whole = next((other.name for other in others if zipfile.is_zipfile(other)), None)
+    hint = "none beside it is whole"
+    if whole is not None:
+        hint = f"move it away, and {whole} beside it is taken"
+    raise UnusableError(
+        f"{file} is no checkpoint of nnU-Net's, or not a whole one ({reason}): {hint}"
+    )
 
 
 def recorded_seed(fold: Path) -> Seed | None:
