@@ -89,7 +89,15 @@ def _beside(path: Path, text: str) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """A ValueError where there is something else than a ledger, which must never be touched."""
+    """Raise a ValueError where a ledger cannot be: without a folder, or where there is something else.
+
+    What is there already and is no ledger is never touched.
+    """
+    if not path.parent.is_dir():
+        raise ValueError(
+            f"ledger={os.fspath(path)!r}: there is no folder {os.fspath(path.parent)!r}. Make it first, or name a file in "
+            "one that is there"
+        )
     try:
         if path.exists() and not _is_empty(path):
             read_header(path)
@@ -185,7 +193,6 @@ class LedgerWriter:
         """The file, at whose end this batch is to be written, and the course up to there."""
         if self._file is None:
             header = self._make_header()
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _locked(self.path)
             if self._put_aside(header):
                 self._file.close()

@@ -336,13 +336,17 @@ def test_where_the_disk_is_full_the_run_goes_on_and_one_warning_says_since_when(
 def test_a_path_that_cannot_be_written_is_told_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "file").touch()  # where its folder should be
-    with augmenter(tmp_path / "file" / "run.jsonl") as made:
+    (tmp_path / "folder").mkdir()
+    with augmenter(tmp_path / "folder" / "run.jsonl") as made:
+        (tmp_path / "folder").rmdir()
         assert len(take(made, 6)) == 6
     (warning,) = (
         record.getMessage() for record in caplog.records if "stopped" in record.getMessage()
     )
-    assert "stopped at epoch 0, step 0: File exists. The run goes on without it" in warning
+    assert (
+        "stopped at epoch 0, step 0: No such file or directory. The run goes on without it"
+        in warning
+    )
 
 
 def test_two_augmenters_do_not_write_to_one_file(

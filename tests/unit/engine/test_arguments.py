@@ -195,6 +195,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"ledger": b"run.jsonl"}, "ledger must be"),
     ({"ledger": Path("/")}, "is no regular file"),
     ({"ledger": Path("/dev/full")}, "is no regular file"),
+    ({"ledger": "/nowhere/run.jsonl"}, "there is no folder '/nowhere'. Make it first"),
+    ({"ledger": "/dev/null/run.jsonl"}, "there is no folder '/dev/null'"),
     ({"tail": "repeat"}, "tail must be one of 'drop', 'pad', got 'repeat'"),
 ]
 

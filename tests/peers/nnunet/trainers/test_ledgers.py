@@ -74,7 +74,7 @@ def test_ledgers_of_two_trainings_are_compared(trained: Path, tmp_path: Path) ->
     ledger = trained / "ledger_train.jsonl"
 
     def change(found: list[dict[str, Any]]) -> None:
-        found[0]["data"] = "another"
+        found[0]["data"]["brain_001"] = "another"
         found[4]["keys"]["target"] = "0" * 32
 
     other = rewritten(ledger, tmp_path / "other.jsonl", change, fitting=True)
@@ -82,4 +82,5 @@ def test_ledgers_of_two_trainings_are_compared(trained: Path, tmp_path: Path) ->
     done = detaug("diff", ledger, other)
     assert done.exit_code == 1, done.output
     assert "epoch 1, step 0 is the first batch that differs, in 'target'" in done.output
-    assert f"data: {lines(ledger)[0]['data']} in a, another in b" in done.output
+    data = lines(ledger)[0]["data"]["brain_001"]
+    assert f"data.brain_001: {data} in a, another in b" in done.output
