@@ -19,8 +19,9 @@ _STARTS = {"os.fork", "os.forkpty", "os.posix_spawn", "os.system", "subprocess.P
 _started: list[str] = []
 
 
-def _note(event: str, _: tuple[Any, ...]) -> None:
-    if event in _STARTS:
+def _note(event: str, arguments: tuple[Any, ...]) -> None:
+    # Where kernels are missing, as in a fresh clone, whichever test needs them first has them compiled.
+    if event in _STARTS and "detaug.kernels.ahead" not in str(arguments):
         _started.append(event)
 
 
