@@ -233,7 +233,11 @@ def _redirect_logging(old: Any, new: io.TextIOWrapper) -> None:
         return
     for reference in list(logging._handlerList):
         handler = reference()
-        if getattr(handler, "stream", None) is old:
+        if handler is None:
+            continue
+        # Only an attribute of the handler's own: that of `logging.lastResort` is a property, which
+        # follows sys.stderr by itself and cannot be set.
+        if vars(handler).get("stream") is old:
             handler.stream = new
 
 

@@ -68,6 +68,22 @@ def test_what_the_parent_had_not_written_out_is_written_once(script: Callable[..
     assert run.lines == ["once"]
 
 
+def test_both_streams_may_be_one_file(script: Callable[..., Script]) -> None:
+    run = script(
+        """
+        sys.stdout = sys.stderr = open(1, "w", closefd=False)
+        with augmenter() as aug:
+            for _ in range(4):
+                next(aug)
+        print("worked", flush=True)
+        """,
+        "fork",
+    )
+    run.finish()
+    assert run.lines == ["worked"]
+    run.assert_nobody_left()
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of threads at a fork
 def test_a_fork_does_not_hold_up_a_thread_that_starts_an_interpreter() -> None:
     started: list[int] = []
