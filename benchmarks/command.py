@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
@@ -124,6 +125,8 @@ def environment_record() -> dict[str, Any]:
 
 def commit() -> str | None:
     """Return the work tree's commit, with ``+`` where it has changes; None outside of one."""
+    if shutil.which("git") is None:
+        return None
     head = _git("rev-parse", "--short=10", "HEAD")
     if head.returncode:
         return None

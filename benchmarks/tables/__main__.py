@@ -1,14 +1,15 @@
 """`python -m benchmarks tables`: write the pages' tables, and the picture of ratios.
 
 They show the results of every machine: `benchmarks/results` has a file for each, which
-`python -m benchmarks headline` writes.
+`python -m benchmarks headline` writes, and ``gpu-*.json`` for each card, by
+`python -m benchmarks gpu --json`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,13 +126,29 @@ TABLES: dict[str, tuple[Line, ...]] = {
     ),
 }
 
+#: The block with what was found on GPUs.
+GPU = "gpu"
+
+#: Of the front page's line on a GPU.
+GPU_WORKERS = 8
+GPU_PATCH = (128, 128, 128)
+
 #: Packages that the table of machines has the versions of.
 PACKAGES = ("torch", "numpy", "batchgenerators", "batchgeneratorsv2", "nnunetv2")
 
 
 def kept() -> list[Result]:
     """Return the results of all machines."""
-    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(RESULTS.glob("*.json"))]
+    return _read(file for file in RESULTS.glob("*.json") if not file.name.startswith("gpu-"))
+
+
+def kept_of_gpus() -> list[Result]:
+    """Return what `python -m benchmarks gpu` found, on all cards: ``environment`` and ``parts``."""
+    return _read(RESULTS.glob("gpu-*.json"))
+
+
+def _read(files: Iterable[Path]) -> list[Result]:
+    return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(files)]
 
 
 @dataclass(frozen=True)
@@ -166,9 +183,14 @@ def measured(results: Sequence[Result], line: Line) -> list[Measured]:
 
 def table_of(results: Sequence[Result], name: str) -> str:
     """Return a table in Markdown."""
+    if name == GPU:
+        return gpu_table(kept_of_gpus())
     if name in COMPUTED:
         return COMPUTED[name](results)
-    return ratios_table(results, TABLES[name])
+    table = ratios_table(results, TABLES[name])
+    if name == "headline":
+        table += gpu_line(kept_of_gpus())
+    return table
 
 
 def ratios_table(results: Sequence[Result], lines: Sequence[Line]) -> str:
@@ -208,6 +230,43 @@ COMPUTED: dict[str, Callable[[Sequence[Result]], str]] = {
     "machines": machines_table,
     "batches": batches_table,
 }
+
+
+def gpu_table(results: Sequence[Result]) -> str:
+    """Return every finding on every card."""
+    if not results:
+        return "Not measured.\n"
+    text = ""
+    for result in results:
+        about = result["environment"]
+        text += (
+            f"On {about['card']} (driver {about['driver']}, cuDNN {about['cudnn']}, torch "
+            f"{about['packages']['torch']}, commit {about['commit']}, {about['date']}):\n\n"
+            "| part | what | result |\n|---|---|---|\n"
+        )
+        for part, findings in result["parts"].items():
+            for finding in findings:
+                words = "<br>".join(finding["text"].splitlines())
+                text += f"| {part} | {finding['name']} | {words} |\n"
+        text += "\n"
+    return text.rstrip("\n") + "\n"
+
+
+def gpu_line(results: Sequence[Result]) -> str:
+    """Return the front page's line on a training step, with nnU-Net's batches and detaug's."""
+    ratios = []
+    for result in results:
+        milliseconds = {
+            finding["values"]["system"]: finding["values"]["ms_per_step"]
+            for finding in result["parts"].get("epoch", ())
+            if finding["values"].get("workers") == GPU_WORKERS
+            and tuple(finding["values"]["plan"]["patch"]) == GPU_PATCH
+        }
+        if len(milliseconds) > 1:
+            ratio = milliseconds["nnUNetTrainer"] / milliseconds["nnUNetTrainerDetAugFast"]
+            ratios.append(f"{_number(ratio)}× {result['environment']['card']}")
+    shown = f"a training step on a GPU, 128³, batch 2, {GPU_WORKERS} workers"
+    return f"| {shown} | nnU-Net's own | {'; '.join(ratios) or 'not measured'} |\n"
 
 
 def _ratio_text(measurement: Measured) -> str:

@@ -12,6 +12,7 @@ from PIL import Image
 from benchmarks.tables.__main__ import (
     BLOCK,
     COMPUTED,
+    GPU,
     PACKAGES,
     PAGES,
     PICTURE,
@@ -19,6 +20,7 @@ from benchmarks.tables.__main__ import (
     TABLES,
     drawn,
     kept,
+    kept_of_gpus,
     measured,
     table_of,
     with_tables,
@@ -31,16 +33,18 @@ FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times sl
 def test_every_kept_result_has_date_commit_and_versions() -> None:
     results = kept()
     assert results
-    for result in results:
+    for result in (*results, *kept_of_gpus()):
         record = result["environment"]
         datetime.date.fromisoformat(record["date"])
-        assert re.fullmatch(r"[0-9a-f]{10}", record["commit"]), "not of a changed work tree"
+        assert re.fullmatch(r"[0-9a-f]{10,40}", record["commit"]), "not of a changed work tree"
         assert record["python"]
         assert all(record["packages"][package] for package in PACKAGES)
+    for result in results:
         assert all(row["ours"] > 0 and row["rounds"] >= 3 for row in result["rows"])
         assert all(each["theirs"] > 0 for row in result["rows"] for each in row["comparisons"])
     cpus = {result["environment"]["cpu"] for result in results}
-    assert len(cpus) == len(results) == len(list(RESULTS.iterdir()))
+    assert len(cpus) == len(results)
+    assert len(results) + len(kept_of_gpus()) == len(list(RESULTS.iterdir()))
 
 
 def test_the_pages_tables_are_what_the_kept_results_give() -> None:
@@ -51,7 +55,7 @@ def test_the_pages_tables_are_what_the_kept_results_give() -> None:
         blocks = [block["name"] for block in BLOCK.finditer(page)]
         assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table")
         names += blocks
-    assert set(names) == {*TABLES, *COMPUTED}
+    assert set(names) == {*TABLES, *COMPUTED, GPU}
 
 
 def test_the_front_pages_picture_is_of_the_same_results() -> None:

@@ -1,0 +1,1 @@
+"""What a GPU decides: equal trainings, what stands in their way, an epoch's time, and copies."""

@@ -1,0 +1,177 @@
+"""`python -m benchmarks gpu`: its short form on a CPU, in an environment as a GPU's machine has it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+from benchmarks.gpu.wheels import EXPECTED, PACKAGES
+from benchmarks.tables.__main__ import gpu_line, gpu_table
+
+REPOSITORY = Path(__file__).parents[3]
+QUICK = ("--device", "cpu", "--quick")
+
+
+def needed_by(names: Iterable[str]) -> set[str]:
+    """Return distributions that are installed here, and all that they require."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another platform
+        found.add(name)
+        for text in requirements:
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                waiting.append(requirement.name)
+    return found
+
+
+def environment_of(names: Iterable[str], folder: Path) -> dict[str, str]:
+    """Return variables with which Python has these distributions and no others."""
+    folder.mkdir()
+    for name in names:
+        distribution = importlib.metadata.distribution(name)
+        for file in distribution.files or ():
+            top = file.parts[0]
+            link = folder / top
+            if top not in ("..", "__pycache__") and not link.exists():
+                link.symlink_to(Path(str(distribution.locate_file(top))).resolve())
+    return {**os.environ, "PYTHONPATH": str(folder), "PYTHONNOUSERSITE": "1"}
+
+
+def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    # -S: without the packages of the interpreter that runs the tests
+    return subprocess.run(
+        [sys.executable, "-S", "-m", "benchmarks", "gpu", *arguments],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def short_form(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
+    """What the short form prints and writes, with torch and what comes as wheels alone."""
+    folder = tmp_path_factory.mktemp("gpu")
+    environment = environment_of({*needed_by(EXPECTED), *PACKAGES}, folder / "packages")
+    file = folder / "found.json"
+    done = run(environment, *QUICK, "--json", str(file), "--commit", "0123456789")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(file.read_text())
+
+
+def values_of(found: dict[str, Any], part: str) -> list[dict[str, Any]]:
+    return [finding["values"] for finding in found["parts"][part]]
+
+
+def test_every_part_has_its_numbers(short_form: tuple[str, dict[str, Any]]) -> None:
+    _, found = short_form
+    assert list(found["parts"]) == ["equal", "why_not", "epoch", "copies"]
+    assert all(each["is_as_promised"] for part in found["parts"].values() for each in part)
+    (equal,) = values_of(found, "equal")
+    assert equal["first_difference"] == {"twice": None, "killed and continued": None}
+    assert equal["steps"] == len(equal["losses"]) == 6
+    *layers, audit, plain, switches = values_of(found, "why_not")
+    assert len(layers) == 6
+    assert all(layer["detaug"]["equal_twice"] and layer["detaug"]["ms"] > 0 for layer in layers)
+    assert audit == {"difference": "", "operations": {}}
+    assert plain["different_gradients"] == 0 < plain["gradients"]
+    assert switches["ms_with"] > 0 < switches["ms_without"]
+    for epoch in values_of(found, "epoch"):
+        assert epoch["ms_per_step"] > 0
+        assert 0 <= epoch["share_waiting"] <= 1
+        assert epoch["gpu_percent"] is None
+    assert values_of(found, "copies")[0]["different"] == []
+    assert values_of(found, "copies")[0]["restarts"] == 1
+
+
+def test_results_name_machine_commit_and_versions(short_form: tuple[str, dict[str, Any]]) -> None:
+    environment = short_form[1]["environment"]
+    assert environment["commit"] == "0123456789"
+    assert environment["device"] == "cpu"
+    assert environment["date"]
+    assert all(environment["packages"][name] for name in ("torch", "nnunetv2", "numpy"))
+
+
+def test_what_is_absent_is_said_in_its_line(short_form: tuple[str, dict[str, Any]]) -> None:
+    assert "copies: pin_memory=True: not here: a GPU" in short_form[0]
+    assert "GPU not here" in short_form[0]
+
+
+def test_pages_take_their_figures_from_the_file(short_form: tuple[str, dict[str, Any]]) -> None:
+    found = short_form[1]
+    card = {"card": "NVIDIA H100", "driver": "580", "cudnn": 91000}
+    result = {**found, "environment": {**found["environment"], **card}}
+    table = gpu_table([result])
+    assert table.startswith("On NVIDIA H100 (driver 580, cuDNN 91000, torch ")
+    for part, findings in found["parts"].items():
+        assert all(f"| {part} | {finding['name']} |" in table for finding in findings)
+    assert gpu_table([]) == "Not measured.\n"
+    for system, milliseconds in (("nnUNetTrainer", 300), ("nnUNetTrainerDetAugFast", 150)):
+        plan = {"patch": [128, 128, 128]}
+        values = {"system": system, "ms_per_step": milliseconds, "workers": 8, "plan": plan}
+        result["parts"]["epoch"].append({"values": values})
+    assert gpu_line([result]).endswith("| nnU-Net's own | 2.0× NVIDIA H100 |\n")
+    assert gpu_line([]).endswith("| not measured |\n")
+
+
+def test_without_nnunet_its_parts_say_so(tmp_path: Path) -> None:
+    packages = {*needed_by(EXPECTED), *PACKAGES} - {"nnunetv2"}
+    environment = environment_of(packages, tmp_path / "packages")
+    done = run(environment, *QUICK, "--only", "equal", "--only", "epoch")
+    assert done.returncode == 0, done.stderr
+    assert "equal: equal: not here: nnunetv2" in done.stdout
+    assert "epoch: epoch: not here: nnunetv2" in done.stdout
+
+
+def test_without_a_gpu_it_says_what_can_be_done() -> None:
+    if Path("/dev/nvidia0").exists():
+        pytest.skip("there is a GPU")
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "gpu"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "torch finds no GPU here; --device cpu --quick shows that the script runs" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_all_trainings_are_equal_on_a_cpu(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    arguments = ["--device", "cpu", "--minutes", "25", "--only", "equal", "--only", "copies"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "gpu", *arguments, "--json", str(file)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads(file.read_text())
+    equal = {each["name"]: each["values"]["first_difference"] for each in found["parts"]["equal"]}
+    assert len(equal) == 6
+    for name, differences in equal.items():
+        assert "Trainer, " in name or not any(differences.values())
+    copies = values_of(found, "copies")[0]
+    assert (copies["batches"], copies["kills"], copies["different"]) == (500, 10, [])
