@@ -1,37 +1,30 @@
 """Accelerate: `prepare`, `save_state` in mid-epoch, and `load_state` with `skip_first_batches`.
 
-python loop_accelerate.py FOLDER           (again: it goes on from the last checkpoint)
+python loop_accelerate.py FOLDER           (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_accelerate.py FOLDER
 """
 
-from __future__ import annotations
-
 import torch
+from accelerate import Accelerator
 from mri_slices import BATCH_SIZE, EPOCHS, arguments, segmenter, show
-from torch import nn
+from torch.nn.functional import cross_entropy
 from torch_dataset import AxialSlices
 
-from detaug import DeterministicAugmenter, fingerprint
-
-try:
-    from accelerate import Accelerator
-except ImportError:
-    raise SystemExit("this example needs Accelerate: pip install accelerate") from None
+from detaug import DataLoader, fingerprint
 
 
 def main() -> None:
     args = arguments(__doc__)
     accelerator = Accelerator(cpu=True)
-    loader = DeterministicAugmenter.from_torch_distributed(
-        AxialSlices(), batch_size=BATCH_SIZE, drop_last=True, num_processes=args.workers, seed=1234
-    ).loader()
-    network, loss_function = segmenter(), nn.CrossEntropyLoss()
+    loader = DataLoader(
+        AxialSlices(), BATCH_SIZE, shuffle=True, drop_last=True, num_workers=args.workers, seed=1234
+    )
+    network = segmenter()
     optimizer = torch.optim.AdamW(network.parameters())
     network, optimizer, loader = accelerator.prepare(network, optimizer, loader)
 
-    step = max(
-        (int(path.name.removeprefix("step_")) for path in args.folder.glob("step_*")), default=0
-    )
+    saved = [int(path.name.removeprefix("step_")) for path in args.folder.glob("step_*")]
+    step = max(saved, default=0)
     if step:
         accelerator.load_state(args.folder / f"step_{step}")
     first_epoch, to_skip = divmod(step, len(loader))
@@ -39,11 +32,11 @@ def main() -> None:
         loader.set_epoch(epoch)
         rest = accelerator.skip_first_batches(loader, to_skip) if epoch == first_epoch else loader
         for batch in rest:
-            loss = loss_function(network(batch["image"]), batch["labels"])
+            loss = cross_entropy(network(batch["image"]), batch["labels"])
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-            show(batch["slice"], loss.item())
+            show(batch["slice"], loss)
             step += 1
             if step % 4 == 0:
                 accelerator.save_state(args.folder / f"step_{step}")

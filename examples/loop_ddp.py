@@ -1,56 +1,52 @@
 """Plain DistributedDataParallel: two ranks are killed, and one goes on with their batches and ends with their weights.
 
-torchrun --nproc_per_node=2 loop_ddp.py FOLDER      (again, with 1 or 2: it goes on from the last checkpoint)
+torchrun --nproc_per_node=2 loop_ddp.py FOLDER      (again, with 1 or 2: it continues from the last checkpoint)
 """
 
-from __future__ import annotations
+import os
 
 import torch
-import torch.distributed
+import torch.distributed as dist
 from mri_slices import BATCH_SIZE, EPOCHS, arguments, segmenter, show
-from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
 from torch_dataset import AxialSlices
 
-from detaug import DeterministicAugmenter, fingerprint
-
-BATCHES_A_STEP = 2  # over all ranks: the mean of their gradients is the same, whoever made them
+from detaug import DataLoader, fingerprint
 
 
 def main() -> None:
     args = arguments(__doc__)
-    torch.distributed.init_process_group("gloo")
-    loader = DeterministicAugmenter.from_torch_distributed(
-        AxialSlices(), batch_size=BATCH_SIZE, drop_last=True, num_processes=args.workers, seed=1234
-    ).loader()
-    network, loss_function = DistributedDataParallel(segmenter()), nn.CrossEntropyLoss()
+    dist.init_process_group("gloo")
+    options = {"drop_last": True, "num_workers": args.workers, "seed": 1234}
+    sampler = DistributedSampler(AxialSlices())
+    loader = DataLoader(AxialSlices(), BATCH_SIZE, sampler=sampler, **options)
+    network = DistributedDataParallel(segmenter())
     optimizer = torch.optim.AdamW(network.parameters())
+    objects = {"network": network, "optimizer": optimizer, "loader": loader}
+    file = args.folder / "checkpoint.pt"
+    first_epoch, states = torch.load(file) if file.exists() else (0, {})
+    for name, state in states.items():
+        objects[name].load_state_dict(state)
 
-    first_epoch, file = 0, args.folder / "checkpoint.pt"
-    if file.exists():
-        state = torch.load(file)
-        network.load_state_dict(state["network"])
-        optimizer.load_state_dict(state["optimizer"])
-        loader.load_state_dict(state["loader"])
-        first_epoch = state["epoch"]
-
-    accumulated = BATCHES_A_STEP // torch.distributed.get_world_size()
+    # Two batches a step over all ranks: the mean of their gradients is the same, whoever made them.
+    accumulated = 2 // dist.get_world_size()
     for epoch in range(first_epoch, EPOCHS):
-        loader.set_epoch(epoch)  # the rest of it, directly after load_state_dict
+        sampler.set_epoch(epoch)  # the rest of it, directly after load_state_dict
         for number, batch in enumerate(loader, 1):
-            loss = loss_function(network(batch["image"]), batch["labels"])
+            loss = cross_entropy(network(batch["image"]), batch["labels"])
             (loss / accumulated).backward()
-            show(batch["slice"], loss.item())
+            show(batch["slice"], loss)
             if number % accumulated == 0:
                 optimizer.step()
                 optimizer.zero_grad()
-                if torch.distributed.get_rank() == 0:
-                    everything = {"network": network, "optimizer": optimizer, "loader": loader}
-                    state = {name: each.state_dict() for name, each in everything.items()}
-                    torch.save({**state, "epoch": epoch}, file.with_suffix(".new"))
-                    file.with_suffix(".new").replace(file)
+                if dist.get_rank() == 0:
+                    states = {name: each.state_dict() for name, each in objects.items()}
+                    torch.save((epoch, states), f"{file}.new")
+                    os.replace(f"{file}.new", file)
     print("weights", fingerprint(network.module.state_dict()))
-    torch.distributed.destroy_process_group()
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

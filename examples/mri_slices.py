@@ -18,23 +18,23 @@ BATCH_SIZE = 8
 
 
 def arguments(about: str) -> argparse.Namespace:
-    """``folder``: where checkpoints lie; the training goes on from the last of them. ``workers``: processes that make batches."""
+    """Return ``folder``, of checkpoints (a training continues from the last one), and ``workers``, that make batches."""
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument(
-        "folder", type=Path, help="of checkpoints; a training goes on from the last one"
+        "folder", type=Path, help="of checkpoints; a training continues from the last one"
     )
     parser.add_argument("--workers", type=int, default=2, help="processes that make batches")
-    found = parser.parse_args()
-    found.folder.mkdir(parents=True, exist_ok=True)
-    return found
+    parsed = parser.parse_args()
+    parsed.folder.mkdir(parents=True, exist_ok=True)
+    return parsed
 
 
 def segmenter() -> nn.Module:
-    """Images (N, 1, H, W) to scores (N, 3, H, W): background and two tissues."""
+    """Return a network from images (N, 1, H, W) to scores (N, 3, H, W): background and two tissues."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1))
 
 
-def show(slices: Iterable[Any], loss: float) -> None:
-    """The line of a step: which slices were in the batch, and the loss."""
-    print(f"slices {' '.join(str(int(each)) for each in slices)}: loss {loss:.6f}", flush=True)
+def show(slices: Iterable[Any], loss: Any) -> None:
+    """Print the line of a step: which slices were in the batch, and the loss."""
+    print(f"slices {' '.join(str(int(z)) for z in slices)}: loss {float(loss):.6f}", flush=True)

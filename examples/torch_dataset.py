@@ -1,4 +1,4 @@
-"""A map-style torch Dataset of MRI slices, shuffled and batched by `DeterministicAugmenter.from_dataset`.
+"""A map-style torch Dataset of MRI slices, read by `detaug.DataLoader` as by torch's.
 
 The augmentation draws from `detaug.current().generator`: a Generator of that very sample, in whatever process.
 """
@@ -9,11 +9,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from detaug import DeterministicAugmenter, current, fingerprint
+from detaug import DataLoader, current, fingerprint
 from detaug.demo import load_template
-
-BATCH_SIZE = 8
-EPOCHS = 2
 
 
 class AxialSlices(Dataset[dict[str, torch.Tensor]]):
@@ -31,7 +28,8 @@ class AxialSlices(Dataset[dict[str, torch.Tensor]]):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         z = self.slices[index]
-        image, labels = self.head.image[..., z], self.head.labels[..., z]
+        image = self.head.image[..., z]
+        labels = self.head.labels[..., z]
         generator = current().generator
         for axis in (0, 1):
             if generator.random() < 0.5:
@@ -44,38 +42,18 @@ class AxialSlices(Dataset[dict[str, torch.Tensor]]):
         }
 
 
-def epochs(num_processes: int) -> list[list[str]]:
-    """Fingerprints of all batches of each epoch."""
-    augmenter = DeterministicAugmenter.from_dataset(
-        AxialSlices(),
-        BATCH_SIZE,
-        shuffle=True,
-        drop_last=False,
-        num_processes=num_processes,
-        seed=1234,
-    )
-    prints = []
-    with augmenter:
-        for epoch in range(EPOCHS):
-            augmenter.set_epoch(epoch)
-            batches = list(augmenter)
-            prints.append([fingerprint(batch) for batch in batches])
-            order = torch.cat([batch["slice"] for batch in batches]).tolist()
-            assert sorted(order) == list(AxialSlices().slices), "an epoch shows every slice once"
-            print(
-                f"{num_processes} processes, epoch {epoch}: {len(batches)} batches, "
-                f"images {tuple(batches[0]['image'].shape)}, first slices {order[:5]}"
-            )
-    return prints
-
-
 def main() -> None:
-    in_process, with_two = epochs(0), epochs(2)
-    assert in_process == with_two, "the number of processes changed a batch"
-    assert in_process[0] != in_process[1], "two epochs were shuffled alike"
-    print(
-        "same batches with 0 and with 2 processes; another order and other augmentation in each epoch"
-    )
+    in_this_process = DataLoader(AxialSlices(), batch_size=8, shuffle=True, seed=1234)
+    with_workers = DataLoader(AxialSlices(), batch_size=8, shuffle=True, seed=1234, num_workers=2)
+    orders = []
+    for _ in range(2):
+        batches = list(with_workers)
+        expected = [fingerprint(batch) for batch in in_this_process]
+        assert [fingerprint(batch) for batch in batches] == expected
+        orders.append(torch.cat([batch["slice"] for batch in batches]).tolist())
+        assert sorted(orders[-1]) == list(AxialSlices().slices), "an epoch shows every slice once"
+    assert orders[0] != orders[1], "two epochs were shuffled alike"
+    print("same batches with 0 and with 2 workers; another order in each epoch")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ LAST_LINES = {
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "own_transform.py": "own transforms are as reproducible as detaug's",
-    "torch_dataset.py": "same batches with 0 and with 2 processes; another order and other augmentation in each epoch",
+    "torch_dataset.py": "same batches with 0 and with 2 workers; another order in each epoch",
 }
 
 

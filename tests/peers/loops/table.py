@@ -1,244 +1,180 @@
-"""What loaders and training loops promise, measured: `python -m tests.peers.loops.table` prints docs/loops.md's table.
+"""What each library's training loop does with detaug.DataLoader, measured: python -m tests.peers.loops.table [EXAMPLE ...]
 
-Every library reads 16 samples in shuffled batches of 2, each with a random number, in the way that its own documentation shows
-for a training that is to be reproducible and to go on after a crash. A cell is a program of its own that ends within two minutes.
+It prints docs/loops.md's table. The programs are examples/loop_*.py: each is its library's own tutorial with one import
+changed. They are run twice, with other workers, killed by SIGKILL in mid-epoch and started again, and on two ranks.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
 import sys
 import tempfile
-import warnings
-from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from tests.peers.loops.ranks import environment_of_rank, environment_without_ranks, free_port
+from tests.support.preloaded import Preloaded, Program
 
-SAMPLES, BATCH, SEED, SAVED_AT = 16, 2, 3, 3
-TIMEOUT = 120
-PROGRAM = ["-m", "tests.peers.loops.table", "run"]
-#: This process's place, as torchrun says.
-RANK, RANKS = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-
-#: The samples of a batch, and their random numbers.
-Batch = tuple[list[int], list[float]]
+FOLDER = Path(__file__).parents[3] / "examples"
+UNTIL = Path(__file__).with_name("until.py")
+STEPS = 18  # three epochs of six batches
+#: Two steps into the second epoch.
+KILLED_AT = 10
+TIMEOUT = 240  # seconds
 
 
-class Numbers(Dataset[torch.Tensor]):
-    """Each item is (its index, a random number)."""
+class Example(NamedTuple):
+    """A program of a library's.
 
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        return draw(index)
-
-
-def draw(index: int, generator: Any = np.random) -> torch.Tensor:
-    """An item. The worker that makes one in the middle of the epoch is killed once, where that is asked for."""
-    wanted = Path(os.environ["TABLE_TOLD"], "kill")
-    if index == SAMPLES // 2 and wanted.exists():
-        wanted.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
-    number = float(generator.random()) + (float(torch.rand(())) if generator is np.random else 0)
-    return torch.tensor([float(index), number], dtype=torch.float64)
-
-
-class Run(NamedTuple):
-    """One epoch of a library, or the rest of one. A `folder` has what the runs of a column share; there the state is saved after
-    `SAVED_AT` batches of each rank, or loaded, as `state` says."""
+    Attributes:
+        library: as the table calls it.
+        module: what is imported once for all its runs.
+        saved_at: the step of the last checkpoint before the kill.
+        has_ranks: it runs under torchrun.
+    """
 
     library: str
-    workers: int
-    folder: str
-    state: str = ""
-    ranks: int = 1
-    kill: bool = False
-
-    def batches(self) -> list[Batch]:
-        """Rank after rank, made by programs of their own; empty where one did not come to its end."""
-        torchrun = [
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc_per_node",
-            str(self.ranks),
-        ]
-        command = [
-            sys.executable,
-            *(torchrun if self.ranks > 1 else []),
-            *PROGRAM,
-            json.dumps(self),
-        ]
-        with tempfile.TemporaryDirectory() as told:
-            kill = Path(told, "kill")
-            if self.kill:
-                kill.touch()
-            try:
-                environment = os.environ | {"TABLE_TOLD": told}
-                subprocess.run(
-                    command, env=environment, capture_output=True, timeout=TIMEOUT, check=True
-                )
-            except subprocess.SubprocessError:
-                return []
-            made = [json.loads(file.read_text()) for file in sorted(Path(told).glob("rank*.json"))]
-            return [] if kill.exists() else [tuple(batch) for batches in made for batch in batches]
+    module: str
+    saved_at: int = 8
+    has_ranks: bool = False
 
 
-# --- the libraries: each gives its loader, in so many worker processes -------------------------------------------------------
-
-
-def sampler(dataset: Any) -> dict[str, Any]:
-    if RANKS > 1:
-        return {"sampler": DistributedSampler(dataset, RANKS, RANK, seed=SEED)}
-    return {"shuffle": True, "generator": torch.Generator().manual_seed(SEED)}
-
-
-def torch_dataloader(run: Run) -> Any:
-    return DataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers()))
-
-
-def torchdata_stateful(run: Run) -> Any:
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    return StatefulDataLoader(Numbers(), BATCH, num_workers=run.workers, **sampler(Numbers()))
-
-
-def grain(run: Run) -> Any:
-    from grain.python import Batch as Together
-    from grain.python import DataLoader as GrainLoader
-    from grain.python import IndexSampler, RandomMapTransform, ShardOptions
-
-    class Draws(RandomMapTransform):
-        def random_map(self, element: int, rng: np.random.Generator) -> np.ndarray:
-            return draw(element, rng).numpy()
-
-    shard = ShardOptions(RANK, RANKS, drop_remainder=True)
-    indices = IndexSampler(SAMPLES, shard, shuffle=True, num_epochs=1, seed=SEED)
-    operations = [Draws(), Together(BATCH)]
-    loader = iter(
-        GrainLoader(
-            data_source=range(SAMPLES),
-            sampler=indices,
-            operations=operations,
-            worker_count=run.workers,
-        )
-    )
-    loader.state_dict, loader.load_state_dict = (
-        loader.get_state,
-        loader.set_state,
-    )  # by torch's names
-    return loader
-
-
-def streaming(run: Run) -> Any:
-    from streaming import MDSWriter, StreamingDataLoader, StreamingDataset
-
-    class Stream(StreamingDataset):
-        def __getitem__(self, at: int) -> torch.Tensor:
-            return draw(super().__getitem__(at)["index"])
-
-    os.environ.update({"LOCAL_RANK": str(RANK), "LOCAL_WORLD_SIZE": str(RANKS)})
-    folder = Path(run.folder, "stream")
-    if RANK == 0 and not folder.exists():
-        with MDSWriter(out=str(folder), columns={"index": "int"}) as out:
-            for index in range(SAMPLES):
-                out.write({"index": index})
-    if RANKS > 1:
-        torch.distributed.init_process_group("gloo")
-        torch.distributed.barrier()
-    dataset = Stream(
-        local=str(folder), shuffle=True, shuffle_seed=SEED, batch_size=BATCH, num_canonical_nodes=1
-    )
-    return StreamingDataLoader(dataset, batch_size=BATCH, num_workers=run.workers)
-
-
-def detaug(run: Run) -> Any:
-    from detaug import DeterministicAugmenter
-
-    make = DeterministicAugmenter.from_torch_distributed
-    return make(Numbers(), batch_size=BATCH, num_processes=run.workers, seed=SEED).loader()
-
-
-LIBRARIES: dict[str, Callable[[Run], Any]] = {
-    "torch DataLoader": torch_dataloader,
-    "StatefulDataLoader": torchdata_stateful,
-    "Grain": grain,
-    "Streaming": streaming,
-    "detaug": detaug,
+EXAMPLES = {
+    "loop_ddp.py": Example("plain loop, DDP", "torch.distributed", has_ranks=True),
+    "loop_lightning.py": Example("Lightning", "pytorch_lightning", has_ranks=True),
+    "loop_accelerate.py": Example("Accelerate", "accelerate", has_ranks=True),
+    "loop_trainer.py": Example("HF Trainer", "transformers.trainer", has_ranks=True),
+    "loop_ignite.py": Example("Ignite", "ignite.handlers"),
+    "loop_monai.py": Example("MONAI", "monai.engines"),
+    "loop_skorch.py": Example("skorch", "skorch", 6),
+    "loop_keras.py": Example("Keras 3", "keras", 6),
 }
-MODULES = {"StatefulDataLoader": "torchdata", "Grain": "grain", "Streaming": "streaming"}
+
+#: The table's columns.
+CLAIMS = ("two runs", "another number of workers", "killed and resumed", "two ranks and one")
 
 
-def read(run: Run) -> list[Batch]:
-    """A plain loop of this rank, which saves or loads the loader's state where it has one."""
-    np.random.seed(SEED)
-    torch.manual_seed(SEED)
-    loader, found, file = LIBRARIES[run.library](run), [], Path(run.folder, "state.pt")
-    stateful = hasattr(loader, "state_dict")
-    if run.state == "load" and stateful:
-        loader.load_state_dict(torch.load(file, weights_only=False))
-    for number, batch in enumerate(loader, 1):
-        samples, numbers = torch.as_tensor(batch).T.tolist()
-        found.append(([int(sample) for sample in samples], numbers))
-        if run.state == "save" and number == SAVED_AT and stateful:
-            state = loader.state_dict()  # of every rank, as some wait for each other
-            if RANK == 0:
-                torch.save(state, file)
-    return found
+class Training:
+    """Runs an example in an interpreter that has imported its library."""
+
+    def __init__(self, name: str, interpreter: Preloaded) -> None:
+        self.name = name
+        self.example = EXAMPLES[name]
+        self._interpreter = interpreter
+
+    @classmethod
+    def of(cls, name: str) -> Training:
+        return cls(name, Preloaded(EXAMPLES[name].module, "nilearn.datasets"))
+
+    def close(self) -> None:
+        self._interpreter.close()
+
+    def run(
+        self, folder: Path, workers: int, ranks: int = 1, killed_at: int = 0
+    ) -> list[list[str]]:
+        """Return the lines of each rank, when all have ended.
+
+        Args:
+            folder: of its checkpoints.
+            killed_at: the step after which each rank is killed by SIGKILL; 0: none is.
+        """
+        program = [str(killed_at), str(FOLDER / self.name), str(folder)]
+        arguments = [*program, "--workers", str(workers)]
+        is_launched = ranks > 1 or self.name == "loop_ddp.py"
+        port = free_port()
+        places = [environment_of_rank(rank, ranks, port) for rank in range(ranks)]
+        programs = [self._started(arguments, place if is_launched else {}) for place in places]
+        lines = []
+        for rank, started in enumerate(programs):
+            with started:
+                out, err = started.communicate(timeout=TIMEOUT)
+            assert killed_at or started.returncode == 0, err
+            lines.append([line.removeprefix(f"{rank} ") for line in out.splitlines()])
+        assert not killed_at or -signal.SIGKILL in [started.returncode for started in programs]
+        return lines
+
+    def _started(self, arguments: list[str], place: dict[str, str]) -> Program:
+        environment = environment_without_ranks() | {"KERAS_BACKEND": "torch"} | place
+        return self._interpreter.run(UNTIL, arguments, Path.cwd(), environment)
 
 
-# --- the rows ----------------------------------------------------------------------------------------------------------
+def steps(lines: list[str]) -> list[str]:
+    return [line for line in lines if line.startswith("slices")]
 
 
-def measure(library: str) -> dict[str, bool]:
-    """The table's column."""
-    with tempfile.TemporaryDirectory() as folder:
-        one, three = (Run(library, workers, folder).batches() for workers in (1, 3))
-        whole, rest = (Run(library, 2, folder, state).batches() for state in ("save", "load"))
-        killed = Run(library, 2, folder, kill=True).batches()
-    with tempfile.TemporaryDirectory() as folder:
-        ranks = Run(library, 1, folder, "save", ranks=2).batches()
-        alone = Run(library, 1, folder, "load").batches()
-    half = len(ranks) // 2
-    seen = ids(ranks[:SAVED_AT]) + ids(ranks[half : half + SAVED_AT]) + ids(alone)
-    return {
-        "Same order for any number of workers": bool(one) and ids(one) == ids(three),
-        "Exact resume in mid-epoch": bool(rest) and ids(whole)[SAVED_AT:] == ids(rest),
-        "Same augmentations after the resume": bool(rest) and whole[SAVED_AT:] == rest,
-        "Goes on when a worker is killed": bool(whole) and whole == killed,
-        "Goes on with another number of ranks": bool(ranks)
-        and sorted(chain.from_iterable(seen)) == list(range(SAMPLES)),
+def slices(lines: list[str]) -> list[str]:
+    return [line.split(":")[0] for line in steps(lines)]
+
+
+def weights(lines: list[str]) -> str:
+    (line,) = [line for line in lines if line.startswith("weights")]
+    return line
+
+
+def results(lines: list[str]) -> list[str]:
+    """Return what is the same in equal runs: libraries also print times."""
+    return [*steps(lines), weights(lines)]
+
+
+def measure(training: Training, folder: Path) -> dict[str, str]:
+    """Return the table's row."""
+    (whole,) = training.run(folder / "whole", 2)
+    (again,) = training.run(folder / "again", 2)
+    (others,) = training.run(folder / "others", 3)
+    assert len(steps(whole)) == len(set(steps(whole))) == STEPS
+    saved_at = training.example.saved_at
+    (killed,) = training.run(folder / "killed", 3, killed_at=KILLED_AT)
+    (rest,) = training.run(folder / "killed", 1)
+    goes_on = steps(killed) == steps(whole)[:KILLED_AT] and weights(rest) == weights(whole)
+    where = "yes" if saved_at > 6 else "from the epoch's start"
+    row = {
+        "two runs": "yes" if results(whole) == results(again) else "no",
+        "another number of workers": "yes" if results(whole) == results(others) else "no",
+        "killed and resumed": where if goes_on and steps(rest) == steps(whole)[saved_at:] else "no",
+        "two ranks and one": "–",
     }
+    if training.example.has_ranks:
+        parts = training.run(folder / "ranks", 1, ranks=2)
+        shares = [slices(whole)[rank::2] for rank in range(2)]
+        row["two ranks and one"] = "yes" if [slices(part) for part in parts] == shares else "no"
+    return row
 
 
-def ids(found: list[Batch]) -> list[list[int]]:
-    return [samples for samples, _ in found]
+def measure_ray() -> dict[str, str]:
+    """Return the row of Ray Train, whose workers are killed and restarted by Ray itself."""
+    from tests.peers.loops import ray_train
+
+    (whole,) = ray_train.run(1, 1)
+    (again,) = ray_train.run(1, 1)
+    (others,) = ray_train.run(1, 2)
+    (killed,) = ray_train.run(1, 1, killed_at=ray_train.KILLED_AT)
+    parts = ray_train.run(2, 1)
+    before, rest = killed[: ray_train.KILLED_AT], killed[ray_train.KILLED_AT :]
+    goes_on = before == whole[: ray_train.KILLED_AT] and rest == whole[ray_train.SAVED_AT :]
+    shares = [slices(whole)[rank::2] for rank in range(2)]
+    held = {
+        "two runs": whole == again,
+        "another number of workers": whole == others,
+        "killed and resumed": goes_on,
+        "two ranks and one": [slices(part) for part in parts] == shares,
+    }
+    return {claim: "yes" if holds else "no" for claim, holds in held.items()}
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")
-    if sys.argv[1:2] == ["run"]:
-        found = read(Run(*json.loads(sys.argv[2])))
-        Path(os.environ["TABLE_TOLD"], f"rank{RANK}.json").write_text(json.dumps(found))
-        return
-    columns = {library: measure(library) for library in sys.argv[1:] or LIBRARIES}
-    print("| |", " | ".join(columns), "|\n|---|" + "---|" * len(columns))
-    for row in next(iter(columns.values())):
-        print(
-            f"| {row} |",
-            " | ".join("yes" if found[row] else "no" for found in columns.values()),
-            "|",
-        )
+    print("| with |", " | ".join(CLAIMS), "|\n|---|" + "---|" * len(CLAIMS))
+    for name in sys.argv[1:] or [*EXAMPLES, "ray"]:
+        if name == "ray":
+            print("| Ray Train |", " | ".join(measure_ray().values()), "|", flush=True)
+            continue
+        training = Training.of(name)
+        with tempfile.TemporaryDirectory() as folder:
+            row = measure(training, Path(folder))
+        training.close()
+        print(f"| {EXAMPLES[name].library} |", " | ".join(row.values()), "|", flush=True)
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "ignore")
     main()

@@ -283,3 +283,17 @@ def test_the_trainer_on_two_ranks_resumes_in_any_epoch() -> None:
         assert found["whole"] == expected
         for step in (3, 6, 9):
             assert found[str(step)] == expected[step:]
+
+
+def test_an_augmenter_in_the_trainer_is_refused(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+
+    class Trainer(transformers.Trainer):  # type: ignore[misc, name-defined]
+        def get_train_dataloader(self) -> Any:
+            return DeterministicAugmenter.from_dataset(
+                Numbers(), 2, num_processes=0, seed=3, collate_fn=named
+            )
+
+    arguments = transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    with pytest.raises(TypeError, match=r"transformers .*detaug\.DataLoader.*\.loader\(\)"):
+        Trainer(model=Module(), args=arguments).train()
