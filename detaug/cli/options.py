@@ -34,6 +34,10 @@ class CannotRun(click.ClickException):
 
     exit_code = 2
 
+    def format_message(self) -> str:
+        """Return the message, which may hold text of a file."""
+        return printable_lines(super().format_message())
+
 
 class Command(click.Command):
     """Ends with status 130 after Ctrl-C, with 141 where nobody reads its output, and with 2 after any other error: 1 means
@@ -56,7 +60,7 @@ class Command(click.Command):
         except (UnusableError, NotInstalled) as error:
             if details := getattr(error, "details", ""):
                 click.echo(printable_lines(details), err=True)
-            raise CannotRun(printable_lines(str(error))) from error
+            raise CannotRun(str(error)) from error
         except (OSError, click.exceptions.Exit, click.ClickException, click.Abort):
             raise
         except Exception:

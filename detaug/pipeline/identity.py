@@ -25,6 +25,7 @@ import xxhash
 
 from detaug.differences import differences as differences_of
 from detaug.pipeline.identity_texts import array_text, class_name, short, text_of
+from detaug.reports.escaping import printable
 from detaug.walking import attributes_of, slots_of
 
 _DEPTH = 24
@@ -226,7 +227,8 @@ def differences(ours: list[str], theirs: list[str]) -> str:
     shown = [f"{path}: here {here}, in the state {there}" for path, here, there in changed[:5]]
     if len(changed) > 5:
         shown.append(f"and {len(changed) - 5} more")
-    return "; ".join(shown)
+    # A state dict may be somebody else's, and what it says reaches the terminal in a traceback.
+    return printable("; ".join(shown))
 
 
 def _by_path(lines: list[str]) -> dict[str, str]:

@@ -240,3 +240,9 @@ def test_a_memory_map_is_not_read(tmp_path):
     before = describe(Holds([mapped, mapped[5:]]), "x")
     file.write_bytes(b"\1" * 8000)
     assert describe(Holds([mapped, mapped[5:]]), "x") == before
+
+
+def test_text_of_a_foreign_state_is_shown_escaped() -> None:
+    said = differences(["transform = None"], ["transform = \x1b[32mequal\n", "\x9b2K = 1"])
+    assert said.isprintable()
+    assert "in the state \\x1b[32mequal\\n" in said
