@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 from detaug.engine import health
-from detaug.engine.checking import hash_order
+from detaug.engine.checking import checks
 from tests.support.augmenters import mark_rare_cases
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.
@@ -76,11 +76,10 @@ def nothing_comes_of_how_long_it_takes(
 ) -> None:
     """What a run does after some seconds it does in the tests about that alone.
 
-    After half a second it would start an interpreter, which imports torch for seconds. On a busy
-    machine an epoch may last long enough for the log to say that the loop waited.
+    On a busy machine a run may last long enough to start an interpreter with another hash seed,
+    and an epoch long enough for the log to say that the loop waited.
     """
-    if request.path.stem != "test_hash_order":
-        monkeypatch.setattr(hash_order, "_START_AFTER", math.inf)
+    monkeypatch.setattr(checks, "LONG_RUN", math.inf)
     if request.path.stem != "test_health":
         monkeypatch.setattr(health, "_SHORTEST", math.inf)
 

@@ -10,7 +10,12 @@ from pathlib import Path
 import click
 
 from benchmarks.command import data_option, measure_rows, row_options
-from benchmarks.engine.check_cost import measure_check_cost
+from benchmarks.engine.check_cost import (
+    measure_check_cost,
+    measure_short_epoch,
+    measure_small_batches,
+    measure_start,
+)
 from benchmarks.engine.first_batch import measure_first_batch
 from benchmarks.engine.heavy_tail import measure_heavy_tail
 from benchmarks.engine.nnunet import measure_nnunet
@@ -26,6 +31,9 @@ ROWS: dict[str, Callable[[Settings], Row]] = {
     "transport-in-slot": measure_transport_in_slot,
     "heavy-tail": measure_heavy_tail,
     "first-batch": measure_first_batch,
+    "check-start": measure_start,
+    "check-small-batches": measure_small_batches,
+    "check-short-epoch": measure_short_epoch,
 }
 
 #: Rows on data that nnU-Net preprocesses.

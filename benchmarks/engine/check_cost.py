@@ -1,27 +1,35 @@
-"""Row: what the run-time check takes of an epoch on nnU-Net's own loader."""
+"""Rows: what the run-time check takes of an epoch of nnU-Net's loader, and of short runs."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
+from torch.utils.data import DataLoader
 
+from benchmarks.engine.loaders import SmallLoader, volumes_for_monai
 from benchmarks.engine.nnunet import ignore_expected_warning, numbered_loader
-from benchmarks.engine.systems import batch_number_for, detaug
+from benchmarks.engine.systems import STOCK, TORCH, batch_number_for, detaug, nondet
 from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_3D
 from benchmarks.report import OURS, Row, row_of
-from benchmarks.settings import Settings
+from benchmarks.settings import SEED, Settings
 from detaug import DeterministicAugmenter
 from detaug.bench.measuring import Meter, consume, in_fresh_process, interleaved
 
 BATCHES = 250  # nnU-Net's epoch
 ROUNDS = 3
 UNCHECKED = "check=False"
+#: Batches of a short run, of MONAI's data set and of a small loader, and rounds.
+BATCHES_OF_MONAI = 32
+SMALL_BATCHES = 300
+SHORT_ROUNDS = 7
 
 
 class Epochs(NamedTuple):
@@ -82,3 +90,93 @@ def _epoch(augmenter: DeterministicAugmenter, batches: int, children: int) -> fl
 def _running_children() -> int:
     children = psutil.Process().children()
     return sum(child.status() != psutil.STATUS_ZOMBIE for child in children)
+
+
+# --- short runs, start and end included -----------------------------------------------------------
+
+
+class Run(NamedTuple):
+    """Seconds of a whole run: of the clock, and of CPU time."""
+
+    wall: float
+    cpu: float
+
+
+def measure_start(settings: Settings) -> Row:
+    """Measure the CPU time of a program that takes one batch."""
+    systems = (OURS, UNCHECKED)
+    costs = _short_runs(systems, settings, partial(_small_batches, settings, 1))
+    return row_of(
+        "one batch from start to end, CPU time",
+        "s",
+        {name: [run.cpu for run in runs] for name, runs in costs.items()},
+        {"workers": settings.workers},
+    )
+
+
+def measure_small_batches(settings: Settings) -> Row:
+    """Measure the time of a run of small batches."""
+    systems = (OURS, UNCHECKED, STOCK)
+    costs = _short_runs(systems, settings, partial(_small_batches, settings, SMALL_BATCHES))
+    return row_of(
+        f"{SMALL_BATCHES} batches of 200 kB from start to end",
+        "s",
+        {name: [run.wall for run in runs] for name, runs in costs.items()},
+        {"workers": settings.workers, "batches": SMALL_BATCHES},
+        {f"{name}, CPU s": median(run.cpu for run in runs) for name, runs in costs.items()},
+    )
+
+
+def measure_short_epoch(settings: Settings) -> Row:
+    """Measure the CPU time of a short epoch of a MONAI data set."""
+    systems = (OURS, UNCHECKED, TORCH)
+    costs = _short_runs(systems, settings, partial(_epoch_of_monai, settings))
+    return row_of(
+        f"{BATCHES_OF_MONAI} batches of MONAI's, 64³, from start to end, CPU time",
+        "s",
+        {name: [run.cpu for run in runs] for name, runs in costs.items()},
+        {"workers": settings.workers, "batches": BATCHES_OF_MONAI},
+    )
+
+
+def _short_runs(
+    systems: Sequence[str], settings: Settings, run: Callable[[str], Run]
+) -> dict[str, list[Run]]:
+    """Return the runs of each system, each in a process of its own."""
+    rounds = settings.rounds(SHORT_ROUNDS)
+    return interleaved(systems, rounds, partial(in_fresh_process, run))
+
+
+def _small_batches(settings: Settings, batches: int, name: str) -> Run:
+    loader = SmallLoader()
+    meter = Meter()
+    began = time.perf_counter()
+    with _small_system(loader, settings, name) as iterator:
+        for _ in range(batches):
+            next(iterator)
+    return Run(time.perf_counter() - began, meter.read().cpu)
+
+
+def _small_system(
+    loader: SmallLoader, settings: Settings, name: str
+) -> AbstractContextManager[Iterator[Any]]:
+    if name == STOCK:
+        return nondet(loader, settings.workers)
+    return detaug(loader, settings.workers, check=name == OURS)
+
+
+def _epoch_of_monai(settings: Settings, name: str) -> Run:
+    dataset = volumes_for_monai(2 * BATCHES_OF_MONAI)
+    processes = settings.workers.processes
+    meter = Meter()
+    began = time.perf_counter()
+    if name == TORCH:
+        for _ in DataLoader(dataset, 2, shuffle=True, num_workers=processes):
+            pass
+    else:
+        with DeterministicAugmenter.from_dataset(
+            dataset, 2, num_processes=processes, seed=SEED, check=name == OURS
+        ) as augmenter:
+            for _ in augmenter:
+                pass
+    return Run(time.perf_counter() - began, meter.read().cpu)

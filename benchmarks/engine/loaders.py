@@ -50,6 +50,36 @@ class InSlotLoader(ReadyLoader):
         return batch
 
 
+class SmallLoader(DataLoader):
+    """Draws a batch of 200 kB."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 1, infinite=True)
+
+    def generate_train_batch(self) -> dict[str, np.ndarray]:
+        """Return the batch."""
+        return {"data": np.random.standard_normal((1, 1, 50, 1000)).astype(np.float32)}
+
+
+def volumes_for_monai(number: int) -> Any:
+    """Return a MONAI data set of so many volumes of 64³, with random transforms."""
+    from monai.data import Dataset
+    from monai.transforms import Compose, RandAffined, RandFlipd, RandGaussianNoised
+
+    generator = np.random.default_rng(0)
+    items = [{"image": generator.random((1, 64, 64, 64), dtype=np.float32)} for _ in range(number)]
+    transform = Compose(
+        [
+            RandFlipd("image", prob=0.5, spatial_axis=0),
+            RandAffined(
+                "image", prob=1.0, rotate_range=0.3, scale_range=0.1, padding_mode="border"
+            ),
+            RandGaussianNoised("image", prob=0.5),
+        ]
+    )
+    return Dataset(items, transform)
+
+
 class StepNumber:
     """The number of the batch that detaug makes."""
 

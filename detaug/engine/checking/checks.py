@@ -7,9 +7,9 @@ it had made others before: such a check is informative. The first one is the sec
 many workers that none has made a second one soon, a first batch is made again by a process that has made another one before.
 Then come batches after a long history, and the first batch of one worker.
 
-A check costs what a batch costs. The first informative one is made at any rate; others wait until all of them together take
-no more than a small amount of time, or a share of the workers' time. So quick pipelines are checked thoroughly at once, and
-slow ones a little at a time, for a known share of the throughput.
+A check costs what a batch costs, and what the process costs that makes it. The first informative one is made at any rate. A
+short run pays next to nothing for others; a long one pays a known share of the workers' time, and for an interpreter with another
+hash seed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,15 @@ from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.purity.reports import BatchReport
 
-#: What all checks may take: seconds, or a share of the workers' time, whichever is more.
-_ALLOWANCE, _SHARE = 0.4, 0.01
-#: A check that takes as long as so many batches, and longer than the allowance, is left out.
+#: A run that has lasted this many seconds is a long one.
+LONG_RUN = 20.0
+#: In a short run, all checks but the first may take this share of the workers' time, and no more
+#: than so many seconds.
+_SHARE_AT_FIRST = 0.03
+_MOST_AT_FIRST = 0.1
+#: In a long run, all checks may take this share of the workers' time.
+_SHARE = 0.01
+#: A check that takes as long as this many batches is left out.
 _MOST_COSTLY = 20
 #: Once so many batches were made and none of them is a worker's second one, a first one is made again after another.
 _SECOND_BY = 12
@@ -54,8 +60,13 @@ class Checks:
         self._thorough = check.every == 1
         self._states = states
         self._batches = 0
-        self._worked = self._paid = 0.0
+        self._worked = 0.0
+        self._paid = 0.0
+        self._paid_for_first = 0.0
         self._batch_seconds = 0.0
+        #: What a check costs beside its batches.
+        self._overhead = 0.0
+        self._is_long_run = False
         self._end_is_near = False
         self._waiting: list[CheckedBatch] = []
         self._first: CheckedBatch | None = None
@@ -70,8 +81,20 @@ class Checks:
         self._batches += 1
 
     def paid(self, seconds: float) -> None:
-        """A check took so long."""
+        """Add the seconds that a check took, before its result is compared."""
         self._paid += seconds
+        if self.done == 0:
+            self._paid_for_first = self._paid
+
+    def paid_for_process(self, seconds: float) -> None:
+        """Add the seconds that it took to start a process for one check, as for every other."""
+        self.paid(seconds)
+        self._overhead = seconds
+
+    def run_has_lasted(self, seconds: float) -> None:
+        """Take in how old the run is."""
+        if seconds >= LONG_RUN:
+            self._is_long_run = True
 
     def end_is_near(self) -> None:
         """The epoch's or the program's end waits for checks: what can be said by then is not to wait for more batches."""
@@ -148,26 +171,34 @@ class Checks:
 
     @property
     def _left(self) -> float:
-        return max(_ALLOWANCE, _SHARE * self._worked) - self._paid
-
-    @property
-    def _most(self) -> float:
-        return max(_ALLOWANCE, _MOST_COSTLY * self._batch_seconds)
+        """The seconds that further checks may take."""
+        if self._is_long_run:
+            return _SHARE * self._worked - self._paid
+        allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._worked)
+        return allowed - (self._paid - self._paid_for_first)
 
     def _affords(self, check: CheckedBatch) -> bool:
-        return self._cost_of(check) <= min(self._left, self._most)
+        return not self._is_far(check) and self._overhead + self._cost_of(check) <= self._left
+
+    def _is_far(self, check: CheckedBatch) -> bool:
+        """Return whether a copy has to step through too many batches to make that one."""
+        cost = self._cost_of(check)
+        return cost > max(_MOST_AT_FIRST, _MOST_COSTLY * self._batch_seconds)
 
     def _cost_of(self, check: CheckedBatch) -> float:
         """Return the seconds that it takes to make that batch again."""
         return self._states.num_batches_to(check.key) * self._batch_seconds
 
     def for_other_hashes(self) -> CheckedBatch | None:
-        """The batch that is made again with other hash seeds: once it is known that it does not differ anyway, if a copy need
-        not step far for it."""
+        """Return the batch that is to be made again with other hash seeds; None: there is none now.
+
+        That is in a long run, once it is known that the batch does not differ anyway, and if a copy
+        need not step far for it.
+        """
         check = self._first
-        if check is None or not self.informative or self.different:
+        if check is None or not self._is_long_run or not self.informative or self.different:
             return None
-        return check if self._cost_of(check) <= self._most else None
+        return None if self._is_far(check) else check
 
     def depends_on_hashes(
         self, check: CheckedBatch, one: BatchReport, other: BatchReport

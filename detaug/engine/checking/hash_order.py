@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 from detaug.engine.checking.differences import Difference
@@ -33,8 +32,6 @@ logger = logging.getLogger("detaug")
 
 #: Hash seeds of the interpreters. Fresh workers have 0.
 _SEEDS = range(2, 10)
-#: The first one starts when a run is so old (seconds): it takes longer than that, so shorter runs do not pay for it.
-_START_AFTER = 0.5
 #: A pipeline of more bytes is not sent.
 _MOST_BYTES = 2**28
 
@@ -45,7 +42,6 @@ class HashOrder:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._checks = work.checks
-        self._began = time.monotonic()
         self._check: CheckedBatch | None = None
         self._made: list[BatchReport] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -59,7 +55,7 @@ class HashOrder:
     def go_on(self) -> Difference | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
         if self._channel is None:
-            if self._check is None and time.monotonic() - self._began >= _START_AFTER:
+            if self._check is None:
                 self._check = self._checks.for_other_hashes()
             if self._check is not None:
                 with interrupts_deferred():  # or an interpreter might run that no object knows of

@@ -8,6 +8,7 @@ come by `answered`. All of it runs in the engine's thread, but for `under_way`.
 from __future__ import annotations
 
 import logging
+import time
 from typing import Protocol
 
 from detaug.engine.checking.checks import Checks
@@ -50,6 +51,7 @@ class Checking:
         self._asked = False  # another process
         self._difference: Difference | None = None  # of which more is asked
         self._worker_answers = False  # or has yet to
+        self._began = time.monotonic()
 
     @property
     def under_way(self) -> bool:
@@ -64,6 +66,7 @@ class Checking:
 
     def go_on(self) -> None:
         """Have made again what is due."""
+        self.checks.run_has_lasted(time.monotonic() - self._began)
         if (
             self._hash_order is not None
             and not self.checks.knows_hash_order

@@ -204,9 +204,10 @@ class Pool:
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):
-                if (
-                    worker is self._checker and self._start_method == "fork"
-                ):  # it was forked for this answer alone
+                if worker is self._checker and self._start_method == "fork":
+                    # It was forked for this answer alone.
+                    start_seconds = time.monotonic() - worker.since - seconds
+                    self._work.checks.paid_for_process(max(0.0, start_seconds))
                     self._end_checker()
                 self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):
@@ -218,10 +219,10 @@ class Pool:
     # --- the checker
 
     def checker(self) -> Worker | None:
-        """The process that makes batches again, perhaps not ready: `Checking.go_on` follows once it is.
+        """Return the process that makes batches again; None: there cannot be one now.
 
-        A fork costs little, and has made nothing yet: there is a new one for every check. Elsewhere it is started with the
-        first check, and stays.
+        It may not be ready. `Checking.go_on` follows once it is. A fork has made nothing yet, so
+        there is a new one for every check. Elsewhere it is started with the first check, and stays.
         """
         if self._checker is None:
             try:

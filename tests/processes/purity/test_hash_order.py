@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from detaug import Check, DeterministicAugmenter, ReproducibilityError
+from detaug.engine.checking import checks
 from detaug.processes.interpreters import known_hash_seed
 from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity import hash_order_pipelines as pipelines
@@ -18,6 +19,13 @@ from tests.support.logs import levels_of, records_of
 pytestmark = pytest.mark.skipif(
     known_hash_seed() is not None, reason="PYTHONHASHSEED fixes this program's hashes"
 )
+
+
+@pytest.fixture(autouse=True)
+def every_run_is_a_long_one(
+    nothing_comes_of_how_long_it_takes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "LONG_RUN", 0.0)
 
 
 def batches_until_known(transform, num_processes, method="fork", **options):

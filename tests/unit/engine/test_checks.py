@@ -9,6 +9,7 @@ from itertools import product
 import pytest
 
 from detaug.engine.arguments import Check
+from detaug.engine.checking import checks as checking
 from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.making import Again, CheckedBatch, is_checked
 from detaug.pipeline.loader_states import LoaderStates
@@ -18,10 +19,14 @@ from detaug.sources import resolve_source
 from tests.support.loaders import RandomSampler
 
 EVERY = 100
+#: The seconds after which a run is a long one.
+LONG = 20.0
 #: Batches of an epoch, nnU-Net's.
 EPOCH = 250
-#: What all checks may take of an epoch; and the seconds that they may take of a run in any case.
-SHARE, AT_FIRST = 0.015, 0.4
+#: The share of a long run that all checks may take.
+SHARE = 0.015
+#: The seconds that all checks but the first may take of a run that has not lasted so long.
+AT_FIRST = 0.1
 
 
 def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
@@ -39,24 +44,43 @@ def answer(checks, made, seconds):
     checks.compare(made, Again(BatchReport({}, {"x": "1"})))
 
 
+@pytest.fixture(autouse=True)
+def runs_last_as_long_as_they_do(
+    no_run_is_a_long_one: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "LONG_RUN", LONG)
+
+
 class Run:
     """A run by the clock of its workers: each makes batches one after the other, of which the checks hear.
 
     Attributes:
         told: how many batches were made when the first check was made that shows what is carried; 0: none was.
         spent: seconds that checks took.
+        spent_on_first: seconds that the first of them took.
+        spent_at_first: seconds that they took before the run was a long one.
+        lasted: seconds of the clock.
         worked: seconds of all workers.
         made: the checks.
     """
 
-    def __init__(self, workers, seconds, batches, spread=0.0):
+    def __init__(self, workers, seconds, batches, spread=0.0, process_seconds=0.0):
+        self.process_seconds = process_seconds
         self.checks = checks_of()
-        self.told, self.spent, self.worked, self.made = 0, 0.0, 0.0, []
+        self.told = 0
+        self.spent = 0.0
+        self.spent_on_first = 0.0
+        self.spent_at_first = 0.0
+        self.lasted = 0.0
+        self.worked = 0.0
+        self.made = []
         vary = random.Random(workers)
         free = [(0.0, worker) for worker in range(1, workers + 1)]
         numbers = dict.fromkeys(range(1, workers + 1), 0)
         for step in range(batches):
             now, worker = heapq.heappop(free)
+            self.lasted = now
+            self.checks.run_has_lasted(now)
             cost = seconds * vary.uniform(1 - spread, 1 + spread)
             heapq.heappush(free, (now + cost, worker))
             numbers[worker] += 1
@@ -71,8 +95,13 @@ class Run:
     def _check(self, seconds, batches):
         while (due := self.checks.next()) is not None:
             cost = seconds * (2 if due.after is not None else 1)
+            self.checks.paid_for_process(self.process_seconds)
             answer(self.checks, due, cost)
-            self.spent += cost
+            self.spent += cost + self.process_seconds
+            if not self.made:
+                self.spent_on_first = self.spent
+            if self.lasted < LONG:
+                self.spent_at_first = self.spent
             self.made.append(due)
             if not self.told and self.checks.informative:
                 self.told = batches
@@ -85,9 +114,11 @@ def test_what_is_carried_is_told_by_the_twentieth_batch_for_little_of_an_epoch(w
         assert 0 < run.told <= 20
         assert run.made[0].is_informative
         assert run.checks.informative >= len(run.made) - 1  # first batches once at most
-        assert run.spent <= max(
-            SHARE * run.worked, AT_FIRST + spread * seconds + 1e-9
-        )  # a batch may cost more than expected
+        more_than_expected = spread * seconds + 1e-9
+        assert run.spent_at_first <= run.spent_on_first + AT_FIRST + more_than_expected
+        if run.lasted > LONG:
+            most = max(run.spent_at_first, SHARE * run.worked)
+            assert run.spent <= most + more_than_expected
 
 
 @pytest.mark.parametrize("workers", [1, 2, 4, 8, 16, 64])
@@ -102,11 +133,46 @@ def test_many_workers_first_batches_are_made_again_after_another_one():
     ]
 
 
+@pytest.mark.parametrize(("seconds", "most"), [(0.001, 1), (0.01, 2), (0.1, 2)])
+def test_a_short_run_pays_for_one_check_and_next_to_nothing_else(seconds, most):
+    run = Run(4, seconds, 300, process_seconds=0.04)
+    assert run.told <= 20
+    assert 1 <= len(run.made) <= most
+    assert run.spent - run.spent_on_first <= AT_FIRST + 1e-9
+
+
+def test_the_process_that_is_made_for_a_check_counts():
+    checks = checks_of()
+    for step in range(20):
+        checks.worked(1.0)
+        checks.reported(check(step, number=2, worker=step))
+    due = checks.next()
+    checks.paid_for_process(0.2)
+    answer(checks, due, 0.001)
+    assert checks.next() is None
+    checks.run_has_lasted(LONG)
+    for _ in range(200):
+        checks.worked(1.0)
+    assert checks.next() is not None
+
+
+def test_another_hash_seed_is_tried_in_a_long_run_alone():
+    checks = checks_of()
+    checks.worked(0.1)
+    checks.reported(check(0, number=2))
+    answer(checks, checks.next(), 0.1)
+    assert checks.for_other_hashes() is None
+    checks.run_has_lasted(LONG - 1)
+    assert checks.for_other_hashes() is None
+    checks.run_has_lasted(LONG)
+    assert checks.for_other_hashes() is not None
+
+
 def test_later_checks_take_batches_after_the_longest_history():
-    numbers = [each.number for each in Run(8, 0.05, 8 * EPOCH).made]
+    numbers = [each.number for each in Run(8, 0.2, 8 * EPOCH).made]
     assert numbers[0] == 2
     assert numbers[-1] >= 100
-    assert numbers.count(1) == 1
+    assert numbers.count(1) <= 1
 
 
 def test_a_check_that_came_to_nothing_is_followed_by_another():
@@ -155,7 +221,8 @@ def test_late_batches_of_a_stream_cost_those_before_them():
     made = checks.next()
     assert made is not None
     answer(checks, made, 0.02)
-    checks.worked(0.01)
+    for _ in range(1000):
+        checks.worked(0.01)
     checks.reported(check(5_000, number=100))
     assert checks.next() is None
     checks.reported(check(7, number=4))
