@@ -42,7 +42,7 @@ from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.processes.control import interrupts_deferred
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
-from detaug.seeding.ranks import check_all_are_known, common_seed, known_place, process_group
+from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import Source, resolve_source, source_of_samples
 from detaug.sources.misuse import refuse_arguments
@@ -284,38 +284,6 @@ class DeterministicAugmenter(Generic[Batch]):
         how |= {"sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}
         source = source_of_samples(dataset, batch_size, shuffle, how)
         return cls(source, transform, num_processes, **options)
-
-    @classmethod
-    def from_torch_distributed(
-        cls, data_loader: Any, *arguments: Any, **options: Any
-    ) -> DeterministicAugmenter:
-        """An augmenter with this process's rank and world size, and a seed that all ranks have in common.
-
-        They are `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun, Open MPI's
-        mpirun; a process that none of them started is rank 0 of 1. Without a seed, ``DETAUG_SEED`` is taken, else rank 0
-        draws one and sends it to the others: then every rank must make this call.
-
-        Args:
-            data_loader, arguments, options: as for DeterministicAugmenter, or, with ``batch_size=...`` or ``batch_sampler=...``,
-                for `from_dataset`; but for ``rank`` and ``world_size``.
-
-        Raises:
-            RankUnknown: (a ValueError) the launcher's variables do not say which rank this is (Lightning's before ``fit``); or
-                no seed was given, and without a process group each of several processes would draw another.
-            ValueError: the launcher's variables are no numbers.
-        """
-        rank, world_size = known_place()
-        common = options.get("seed") is None and options.get("seeds") is None and world_size > 1
-        if common:
-            options["seed"] = common_seed(rank, world_size)
-        of_dataset = {"batch_size", "batch_sampler"} & set(options) or (
-            arguments and isinstance(arguments[0], int)
-        )
-        make = cls.from_dataset if of_dataset else cls
-        augmenter = make(data_loader, *arguments, rank=rank, world_size=world_size, **options)
-        augmenter._ranks_are_given = False  # the process group may come later
-        augmenter._drawn = augmenter._drawn or (common and not os.environ.get(SEED_VARIABLE))
-        return augmenter
 
     # --- batches ----------------------------------------------------------------------------------------------------
 
@@ -733,9 +701,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""
         if not self._ranks_are_given:
-            check_all_are_known(
-                self.world_size, "DeterministicAugmenter.from_torch_distributed(...)"
-            )
+            check_all_are_known(self.world_size)
 
     def _check_owner(self) -> None:
         """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it

@@ -92,9 +92,8 @@ def known_place() -> tuple[int, int]:
     return rank, processes
 
 
-def check_all_are_known(world_size: int, mend: str) -> None:
-    """ValueError: more processes train together than `world_size`, and would all be given the same; `mend` is the line that
-    mends it."""
+def check_all_are_known(world_size: int) -> None:
+    """ValueError: more processes train together than `world_size`, and would all be given the same."""
     try:
         (rank, processes), local_rank = place(), _local_rank()
     except ValueError:
@@ -104,8 +103,9 @@ def check_all_are_known(world_size: int, mend: str) -> None:
         this = f"rank {rank}" if rank is not None else f"local rank {local_rank}"
         raise ValueError(
             f"{'' if processes else 'at least '}{least} processes train together (this is {this}), and {world_size} is "
-            f"known of here, so that each would be given the same batches. Write {mend}, {WHERE_RANKS_ARE_KNOWN}, or pass "
-            "rank= and world_size=; rank=0, world_size=1 gives every process all batches"
+            "known of here, so that each would be given the same batches. Pass rank=torch.distributed.get_rank() and "
+            f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a torch Dataset with "
+            "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all batches"
         )
 
 
@@ -140,11 +140,11 @@ def broadcast_from_rank_0(value: Any) -> Any:
     return held[0]
 
 
-def common_seed(rank: int | None, world_size: int | None = None, verbose: bool = True) -> Seed:
+def common_seed(rank: int | None, verbose: bool = True) -> Seed:
     """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else one that rank 0 draws and
     logs. RankUnknown: one of several processes without a process group, where each would draw another."""
     given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
-    processes = world_size or place()[1] or 1
+    processes = place()[1] or 1
     if group is None and not given and (rank or processes > 1):
         raise RankUnknown(
             f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), no seed was given, and without "

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detaug import DeterministicAugmenter
+from detaug import DataLoader, DeterministicAugmenter
 from detaug.seeding.ranks import LAUNCHERS, RankUnknown
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take, through_json
@@ -212,9 +212,9 @@ def test_a_launchers_variables_are_filled_in(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], place: tuple[int, int]
 ) -> None:
     only(monkeypatch, variables)
-    augmenter = DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0, seed=6)
+    augmenter = DataLoader(Samples(19), 2, shard=True, seed=6).augmenter
     assert (augmenter.rank, augmenter.world_size) == place
-    assert steps([next(augmenter)]) == [place[0]]
+    assert augmenter.step == place[0]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_ranks_that_nobody_told_of_are_an_error_with_the_line_that_mends_it(
     made_before = new()
     only(monkeypatch, variables)
     with pytest.raises(
-        ValueError, match=r"Write DeterministicAugmenter\.from_torch_distributed\("
+        ValueError, match=r"Pass rank=torch\.distributed\.get_rank\(\).*detaug\.DataLoader\("
     ) as caught:
         new()
     assert str(caught.value).startswith(told)
@@ -288,7 +288,7 @@ def test_a_rank_that_nothing_says_is_not_filled_in(
 ) -> None:
     only(monkeypatch, variables)
     with pytest.raises(RankUnknown, match=next(iter(variables)) + r".*train_dataloader\(\)"):
-        DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0, seed=6)
+        len(DataLoader(Samples(19), 2, shard=True, seed=6))
 
 
 def only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
@@ -302,7 +302,7 @@ def only(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 def test_ranks_that_would_each_draw_a_seed_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_PROCID", "1")
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "3")
-    with pytest.raises(ValueError, match="each would draw another: pass seed=, set DETAUG_SEED"):
-        DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0)
+    with pytest.raises(ValueError, match=r"each would draw another: pass seed=.*DETAUG_SEED"):
+        next(iter(DataLoader(Samples(19), 2, shard=True)))
     monkeypatch.setenv("DETAUG_SEED", "9")
-    assert DeterministicAugmenter.from_torch_distributed(RandomSampler(), None, 0).seed == 9
+    assert DataLoader(Samples(19), 2, shard=True).augmenter.seed == 9

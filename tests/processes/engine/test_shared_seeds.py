@@ -33,7 +33,6 @@ class Loader:
 
 def run_rank(rank: int, folder: str) -> None:
     made_before = DeterministicAugmenter(Loader(), None, 0, seed=1)
-    found_before = DeterministicAugmenter.from_torch_distributed(Loader(), None, 0, seed=1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
     )
@@ -58,17 +57,13 @@ def run_rank(rank: int, folder: str) -> None:
         found[case] = [outcome_of_next(augmenter) for _ in range(3)]
     own = DeterministicAugmenter(Loader(), None, 0, seed=5 + rank, rank=0, world_size=1)
     found["ranks of its own"] = [outcome_of_next(own)]
-    found["not told of the ranks"] = [outcome_of_next(each) for each in (made_before, found_before)]
+    found["not told of the ranks"] = [outcome_of_next(made_before)]
     found["not told of the ranks"] += [
         refusal(lambda: DeterministicAugmenter(Loader(), None, 0, seed=1))
     ]
     found["not told of the ranks"] += [
         refusal(lambda: DeterministicAugmenter.from_dataset([1, 2], 1))
     ]
-    both = DeterministicAugmenter.from_torch_distributed(
-        list(range(8)), batch_size=2, num_processes=0, seed=3
-    )
-    found["a data set"] = [str(sorted(int(i) for batch in both for i in batch))]
     if rank == 0:
         found["only here"] = [
             outcome_of_next(
@@ -132,15 +127,7 @@ def test_what_was_not_told_of_the_ranks_is_refused_when_made_or_at_its_first_bat
                 f"2 processes train together (this is rank {rank}), and 1 is known of here"
                 in message
             )
-            assert "from_torch_distributed(" in message
-
-
-def test_a_data_set_is_shared_out_among_ranks_that_are_filled_in(
-    ranks: list[dict[str, list[str]]],
-) -> None:
-    first, second = (json.loads(found["a data set"][0]) for found in ranks)
-    assert sorted(first + second) == list(range(8))
-    assert len(first) == len(second) == 4
+            assert "detaug.DataLoader(..., shard=True)" in message
 
 
 def test_nobody_waits_for_ranks_that_make_no_augmenter(ranks: list[dict[str, list[str]]]) -> None:
