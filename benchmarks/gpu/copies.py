@@ -63,7 +63,7 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def _findings(send: Send, device: str, quick: bool) -> None:
-    settle(device)
+    settle()
     send(_bytes_on(device, quick, pin_memory=False))
     if device == "cuda":
         send(_bytes_on(device, quick, pin_memory=True))

@@ -25,7 +25,7 @@ def make_trainer(name: str, plan: Plan, device: str, workers: int = 0) -> Any:
         DETAUG_SEED=SEED,
         DETAUG_CPU_THREADS="1",
     )
-    settle(device)
+    settle()
     folder = Path(os.environ["nnUNet_preprocessed"], DATASET)
     plans = json.loads((folder / "nnUNetPlans.json").read_text())
     plans["continue_training"] = False  # as ``nnUNetv2_train`` writes it into them
@@ -49,10 +49,9 @@ def random_batch(trainer: Any, plan: Plan) -> dict[str, Any]:
     return {"data": data, "target": targets}
 
 
-def settle(device: str) -> None:
-    """Give torch one thread on a CPU: in the short form it is the processes that are many."""
-    if device == "cpu":
-        torch.set_num_threads(1)
+def settle() -> None:
+    """Give torch one thread, as ``nnUNetv2_train`` does on a GPU."""
+    torch.set_num_threads(1)
 
 
 def synchronise(device: str) -> None:

@@ -208,7 +208,7 @@ def _layers(bench: Bench) -> Iterator[Finding]:
 
 
 def _swap_all(send: Send, device: str) -> None:
-    settle(device)
+    settle()
     for layer in LAYERS:
         send(_swap(layer, device))
 

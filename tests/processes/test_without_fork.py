@@ -74,9 +74,9 @@ BATCHES = r"""
 import json, logging, numpy as np, torch
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 from detaug import Check, DataLoader as TorchsLoader, DeterministicAugmenter, fingerprint, transforms
-from detaug.engine.checking import hash_order
+from detaug.engine.checking import checks
 
-hash_order._START_AFTER = 0.0  # what a run does after a while, it does at once
+checks.LONG_RUN = 0.0  # what a run does after a while, it does at once
 
 class Cases(DataLoader):
     def __init__(self):

@@ -46,7 +46,7 @@ def answer(checks, made, seconds):
 
 @pytest.fixture(autouse=True)
 def runs_last_as_long_as_they_do(
-    no_run_is_a_long_one: None, monkeypatch: pytest.MonkeyPatch
+    nothing_comes_of_how_long_it_takes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "LONG_RUN", LONG)
 
