@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 from rich.console import RenderableType
@@ -14,13 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from detaug.bench.measuring import (
+    Consumption,
     MeasurementError,
     Ratio,
     consume,
     in_fresh_process,
     interleaved,
+    usable_core_numbers,
 )
-from detaug.bench.systems import SYSTEMS, Workers
+from detaug.bench.systems import OURS, SYSTEMS, Workers
 from detaug.demo.loader import demo_pipeline
 from detaug.engine.warming import warm_up
 from detaug.errors import UnusableError
@@ -43,14 +46,26 @@ LEAST_BATCHES = 4
 #: The share of a run's seconds that passes before its batches are timed.
 WARM_UP = 0.4
 
+#: Figures are valid while other programs use less than this share of the cores.
+MOST_ELSEWHERE = 0.1
+
 #: Edge of the demo's patches, in voxels.
 DEMO_PATCH = 64
+
+RED = "#D55E00"
 
 
 @dataclass(frozen=True)
 class Rate:
-    """One system with one number of processes: batches per second in each round, or the `reason` why it could not be measured;
-    how many times as fast detaug is."""
+    """One system with one number of processes.
+
+    Attributes:
+        system: its name.
+        processes: worker processes.
+        batches_per_second: in each round; empty if it could not be measured.
+        times: how many times as fast detaug is; None for detaug itself.
+        reason: why it could not be measured.
+    """
 
     system: str
     processes: int
@@ -60,70 +75,124 @@ class Rate:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What other programs did meanwhile.
+
+    Attributes:
+        cores: that this program may use.
+        cores_elsewhere: how many of them other programs kept busy, on average over all runs.
+        average_before, average_after: the system's load average of one minute.
+        is_valid: whether the cores were idle enough for figures.
+    """
+
+    cores: int
+    cores_elsewhere: float
+    average_before: float
+    average_after: float
+    is_valid: bool
+
+    @classmethod
+    def of(cls, elsewhere: Sequence[float], before: float, after: float) -> Load:
+        """Return the load of runs during which other programs used so many cores."""
+        cores = len(usable_core_numbers())
+        mean = fmean(elsewhere) if elsewhere else 0.0
+        return cls(cores, mean, before, after, mean < MOST_ELSEWHERE * cores)
+
+    @property
+    def warning(self) -> str:
+        """What a reader of the figures has to know; empty if they are valid."""
+        if self.is_valid:
+            return ""
+        return (
+            f"other programs use {self.cores_elsewhere:.1f} of {self.cores} cores: "
+            "these figures are not valid"
+        )
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """What was measured, and on which machine."""
 
     target: str | None
     seconds_per_run: float
     rates: tuple[Rate, ...]
+    load: Load
     environment: dict[str, Any]
 
     def shown(self) -> Iterator[RenderableType]:
-        """A table, and what a reader has to know of its numbers."""
+        """Yield a table, and what a reader has to know of its numbers."""
         rates = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         rates.add_column("system", overflow="fold")
         for name in ("processes", "batches/s", "detaug over it"):
             rates.add_column(name, justify="right", no_wrap=True, overflow="fold")
-        for each in self.rates:
-            times, cells = each.times, ("not run", "")
-            if each.batches_per_second:
-                ratio = (
-                    ""
-                    if times is None
-                    else f"{times.median:.2g} ({times.lowest:.2g}-{times.highest:.2g})"
-                )
-                cells = (f"{median(each.batches_per_second):.3g}", ratio)
-            rates.add_row(each.system, str(each.processes), *cells)
-        yield from (rates, Text())
-        missing = {each.system: each.reason for each in self.rates if each.reason}
-        for name, reason in missing.items():
-            yield Text(f"{name}: not measured, because {reason.rstrip('.')}.")
+        for rate in self.rates:
+            rates.add_row(rate.system, str(rate.processes), *_cells(rate))
+        yield rates
+        yield Text()
+        if self.load.warning:
+            load = self.load
+            averages = (
+                f" (load average {load.average_before:.1f} before, {load.average_after:.1f} after)"
+            )
+            yield Text(f"{load.warning}{averages}.", "bold red")
+        reasons = {rate.system: rate.reason for rate in self.rates if rate.reason}
+        for system, reason in reasons.items():
+            yield Text(f"{system}: not measured, because {reason.rstrip('.')}.")
         yield Text(
-            f"Medians of {ROUNDS} rounds of {self.seconds_per_run:g} s, every system with up to {NUM_CACHED} batches ready, "
-            "detaug without its check. Detaug over it: how many times as fast detaug is."
+            f"Medians of {ROUNDS} rounds of {self.seconds_per_run:g} s, every system with up to "
+            f"{NUM_CACHED} batches ready, detaug without its check. Detaug over it: how many times "
+            "as fast detaug is."
         )
 
     def png(self) -> bytes:
-        """Bars of the batches per second."""
+        """Return a picture: bars of the batches per second."""
+        file = io.BytesIO()
+        self.figure().savefig(file, format="png", dpi=150)
+        return file.getvalue()
+
+    def figure(self) -> Any:
+        """Draw a bar for each system and number of processes."""
         title = f"{self.target or 'detaug bench, demo'}: {self.environment['cpu']['model']}"
         figure = figure_of(title, 9, 4)
         axes = figure.subplots()
-        counts = sorted({each.processes for each in self.rates})
-        measured = [each for each in self.rates if each.batches_per_second]
-        systems = list(dict.fromkeys(each.system for each in measured))
-        for n, system in enumerate(systems):
-            rates = [each for each in measured if each.system == system]
-            places = [
-                counts.index(each.processes) + 0.27 * (n - (len(systems) - 1) / 2) for each in rates
-            ]
-            heights = [median(each.batches_per_second) for each in rates]
-            axes.bar_label(
-                axes.bar(places, heights, 0.25, color=COLOURS[n], label=system), fmt="%.3g"
-            )
+        counts = sorted({rate.processes for rate in self.rates})
+        measured = [rate for rate in self.rates if rate.batches_per_second]
+        systems = list(dict.fromkeys(rate.system for rate in measured))
+        for index, system in enumerate(systems):
+            rates = [rate for rate in measured if rate.system == system]
+            offset = 0.27 * (index - (len(systems) - 1) / 2)
+            places = [counts.index(rate.processes) + offset for rate in rates]
+            heights = [median(rate.batches_per_second) for rate in rates]
+            bars = axes.bar(places, heights, 0.25, color=COLOURS[index], label=system)
+            axes.bar_label(bars, fmt="%.3g")
         axes.set_xticks(range(len(counts)), counts)
         axes.set(title="batches per second", xlabel="processes")
+        if self.load.warning:
+            axes.set_title(self.load.warning, color=RED)
         axes.margins(y=0.2)
         axes.legend(ncols=len(SYSTEMS), frameon=False, loc="upper left")
-        file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=150)
-        return file.getvalue()
+        return figure
+
+
+def _cells(rate: Rate) -> tuple[str, str]:
+    if not rate.batches_per_second:
+        return "not run", ""
+    batches = f"{median(rate.batches_per_second):.3g}"
+    if rate.times is None:
+        return batches, ""
+    return batches, f"{rate.times.median:.2g} ({rate.times.lowest:.2g}-{rate.times.highest:.2g})"
 
 
 def bench(
     target: str | None, processes: Sequence[int], seconds: float, shown: Progress
 ) -> Benchmark:
-    """Measure a pipeline (None: the demo's) under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader with these numbers
-    of processes (none: one, and as many as there are cores), each run for so long.
+    """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader.
+
+    Args:
+        target: of the factory; None: the demo's pipeline.
+        processes: numbers of worker processes; empty: one, and as many as there are cores.
+        seconds: that each run is measured for.
+        shown: shows the runs.
 
     Raises:
         UnusableError: detaug itself cannot run the pipeline.
@@ -131,61 +200,72 @@ def bench(
     if target is None:
         from detaug.demo.mri import load_template
 
-        load_template()  # once for all
+        load_template()  # once for all runs
     counts = sorted({*(processes or (1, usable_cores()))})
     shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
+    load_before = os.getloadavg()[0]
     rates: list[Rate] = []
-    for number in counts:
-        found = interleaved(
-            tuple(SYSTEMS), ROUNDS, partial(_measured, shown, target, seconds, number)
-        )
-        rates += [_summary(system, number, found) for system in SYSTEMS]
-    return Benchmark(target, seconds, tuple(rates), environment())
+    elsewhere: list[float] = []
+    for count in counts:
+        measure = partial(_measured, shown, target, seconds, count)
+        results = interleaved(tuple(SYSTEMS), ROUNDS, measure)
+        rates += [_rate(system, count, results) for system in SYSTEMS]
+        for runs in results.values():
+            elsewhere += [run.elsewhere for run in runs if isinstance(run, Consumption)]
+    load = Load.of(elsewhere, load_before, os.getloadavg()[0])
+    return Benchmark(target, seconds, tuple(rates), load, environment())
 
 
-def _summary(system: str, processes: int, found: dict[str, list[Any]]) -> Rate:
-    reasons = [each for each in found[system] if isinstance(each, str)]
+def _rate(system: str, processes: int, results: dict[str, list[Consumption | str]]) -> Rate:
+    """Return the rate of a system from the results of all, each of which is a run or a reason."""
+    runs = [run for run in results[system] if isinstance(run, Consumption)]
+    reasons = [run for run in results[system] if isinstance(run, str)]
     if reasons:
         return Rate(system, processes, reason=reasons[0])
-    times = None if system == "detaug" else Ratio.of(found["detaug"], found[system])
-    return Rate(system, processes, tuple(found[system]), times)
+    batches_per_second = tuple(run.batches / run.wall for run in runs)
+    if system == OURS:
+        return Rate(system, processes, batches_per_second)
+    ours = [run.batches / run.wall for run in results[OURS] if isinstance(run, Consumption)]
+    return Rate(system, processes, batches_per_second, Ratio.of(ours, batches_per_second))
 
 
 def _measured(
     shown: Progress, target: str | None, seconds: float, processes: int, system: str
-) -> float | str:
-    """Batches per second in a process of its own, or why there are none. UnusableError: detaug has none."""
+) -> Consumption | str:
+    """Run a system in a process of its own; return the run, or why there was none.
+
+    Raises:
+        UnusableError: it is detaug that could not run.
+    """
     shown.update(f"{system}, processes: {processes}")
     try:
-        found = in_fresh_process(_rate_or_reason, target, seconds, processes, system)
+        result = in_fresh_process(_run, target, seconds, processes, system)
     except MeasurementError as error:
-        found = str(error)
-    if system == "detaug" and isinstance(found, str):
-        raise UnusableError(f"the pipeline cannot be measured: {found}")
+        result = str(error)
+    if system == OURS and isinstance(result, str):
+        raise UnusableError(f"the pipeline cannot be measured: {result}")
     shown.advance()
-    return found
+    return result
 
 
-def _rate_or_reason(target: str | None, seconds: float, processes: int, system: str) -> float | str:
+def _run(target: str | None, seconds: float, processes: int, system: str) -> Consumption | str:
+    workers = Workers(processes, NUM_CACHED)
     try:
-        workers = Workers(processes, NUM_CACHED)
-        with collected_notices(), SYSTEMS[system](_made(target), workers) as batches:
-            timed = consume(
+        with collected_notices(), SYSTEMS[system](_pipeline(target), workers) as batches:
+            return consume(
                 batches, warm_up_seconds=WARM_UP * seconds, least=LEAST_BATCHES, seconds=seconds
             )
-            return timed.batches / timed.wall
     except KeyboardInterrupt:
         return "interrupted"
     except BaseException as error:  # the user's code may raise anything
-        # torch's loader puts the traceback of its worker before the message
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        return lines[-1 if lines[0].startswith("Caught ") else 0]
+        # torch's loader puts the traceback of its worker before the message.
+        return lines[-1] if lines[0].startswith("Caught ") else lines[0]
 
 
-def _made(target: str | None) -> HandedIn:
-    """The user's pipeline, or the demo's, with its kernels compiled."""
-    made = call_factory(
-        partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target)
-    )
-    warm_up(made.transform, made.source.loader)
-    return made
+def _pipeline(target: str | None) -> HandedIn:
+    """Return the user's pipeline, or the demo's, with its kernels compiled."""
+    factory = partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target)
+    pipeline = call_factory(factory)
+    warm_up(pipeline.transform, pipeline.source.loader)
+    return pipeline

@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from detaug.errors import UnusableError
+from detaug.sources import Source
+from detaug.sources.collation import collated
+from detaug.sources.orders import Order
 from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import HandedIn
+
+#: The words that orders of data sets are drawn from. Any will do: batches are not compared.
+ORDER_SEED = (1, 2, 3, 4)
 
 
 @dataclass(frozen=True)
@@ -72,38 +78,96 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
 @contextmanager
 def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run torch's `DataLoader`; each of its workers has the whole loader."""
-    yield _endless(
-        DataLoader(
-            _Batches(loader, transform),
-            batch_size=None,
-            num_workers=workers.processes,
-            # torch counts the batch that is being made, too.
-            prefetch_factor=workers.cached_per_process + 1,
-            multiprocessing_context="fork",
-        )
-    )
+    batches = _Batches(loader, transform)
+    yield _endless(DataLoader(batches, batch_size=None, **_torch_options(workers)))
 
+
+def _torch_options(workers: Workers) -> dict[str, Any]:
+    return {
+        "num_workers": workers.processes,
+        # torch counts the batch that is being made, too.
+        "prefetch_factor": workers.cached_per_process + 1,
+        "multiprocessing_context": "fork",
+    }
+
+
+@contextmanager
+def _torch_samples(source: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
+    """Run torch's `DataLoader` over the samples of a data set, in the orders that detaug takes."""
+    options = _torch_options(workers)
+    options["collate_fn"] = _Collated(source.collate_fn, transform)
+    options["worker_init_fn"] = source.worker_init_fn
+    order = getattr(source, "order", None)
+    if order is None:  # an IterableDataset
+        options.update(batch_size=source.batch_size, drop_last=source.drop_last)
+    elif order.gives_batches:
+        options.update(batch_sampler=_Epochs(order))
+    else:
+        options.update(
+            batch_size=source.batch_size, drop_last=source.drop_last, sampler=_Epochs(order)
+        )
+    yield _endless(DataLoader(source.loader, **options))
+
+
+# --- pipelines ------------------------------------------------------------------------------------
+
+OURS = "detaug"
 
 System = Callable[[HandedIn, Workers], AbstractContextManager[Iterator[Any]]]
 
 
-def _of_loaders(system: Callable[..., AbstractContextManager[Iterator[Any]]]) -> System:
-    """Return a system that takes a loader and a transform as one that takes a pipeline."""
+def _nondet_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+    source = pipeline.source.made()
+    if _gives_samples(source):
+        raise UnusableError("it takes loaders of batches, and this is a data set")
+    return nondet(source.loader, _drawing(pipeline.transform), workers)
 
-    def run(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
-        if getattr(pipeline.source, "batch_size", None) is not None:
-            raise UnusableError("of data sets, only detaug's speed is measured")
-        loader = pipeline.source.made().loader
-        return system(loader, _drawing(pipeline.transform), workers)
 
-    return run
+def _torch_loader_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+    source = pipeline.source.made()
+    transform = _drawing(pipeline.transform)
+    if _gives_samples(source):
+        return _torch_samples(source, transform, workers)
+    return torch_loader(source.loader, transform, workers)
 
 
 SYSTEMS: dict[str, System] = {
-    "detaug": detaug,
-    "NonDetMultiThreadedAugmenter": _of_loaders(nondet),
-    "torch's DataLoader": _of_loaders(torch_loader),
+    OURS: detaug,
+    "NonDetMultiThreadedAugmenter": _nondet_of,
+    "torch's DataLoader": _torch_loader_of,
 }
+
+
+def _gives_samples(source: Source) -> bool:
+    """Return whether it is a data set, whose samples are put together to batches."""
+    return getattr(source, "batch_size", None) is not None
+
+
+class _Epochs(Sampler[Any]):
+    """The order of a data set, epoch after epoch."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.epoch = 0
+
+    def __len__(self) -> int:
+        return self.order.length
+
+    def __iter__(self) -> Iterator[Any]:
+        entries = self.order.entries(ORDER_SEED, self.epoch, 0, self.order.length)
+        self.epoch += 1
+        return iter(entries)
+
+
+class _Collated:
+    """Puts samples together as detaug does, and transforms the batch."""
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any] | None, transform: Any) -> None:
+        self.collate_fn = collate_fn
+        self.transform = transform
+
+    def __call__(self, samples: list[Any]) -> Any:
+        return _transformed(self.transform, collated(samples, self.collate_fn))
 
 
 class _Batches(IterableDataset[Any]):

@@ -199,8 +199,8 @@ def bench(
 
     MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs
     under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a
-    process of its own; a data set under the first alone. It takes about a minute on two idle cores; --seconds bounds each
-    run.
+    process of its own. It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use the
+    cores, table and picture say that the figures are not valid.
 
     The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
     """

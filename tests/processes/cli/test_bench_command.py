@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
+import multiprocessing
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 from PIL import Image
+from torch.utils.data import Dataset, IterableDataset
 
+from detaug import DeterministicAugmenter
 from detaug.bench import benching
-from detaug.bench.systems import SYSTEMS, Workers, _endless
+from detaug.bench.measuring import Consumption, usable_core_numbers
+from detaug.bench.systems import OURS, SYSTEMS, Workers, _endless
 from detaug.cli import main
 from detaug.errors import UnusableError
 from detaug.verification.handed_in import call_factory
@@ -21,12 +29,19 @@ import numpy as np
 from detaug.transforms import Compose, GaussianNoise, Mirror
 from batchgenerators.dataloading.data_loader import DataLoader
 from detaug import current
+from torch.utils.data import Dataset
 
 class Loader(DataLoader):
     def __init__(self):
         super().__init__(None, 2, infinite=True)
     def generate_train_batch(self):
         return {"data": np.random.rand(2, 1, 8, 8, 8).astype(np.float32)}
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return index
 
 class OnlyDetaug(Loader):
     def generate_train_batch(self):
@@ -84,12 +99,20 @@ def test_all_systems_are_measured_told_and_drawn(folder: Path) -> None:
     assert Image.open(folder / "found.png").size == (1350, 600)
 
 
+def run_of(batches_per_second: float) -> Consumption:
+    return Consumption(100, 100 / batches_per_second, waited=0.0, cpu=0.0, elsewhere=0.0)
+
+
 def test_ratios_are_taken_within_a_round() -> None:
-    found = {"detaug": [8.0, 6.0], "torch's DataLoader": [2.0, 3.0]}
-    theirs = benching._summary("torch's DataLoader", 2, found)
+    results: dict[str, list[Consumption | str]] = {
+        "detaug": [run_of(8.0), run_of(6.0)],
+        "torch's DataLoader": [run_of(2.0), run_of(3.0)],
+    }
+    theirs = benching._rate("torch's DataLoader", 2, results)
     assert theirs.times is not None
-    assert (theirs.times.lowest, theirs.times.median, theirs.times.highest) == (2.0, 3.0, 4.0)
-    assert benching._summary("detaug", 2, found).times is None
+    times = (theirs.times.lowest, theirs.times.median, theirs.times.highest)
+    assert times == pytest.approx((2.0, 3.0, 4.0))
+    assert benching._rate("detaug", 2, results).times is None
 
 
 def test_without_a_factory_the_demo_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +156,10 @@ def test_epochs_follow_each_other_and_a_loader_without_batches_is_told() -> None
         next(_endless([]))
 
 
-class Numbers:
+# --- data sets -------------------------------------------------------------------------------------
+
+
+class Numbers(Dataset):
     def __len__(self) -> int:
         return 9
 
@@ -141,11 +167,109 @@ class Numbers:
         return index
 
 
-@pytest.mark.parametrize("system", list(SYSTEMS)[1:])
-def test_of_a_data_set_only_detaugs_speed_is_measured(system: str) -> None:
-    made = call_factory(Numbers)
-    with (
-        pytest.raises(UnusableError, match="of data sets, only detaug's speed"),
-        SYSTEMS[system](made, Workers(1, 4)),
-    ):
-        pass
+class Stream(IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(9))
+
+
+def doubled(batch: torch.Tensor) -> torch.Tensor:
+    return 2 * batch
+
+
+def with_a_transform() -> tuple[Numbers, Any]:
+    return Numbers(), doubled
+
+
+samples_of = DeterministicAugmenter.from_dataset
+
+DATA_SETS: dict[str, Callable[[], Any]] = {
+    "a data set": Numbers,
+    "with a transform": with_a_transform,
+    "in its own order": partial(samples_of, Numbers(), 4, shuffle=False),
+    "with a sampler": partial(samples_of, Numbers(), 4, sampler=range(8, -1, -1)),
+    "with a batch sampler": partial(samples_of, Numbers(), batch_sampler=[[0, 1], [2], [3, 8]]),
+    "without the last batch": partial(samples_of, Numbers(), 4, drop_last=True),
+    "collated otherwise": partial(samples_of, Numbers(), 4, collate_fn=torch.tensor),
+    "iterable": partial(samples_of, Stream(), 4),
+}
+
+
+@pytest.mark.parametrize("kind", DATA_SETS)
+def test_torch_gives_the_samples_of_a_data_set_that_detaug_gives(kind: str) -> None:
+    epochs = {}
+    for system in (OURS, "torch's DataLoader"):
+        pipeline = call_factory(DATA_SETS[kind])
+        with pipeline.augmenter(0, num_cached=0) as augmenter:
+            length = len(list(augmenter))
+        with SYSTEMS[system](call_factory(DATA_SETS[kind]), Workers(1, 4)) as batches:
+            epochs[system] = [batch.tolist() for batch in islice(batches, length)]
+    ours, theirs = epochs.values()
+    assert [len(batch) for batch in ours] == [len(batch) for batch in theirs]
+    if kind != "without the last batch":  # which samples that leaves out is drawn
+        assert sorted(chain(*ours)) == sorted(chain(*theirs))
+
+
+def test_a_data_set_is_measured_under_torch_too(folder: Path) -> None:
+    code, output = run(f"{folder}/benched.py:Numbers", *QUICK, "--json", str(folder / "set.json"))
+    assert code == 0, output
+    rates = json.loads((folder / "set.json").read_text())["rates"]
+    measured = {rate["system"]: bool(rate["batches_per_second"]) for rate in rates}
+    assert measured == {
+        "detaug": True,
+        "NonDetMultiThreadedAugmenter": False,
+        "torch's DataLoader": True,
+    }
+    assert "it takes loaders of batches, and this is a data set" in " ".join(output.split())
+
+
+# --- a busy machine --------------------------------------------------------------------------------
+
+
+def keep_busy() -> None:
+    while True:
+        sum(range(1000))
+
+
+@pytest.fixture
+def busy_cores() -> Iterator[None]:
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=keep_busy, daemon=True) for _ in usable_core_numbers()]
+    for process in processes:
+        process.start()
+    yield
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.usefixtures("busy_cores")
+def test_beside_busy_programs_the_figures_are_said_to_be_invalid(folder: Path) -> None:
+    file = folder / "busy.json"
+    code, output = run(f"{folder}/benched.py:make", *QUICK, "--json", str(file))
+    assert code == 0, output
+    load = json.loads(file.read_text())["load"]
+    assert not load["is_valid"]
+    assert load["cores_elsewhere"] > 0.1 * load["cores"]
+    warning = f"other programs use {load['cores_elsewhere']:.1f} of {load['cores']} cores"
+    assert f"{warning}: these figures are not valid (load average" in " ".join(output.split())
+
+
+def test_the_picture_says_so_too() -> None:
+    rates = (benching.Rate("detaug", 1, (8.0,)),)
+    environment = {"cpu": {"model": "a CPU"}}
+    busy = benching.Load(2, 1.6, 3.0, 4.0, is_valid=False)
+    idle = benching.Load(2, 0.01, 0.1, 0.9, is_valid=True)
+    titles = [
+        benching.Benchmark(None, 1.5, rates, load, environment).figure().axes[0].get_title()
+        for load in (busy, idle)
+    ]
+    assert titles == [
+        "other programs use 1.6 of 2 cores: these figures are not valid",
+        "batches per second",
+    ]
+
+
+def test_a_program_that_uses_little_of_the_cores_is_no_warning() -> None:
+    cores = len(usable_core_numbers())
+    assert benching.Load.of([0.05 * cores, 0.1 * cores], 0.0, 1.0).warning == ""
+    assert benching.Load.of([0.1 * cores, 0.3 * cores], 0.0, 1.0).warning
