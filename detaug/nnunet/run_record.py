@@ -195,7 +195,13 @@ def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> boo
     is_set_alike = not any(
         differences(schedule_without_state(earlier), schedule_without_state(now))
     )
-    return is_set_alike and earlier["state"]["class"] == now["state"]["class"]
+    return is_set_alike and _class_of_state(earlier) == _class_of_state(now)
+
+
+def _class_of_state(schedule: Mapping[str, Any]) -> Any:
+    """Return the class in a schedule's state; None where the record has none: it may be a file of anybody's."""
+    state = schedule.get("state")
+    return state.get("class") if isinstance(state, Mapping) else None
 
 
 def schedule_without_state(schedule: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ until then: remains of a writer that was killed are the files without a lock, on
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import secrets
 import stat
@@ -16,8 +15,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 _PREFIX = ".detaug-"
 _SUFFIX = ".partial"
+
+#: A link under a file's name is not followed, and no child process inherits the file. Windows has
+#: neither flag; it needs O_BINARY.
+_OPEN_FLAGS = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
 
 
 @contextmanager
@@ -39,9 +49,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             yield file
             # The name must not be there before the bytes are: a machine that stops may keep one without the other.
             file.flush()
-            if mode is not None:
+            if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(descriptor, mode)
             os.fsync(descriptor)
+            if fcntl is None:
+                file.close()  # Windows renames no file that is open
             # While it is open, and so locked: nobody removes it before it has its name.
             os.replace(partial, target)
     finally:
@@ -50,6 +62,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 def remove_unfinished(folder: Path) -> None:
     """Remove what writers that were killed have left of `whole_file` in a folder."""
+    if fcntl is None:
+        return  # nothing tells remains from a file that is being written
     for partial in folder.glob(f"{_PREFIX}*{_SUFFIX}"):
         # Somebody else's, gone by now, or on a file system without locks: it stays.
         with suppress(OSError):
@@ -69,10 +83,12 @@ def _mode_of(target: Path) -> int | None:
 
 def _new_partial(folder: Path) -> tuple[Path, int]:
     """Return a new file in a folder, and a descriptor that holds its lock."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
     while True:
         partial = folder / f"{_PREFIX}{secrets.token_hex(8)}{_SUFFIX}"
         descriptor = os.open(partial, flags, 0o666)
+        if fcntl is None:
+            return partial, descriptor
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # `remove_unfinished` takes it for remains just now
@@ -88,8 +104,7 @@ def _new_partial(folder: Path) -> tuple[Path, int]:
 
 def _remove_if_unlocked(partial: Path) -> None:
     # To write: some network file systems give no other file an exclusive lock.
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    descriptor = os.open(partial, flags)
+    descriptor = os.open(partial, os.O_RDWR | os.O_NONBLOCK | _OPEN_FLAGS)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), os.lstat(partial)):
