@@ -15,7 +15,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -54,7 +54,9 @@ _CLOSE_PATIENCE = 2.0
 _TASKS = 2
 
 
-def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any, BatchKey]]:
+def given_out(
+    schedule: Schedule, workers: Sequence[Any], starting: Collection[int] = ()
+) -> Iterator[tuple[Any, BatchKey]]:
     """Yield the workers that are to make a batch, and which one; the schedule counts it as begun.
 
     None gets a second batch before each has its first.
@@ -62,8 +64,9 @@ def given_out(schedule: Schedule, workers: Sequence[Any]) -> Iterator[tuple[Any,
     Args:
         workers: Those that are there. They have an `index`, to which streams belong, and `tasks`:
             the batches they were given.
+        starting: Indices of workers that will be there in a moment. Nobody takes their streams over.
     """
-    present = {worker.index for worker in workers}
+    present = {worker.index for worker in workers} | set(starting)
     for number in range(_TASKS):
         for worker in workers:
             if len(worker.tasks) > number:

@@ -159,9 +159,11 @@ class Coordinator(PrefetchingEngine):
     def _assign(self) -> None:
         if self._fatal is not None:
             return
-        workers = [each for each in self._pool.workers.values() if each.ready and not each.left]
+        living = [worker for worker in self._pool.workers.values() if not worker.left]
+        workers = [worker for worker in living if worker.ready]
+        starting = [worker.index for worker in living if not worker.ready]
         with self._lock:
-            given = list(given_out(self._schedule, workers))
+            given = list(given_out(self._schedule, workers, starting))
         for worker, key in given:
             # If it is gone, the helper will say that it ended, and others get the batch.
             with contextlib.suppress(ChannelClosed):
