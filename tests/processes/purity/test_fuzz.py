@@ -184,7 +184,10 @@ def pipelines(draw: st.DrawFn, start_methods: tuple[str, ...]) -> tuple[Make, bo
 def examine(pipeline: tuple[Make, bool], processes: tuple[int, ...]) -> None:
     make, right = pipeline
     found = run_all_ways(make, processes)
-    found.assert_right() if right else found.assert_same_or_said()
+    if right:
+        found.assert_right(carries_state=True)
+    else:
+        found.assert_same_or_said()
 
 
 @given(pipelines(("fork",)))
