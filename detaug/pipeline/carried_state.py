@@ -215,9 +215,7 @@ class _Search:
         if attribute.owner not in self._owners:
             return  # it lies in an object that the batch has made, which is another's attribute
         is_shuffled = _is_shuffled(self._owners[attribute.owner], attribute.label)
-        # What is made or read on first use is told elsewhere, with what it costs.
-        is_made_on_first_use = _shown(f"{attribute.owner}{attribute.label}", self._before) == "None"
-        if is_shuffled or is_made_on_first_use or self._leads_to_new_generator(attribute):
+        if is_shuffled or self._leads_to_new_generator(attribute):
             self.has_left_out = True
             return
         self._changed.setdefault(attribute, path)

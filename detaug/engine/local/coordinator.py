@@ -80,6 +80,10 @@ class LocalProcesses:
         )
 
 
+#: Seconds for which nobody takes over the streams of a worker that is starting.
+_START_SECONDS = 3.0
+
+
 class Coordinator(PrefetchingEngine):
     """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`."""
 
@@ -161,7 +165,11 @@ class Coordinator(PrefetchingEngine):
             return
         living = [worker for worker in self._pool.workers.values() if not worker.left]
         workers = [worker for worker in living if worker.ready]
-        starting = [worker.index for worker in living if not worker.ready]
+        now = time.monotonic()
+        starting = []
+        for worker in living:
+            if not worker.ready and now - worker.since < _START_SECONDS:
+                starting.append(worker.index)
         with self._lock:
             given = list(given_out(self._schedule, workers, starting))
         for worker, key in given:
