@@ -10,7 +10,9 @@ import hashlib
 import os
 import random
 import sys
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -59,7 +61,9 @@ class Surroundings:
 
     def begin_batch(self) -> None:
         """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
-        self._drawn = self._read = 0
+        self._drawn = 0
+        # By thread: another one of the program's, which reads a clock just now, must not move the pipeline's.
+        self._clocks_read: Counter[int] = Counter()
 
     @contextmanager
     def around(self) -> Iterator[None]:
@@ -122,14 +126,14 @@ class Surroundings:
 
     def _clock(self, state: int) -> float:
         # Another time for one line does not change the others'.
-        self._read += 1
+        thread = threading.get_ident()
+        self._clocks_read[thread] += 1
+        num_read = self._clocks_read[thread]
         if not state:
-            return _START + 1e-3 * self._read
+            return _START + 1e-3 * num_read
         # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
         return (
-            _START
-            + 1e6 * state
-            + 10 * (self._read + random.Random(f"{state}/{self._read}").random())
+            _START + 1e6 * state + 10 * (num_read + random.Random(f"{state}/{num_read}").random())
         )
 
 

@@ -7,6 +7,7 @@ import os
 import queue
 import random
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -53,6 +54,15 @@ def under(conditions: Conditions) -> Iterator[dict[str, dict[Site, str]]]:
 def answers(conditions: Conditions) -> tuple[object, ...]:
     with under(conditions):
         return asked()
+
+
+def test_another_threads_clock_is_its_own() -> None:
+    with under(Conditions()):
+        before = time.time()
+        thread = threading.Thread(target=lambda: [time.time() for _ in range(5)])
+        thread.start()
+        thread.join()
+        assert time.time() - before == pytest.approx(1e-3, rel=1e-3)
 
 
 def test_equal_conditions_give_equal_answers_and_each_factor_changes_its_own_alone() -> None:
