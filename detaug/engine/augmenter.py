@@ -17,13 +17,15 @@ from typing_extensions import TypeVar
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
 from detaug.engine.checking.checks import Checks
-from detaug.engine.executor import Engine, Executor, Job, Work
+from detaug.engine.executor import Engine, Executor, Work
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
-from detaug.engine.in_process import InThisProcess, Replayer
+from detaug.engine.in_process import InThisProcess
+from detaug.engine.job import Job
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.replayer import ONE_COPY, Replayer
 from detaug.engine.setup import Setup
 from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers
 from detaug.engine.state import State
@@ -212,6 +214,7 @@ class DeterministicAugmenter(Generic[Batch]):
             )
 
         self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
+        self._kept_replayer: Replayer | None = None
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._health = Health()
         self._checks = Checks(
@@ -419,12 +422,26 @@ class DeterministicAugmenter(Generic[Batch]):
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
         try:
-            batch: Batch = self.setup.replayer.make(key, self._loader_states.latest(key))
+            batch: Batch = self._replayer().make(key, self._loader_states.latest(key))
             return batch
         except StreamEnded:
             raise ValueError(
                 f"there is no step {key.step} in epoch {key.epoch}: its stream ends before it"
             ) from None
+        except Exception as error:
+            if self._engine is not None and not self._engine.prefetches:
+                error.add_note(ONE_COPY)
+            raise
+
+    def _replayer(self) -> Replayer:
+        """Return the one that replays batches and makes them again for checks, if there are no workers.
+
+        It is kept with its copy of the pipeline, which has files and stores open.
+        """
+        job = self._job()
+        if self._kept_replayer is None or self._kept_replayer.job != job:
+            self._kept_replayer = Replayer(self._pipeline, job)
+        return self._kept_replayer
 
     def stats(self) -> dict[str, Any]:
         """Return what has happened so far, JSON-able.
@@ -719,6 +736,7 @@ class DeterministicAugmenter(Generic[Batch]):
         engine, self._engine = self._engine, None
         if self._finalizer is not None:
             self._finalizer.detach()
+        self._kept_replayer = None  # which closes what its copy has open
         if engine is not None:
             engine.close()
         before, self._schedule = self._schedule, self._new_schedule()
@@ -742,6 +760,7 @@ class DeterministicAugmenter(Generic[Batch]):
             checks=self._checks,
             states=self._loader_states,
             health=self._health,
+            replayer=self._replayer(),
             num_processes=self.num_processes,
         )
 

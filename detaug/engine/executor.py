@@ -16,38 +16,17 @@ from typing import Any, Protocol
 from detaug.engine.checking.checks import Checks
 from detaug.engine.failures import Places
 from detaug.engine.health import Health
+from detaug.engine.job import Job
 from detaug.engine.order.outcomes import Failed, Outcome, Position, left_out
 from detaug.engine.order.schedule import Schedule
+from detaug.engine.replayer import Replayer
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
-from detaug.processes.surroundings import ProcessSettings
-from detaug.seeding.current import SeedBranch
 
 #: Workers that one batch may end in a row.
 DEFAULT_MAX_RESTARTS = 8
-
-
-@dataclass(frozen=True)
-class Job:
-    """What a process that makes batches has to know.
-
-    Attributes:
-        noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
-            gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
-    """
-
-    branch: SeedBranch
-    settings: ProcessSettings  # of the parent's process, where the engine started
-    guard: bool = False  # report generators created without a seed
-    max_memory: int | None = (
-        None  # a worker that uses more bytes of private memory after a batch retires; None: never
-    )
-    check_every: int = 0  # see `detaug.engine.checking.making.is_checked`; 0: nothing is checked
-    check_ignore: tuple[str, ...] = ()  # keys of batches that may differ
-    noted: tuple[str, ...] | None = None
-    num_workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -68,6 +47,7 @@ class Work:
     checks: Checks
     states: LoaderStates
     health: Health
+    replayer: Replayer  # makes batches again in this process
     num_processes: int  # what the user asked for
 
     def took(self, seconds: float, state: LoaderState | None) -> None:

@@ -3,18 +3,16 @@ state, settings and thread counts are as they were afterwards."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from detaug.engine import failures
 from detaug.engine.checking.hash_order import HashOrder
-from detaug.engine.checking.making import CheckedBatch, Request, answer, make_to_check
+from detaug.engine.checking.making import Again, CheckedBatch, Request, answer, make_to_check
 from detaug.engine.checking.second_making import Checking
-from detaug.engine.executor import Job, Work
+from detaug.engine.executor import Work
+from detaug.engine.failures import ErrorRecord
 from detaug.engine.order.outcomes import (
     Delivered,
     EpochEnd,
@@ -22,81 +20,10 @@ from detaug.engine.order.outcomes import (
     Position,
     SkipLog,
 )
+from detaug.engine.replayer import ONE_COPY, Replayer, making_lock, own_copy
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
-from detaug.pipeline.producer import Pipeline, Producer, StreamEnded
-from detaug.seeding.generators import preserved_global_rngs
-from detaug.system import at_fork
-from detaug.transport.transfer import pack, unpack
-
-#: Held while a batch is made here. The global generators and settings are the process's, so it is one lock for all augmenters.
-_making = threading.RLock()
-
-
-def _renew_lock() -> None:
-    """In a fork. The thread that held it may not be there to let it go."""
-    global _making
-    _making = threading.RLock()
-
-
-at_fork(after_in_child=_renew_lock)
-
-
-class Replayer:
-    """Makes any batch, in this process.
-
-    Args:
-        pipeline: which batches.
-        job: seeds, process settings, and what is checked.
-        makes_all: it makes all batches of a run in their order: states of loaders are taken, and
-            the state that transforms carry is looked at.
-    """
-
-    def __init__(self, pipeline: Pipeline, job: Job, makes_all: bool = False) -> None:
-        self._pipeline = pipeline
-        self._job = job
-        self._makes_all = makes_all
-        self._producer: Producer | None = None
-
-    def make(self, key: BatchKey, state: LoaderState | None = None) -> Any:
-        """Return the batch; `state`: of its stream's loader, from which it is near.
-
-        What a loader or transform raises comes as it is, so that a debugger stops where it was
-        raised.
-
-        Raises:
-            StreamEnded: There is no such batch.
-        """
-        with self.producer() as producer:
-            return _own_copy(producer.make(*key, state=state))
-
-    @contextmanager
-    def producer(self) -> Iterator[Producer]:
-        """What makes them, as in a worker inside the block; the caller's own state is put back at its end."""
-        pristine, job = self._pipeline.pristine, self._job
-        with (
-            _making,
-            preserved_global_rngs(),
-            pristine.shared.preserved(),
-            job.settings.applied(),
-        ):
-            if self._producer is None:
-                self._producer = Producer(
-                    pristine,
-                    job.branch,
-                    self._pipeline.say_once,
-                    job.guard,
-                    takes_states=self._makes_all,
-                    looks_at_state=self._makes_all and job.check_every > 0,
-                    ignore=job.check_ignore,
-                )
-            yield self._producer
-
-
-def _own_copy(batch: Any) -> Any:
-    """As from a worker: the loader may hand out its own buffer and fill it again, the user may write to it."""
-    packed = pack(batch)
-    return unpack(packed.pickled, [buffer.copy() for buffer in packed.buffers])
+from detaug.pipeline.producer import StreamEnded
 
 
 @dataclass(frozen=True)
@@ -129,12 +56,12 @@ class InProcess:
         self._made = 0
         self.say_once = work.pipeline.say_once
         self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
-        self._second = Replayer(work.pipeline, work.job)
+        self._second = work.replayer
         self._checking = Checking(work.checks, self, HashOrder(work))
         self._skip_log = SkipLog()
 
     def next(self) -> Any:
-        with _making:  # several threads may ask
+        with making_lock():  # several threads may ask
             while True:
                 taken = self._schedule.take()
                 for skipped in taken.passed:
@@ -151,12 +78,12 @@ class InProcess:
                 self._make(key)
 
     def put_back(self, batch: Any) -> None:
-        with _making:
+        with making_lock():
             assert self._schedule.taken is not None
             self._schedule.put_back(self._schedule.taken, Delivered(batch))
 
     def move(self, position: Position) -> None:
-        with _making:
+        with making_lock():
             if position != self._schedule.position:
                 self._schedule.position = position
                 self._schedule.forget_all()
@@ -197,7 +124,7 @@ class InProcess:
                 job.check_every,
                 job.noted,
             )
-            return _own_copy(batch), check, producer.loader_state
+            return own_copy(batch), check, producer.loader_state
 
     # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once
 
@@ -206,9 +133,23 @@ class InProcess:
         raise error
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
-        # From a pristine copy. State in classes and modules exists once per process, and keeps changing.
+        # By a copy that has made no other batches but those of checks and replays. State in classes
+        # and modules exists once per process, and keeps changing.
         began = time.perf_counter()
         with (self._second if another else self._replayer).producer() as producer:
-            answered = answer(producer, request)
+            answered = answer(producer, request, keeps_loader=True)
+        if isinstance(answered, Again) and isinstance(answered.report, ErrorRecord):
+            # Another process would be able to make it, for all that is known.
+            self._stop_checking(answered.report)
+            return False
         self._checking.answered(answered, time.perf_counter() - began, None if another else worker)
         return True
+
+    def _stop_checking(self, record: ErrorRecord) -> None:
+        self._work.checks.stop()
+        self._checking.give_up()
+        self.say_once(
+            "batches are not made a second time to be compared: in this process a second copy of the "
+            f"pipeline raises {record.summary}. {ONE_COPY} To have batches checked pass num_processes=1, "
+            "to do without this warning check=False"
+        )

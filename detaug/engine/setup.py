@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detaug.engine.in_process import Replayer
+from detaug.engine.replayer import Replayer
 from detaug.seeding.current import SeedBranch
 from detaug.sources import Source
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from detaug.engine.checking.making import CheckedBatch, make_to_check
-from detaug.engine.executor import Job
 from detaug.engine.failures import ErrorRecord, describe
+from detaug.engine.job import Job
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Log, Producer, StreamEnded

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.engine.checking.making import Answer, CheckedBatch, Explain, Request, answer
-from detaug.engine.executor import Job
+from detaug.engine.job import Job
 from detaug.engine.tasks import Made, Maker
 from detaug.engine.warming import warm_up
 from detaug.memory.blocks import Bytes

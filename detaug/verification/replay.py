@@ -13,7 +13,7 @@ from rich.text import Text
 from detaug.differences import differing_names
 from detaug.engine.arguments import Check
 from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.engine.in_process import Replayer
+from detaug.engine.replayer import Replayer
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
 from detaug.ledger.header import Record, digest, portable

@@ -68,6 +68,7 @@ class Checks:
         self._overhead = 0.0
         self._is_long_run = False
         self._end_is_near = False
+        self._is_stopped = False
         self._waiting: list[CheckedBatch] = []
         self._first: CheckedBatch | None = None
         self._latest = 0
@@ -95,6 +96,11 @@ class Checks:
         """Take in how old the run is."""
         if seconds >= LONG_RUN:
             self._is_long_run = True
+
+    def stop(self) -> None:
+        """Make no further checks."""
+        self._is_stopped = True
+        self.knows_hash_order = True
 
     def end_is_near(self) -> None:
         """The epoch's or the program's end waits for checks: what can be said by then is not to wait for more batches."""
@@ -129,7 +135,7 @@ class Checks:
 
     def _chosen(self) -> CheckedBatch | None:
         """Return the check to be made now; None: there is none, or it would cost too much."""
-        if not self._waiting:
+        if not self._waiting or self._is_stopped:
             return None
         if self._thorough:
             return self._next_in_order()
@@ -212,9 +218,10 @@ class Checks:
         self.done += 1
         self.informative += check.is_informative
         report = again.report
-        if isinstance(report, str):
-            # Making it has failed, which it did not the first time.
-            report = BatchReport({}, {"": report})
+        if not isinstance(report, BatchReport):
+            self.different += 1
+            early = check.number <= _FIRST_BATCHES
+            return Difference(check, [], in_loader=False, early=early, raised=report)
         # A difference in the raw batch alone does not reach the user.
         if not self.differing(check.report, report):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from detaug.engine.checking.making import CheckedBatch
+from detaug.engine.failures import ErrorRecord, rebuild
 from detaug.errors import ReproducibilityError
 from detaug.pipeline.plan import BatchKey
 from detaug.purity.reports import BatchReport, Explanation, what_diverged
@@ -18,6 +19,7 @@ class Difference(NamedTuple):
 
     Attributes:
         why: "hashes": they were made in fresh interpreters, with different hash seeds; "": that is asked.
+        raised: what the second making raised, instead of giving a batch.
     """
 
     check: CheckedBatch
@@ -29,10 +31,18 @@ class Difference(NamedTuple):
         None  # how the batch comes to be in the worker that made it; None: not yet told
     )
     fresh: Explanation | None = None  # and in a pristine copy
+    raised: ErrorRecord | None = None
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it is known why they differ."""
+        return bool(self.why) or self.raised is not None
 
     def error(self) -> ReproducibilityError:
         """The error for the user."""
         error = ReproducibilityError(self.text())
+        if self.raised is not None:
+            error.__cause__ = rebuild(self.raised)
         error.epoch, error.step = self.check.key
         error.keys = tuple(self.keys)
         return error
@@ -44,6 +54,14 @@ class Difference(NamedTuple):
             'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
         )
         batch, part = _name_of(self.check.key), "loader" if self.in_loader else "transform"
+        if self.raised is not None:
+            return (
+                f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it raises "
+                f"{self.raised.summary}\n{self.raised.users_part}\n\n"
+                "The first time it was made without an error. The pipeline changes something that its copies and other "
+                "processes see (a file, a server), or can be run only once at a time. To go on nevertheless: "
+                'check=Check(on_mismatch="warn"); without checks: check=False.'
+            )
         if self.why == "hashes":
             return (
                 f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it "

@@ -106,7 +106,7 @@ class HashOrder:
         assert self._check is not None
         self.close()
         if not isinstance(again.report, BatchReport):
-            self._give_up(str(again.report))
+            self._give_up(again.report.summary)
             return None
         self._made.append(again.report)
         keys = self._checks.differing(self._made[0], again.report)

@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from detaug.engine.failures import ErrorRecord, describe
 from detaug.ledger.lines import note_of
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
@@ -56,9 +57,9 @@ class Explain(NamedTuple):
 
 
 class Again(NamedTuple):
-    """The report on a batch that was made again, or the text of what was raised."""
+    """The report on a batch that was made again, or what was raised."""
 
-    report: BatchReport | str
+    report: BatchReport | ErrorRecord
 
 
 Request = MakeAgain | Explain
@@ -92,13 +93,27 @@ def make_to_check(
     return (batch, note_of(batch, seconds, noted)), check
 
 
-def answer(producer: Producer, request: Request, caught: type[BaseException] = Exception) -> Answer:
-    """What the run-time check has asked for. What is `caught` is part of the answer."""
+def answer(
+    producer: Producer,
+    request: Request,
+    caught: type[BaseException] = Exception,
+    keeps_loader: bool = False,
+) -> Answer:
+    """Return what the run-time check has asked for.
+
+    Args:
+        producer: Makes the batches.
+        request: What is asked for.
+        caught: Exceptions that are part of the answer.
+        keeps_loader: Batches are made by the stateless loader that made those of earlier requests.
+            Each loader is otherwise a pristine one, which opens its files and stores again.
+    """
     if isinstance(request, Explain):
         if request.fresh:
             producer.start_over()
         return producer.explain(*request.key)
-    producer.start_over()
+    if not keeps_loader:
+        producer.start_over()
     *earlier, (key, state) = request.batches
     for earlier_key, earlier_state in earlier:
         with suppress(caught):
@@ -106,4 +121,4 @@ def answer(producer: Producer, request: Request, caught: type[BaseException] = E
     try:
         return Again(producer.make_reported(*key, state)[1])
     except caught as error:
-        return Again(f"{type(error).__name__}: {error}"[:1000])
+        return Again(describe(error))

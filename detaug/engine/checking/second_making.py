@@ -105,7 +105,7 @@ class Checking:
         difference = self.checks.compare(check, again)
         if difference is None:
             return
-        if difference.why:
+        if difference.is_explained:
             self._tell(difference)
             return
         self._difference, self._asked = difference, False

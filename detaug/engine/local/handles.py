@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from detaug.engine.executor import Job
 from detaug.engine.failures import Places, describe_batch
+from detaug.engine.job import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.worker import work

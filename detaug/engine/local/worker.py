@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from detaug.engine.checking.making import CheckedBatch, Request, answer
-from detaug.engine.executor import Job
 from detaug.engine.failures import describe
+from detaug.engine.job import Job
 from detaug.engine.local import messages
 from detaug.engine.tasks import Maker
 from detaug.memory.batch_memory import allocate_with

@@ -1,0 +1,94 @@
+"""A batch that is made a second time and raises: an error with its cause, or a word where only one copy can be."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from detaug import DeterministicAugmenter, ReproducibilityError, current
+
+
+class OneAtATime:
+    """A data set that opens a store on first use, as LMDB's are opened: no second copy may do so."""
+
+    def __init__(self, store: Path) -> None:
+        self.store = store
+        self.file: Any = None
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.file is None:
+            self.file = self.store.open("a")
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return {"data": np.random.random(4), "index": index}
+
+
+class OncePerBatch:
+    """Writes a file for each batch, which must not be there yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        (self.folder / str(current().step)).touch(exist_ok=False)
+        return batch
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> OneAtATime:
+    return OneAtATime(tmp_path / "store")
+
+
+def augmenter(dataset: Any, processes: int, **options: Any) -> DeterministicAugmenter:
+    return DeterministicAugmenter.from_dataset(
+        dataset, 2, num_processes=processes, seed=8, **options
+    )
+
+
+def test_what_only_one_copy_can_open_is_not_checked_in_this_process_and_that_is_said(
+    dataset: OneAtATime, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "detaug"), augmenter(dataset, 0) as made:
+        assert len(list(made)) == 6
+        assert len(list(made)) == 6
+    (record,) = caplog.records
+    assert "BlockingIOError" in record.message
+    assert "opened only once in a process" in record.message
+    assert "num_processes=1" in record.message
+    assert made.stats()["mismatches"] == 0
+
+
+def test_a_replay_beside_the_only_copy_raises_what_it_meets_and_says_why(
+    dataset: OneAtATime,
+) -> None:
+    with augmenter(dataset, 0, check=False) as made:
+        next(made)
+        with pytest.raises(BlockingIOError) as caught:
+            made.replay(0, 3)
+    assert "opened only once in a process" in "".join(caught.value.__notes__)
+
+
+def test_replays_use_one_copy(dataset: OneAtATime) -> None:
+    made = augmenter(dataset, 1, check=False)
+    first = [made.replay(0, step)["data"] for step in (3, 1, 3)]
+    assert (first[0] == first[2]).all()
+    assert not (first[0] == first[1]).any()
+
+
+def test_a_second_making_that_raises_in_a_worker_is_reported_with_its_cause(
+    tmp_path: Path,
+) -> None:
+    made = augmenter([{"x": np.ones(3)}] * 80, 1, transform=OncePerBatch(tmp_path))
+    with made, pytest.raises(ReproducibilityError, match="FileExistsError") as caught:
+        list(made)
+    assert isinstance(caught.value.__cause__, FileExistsError)
+    assert "(self.folder / str(current().step)).touch(exist_ok=False)" in str(caught.value)
+    assert "''" not in str(caught.value)
+    assert caught.value.keys == ()
