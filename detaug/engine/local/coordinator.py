@@ -41,7 +41,8 @@ class LocalProcesses:
             call, else fork on Linux, spawn elsewhere.
         max_restarts: raise `WorkerDied` after one batch has ended this many workers in a row.
         stall_timeout: kill a worker that has been making the same batch for this many seconds; another worker makes the
-            batch. None: never, but the log mentions it.
+            batch. A worker that has been starting for as long, and for a minute, is killed as well; the third one in a
+            row is an error. None: never, but the log mentions it.
         max_worker_memory: replace a worker whose private memory (bytes, without shared batches and files) exceeds this
             after a batch. Up to 256 MiB of it is freed memory that is kept for the next batch. None: no limit.
 
@@ -141,10 +142,14 @@ class Coordinator(PrefetchingEngine):
         tasks = list(worker.tasks)
         self._leave(worker)
         if not tasks:
+            moment = "between batches" if worker.ready else "while it started"
+            known = f" ({worker.leaving})" if worker.leaving else ""
             logger.warning(
-                "%s ended with %s between batches; starting another",
+                "%s ended with %s %s%s; starting another",
                 worker.name,
                 signal_name(exitcode),
+                moment,
+                known,
             )
             return
         if exitcode == -signal.SIGKILL and not worker.leaving:

@@ -38,6 +38,8 @@ logger = logging.getLogger("detaug")
 _QUIT_SECONDS = 2.0
 #: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
 SLOW_SECONDS = 60.0
+#: A worker may take this long (seconds) to start, whatever `stall_timeout` says: it imports libraries.
+SHORTEST_START = 60.0
 #: A worker whose channel is closed has this long (seconds) to exit.
 _LEAVE_SECONDS = 1.0
 #: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
@@ -78,6 +80,11 @@ class Worker:
         """For messages."""
         return f"worker {self.number}{f' (pid {self.pid})' if self.pid else ''}"
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is starting or making a batch."""
+        return bool(self.tasks) or not self.ready
+
     def assign(self, key: BatchKey, state: LoaderState | None) -> None:
         """Have it make a batch, from a state of the loader.
 
@@ -102,9 +109,22 @@ class Worker:
         self.slots.close()
 
 
+def _forgive(worker: Worker, seconds: float, now: float) -> None:
+    """Do not count `seconds` during which this process did not run."""
+    worker.since = min(now, worker.since + seconds)
+    if worker.killed:
+        worker.killed = min(now, worker.killed + seconds)
+
+
 class StallWatch:
-    """Workers that do not answer are told of in the log; those that exceed the limit (seconds; None: there is none) are killed,
-    or abandoned."""
+    """Looks for workers that do not answer.
+
+    Args:
+        limit: Seconds after which a worker is killed that has been making the same batch, or that
+            has been starting (but see `SHORTEST_START`). None: none is.
+        pool: Ends workers.
+        places: What messages say of batches.
+    """
 
     def __init__(self, limit: float | None, pool: Pool, places: Places) -> None:
         self._limit = limit
@@ -113,38 +133,52 @@ class StallWatch:
         self._looked = time.monotonic()
 
     def look(self, workers: Collection[Worker]) -> None:
-        """Say, kill or give up what is due."""
+        """Warn about slow workers, kill stalled ones, and abandon those that cannot be killed."""
         now = time.monotonic()
         since_last = now - self._looked
+        # This process was suspended itself (Ctrl-Z, a paused job), and most likely its workers too.
+        was_suspended = since_last > 2 * TICK
         for worker in list(workers):
-            if (
-                since_last > 2 * TICK
-            ):  # this process did not run (Ctrl-Z, a paused job): nor, most likely, did they
-                worker.since = min(now, worker.since + since_last)
-                worker.killed = worker.killed and min(now, worker.killed + since_last)
-            seconds = now - worker.since
+            if was_suspended:
+                _forgive(worker, since_last, now)
+            elapsed = now - worker.since
+            limit = self._limit_of(worker)
             if worker.left:
                 self._hurry(worker, now)
-            elif worker.tasks and self._limit is not None and seconds > self._limit:
-                worker.leaving = "; ".join(
-                    [f"killed: it made no progress for {self._limit:g} s", *_state_of(worker.pid)]
-                )
-                worker.left = worker.killed = now
-                self._pool.kill(worker)
-            elif (worker.tasks or not worker.ready) and seconds > max(
-                SLOW_SECONDS, 2 * worker.warned
-            ):
-                worker.warned = seconds
-                what, known = "starting", list[str]()
-                if worker.tasks:
-                    what = f"making {describe_batch(worker.tasks[0], self._places)}"
-                    known = _state_of(worker.pid) or [
-                        f"py-spy dump --pid {worker.pid} shows where it is"
-                    ]
-                logger.warning(
-                    "%s", "; ".join([f"{worker.name} has been {what} for {seconds:.0f} s", *known])
-                )
+            elif limit is not None and elapsed > limit:
+                self._kill(worker, now, limit)
+            elif worker.is_busy and elapsed > max(SLOW_SECONDS, 2 * worker.warned):
+                self._warn(worker, elapsed)
         self._looked = time.monotonic()
+
+    def _limit_of(self, worker: Worker) -> float | None:
+        """Return how long (seconds) what the worker is doing may take; None: any time."""
+        if self._limit is None or not worker.is_busy:
+            return None
+        if worker.ready:
+            return self._limit
+        return max(self._limit, SHORTEST_START)
+
+    def _kill(self, worker: Worker, now: float, limit: float) -> None:
+        if worker.ready:
+            reasons = [f"killed: it made no progress for {limit:g} s", *_state_of(worker.pid)]
+        else:
+            reasons = [f"killed: it had not started after {limit:g} s"]
+        worker.leaving = "; ".join(reasons)
+        worker.left = now
+        worker.killed = now
+        self._pool.kill(worker)
+
+    def _warn(self, worker: Worker, elapsed: float) -> None:
+        worker.warned = elapsed
+        if worker.tasks:
+            activity = f"making {describe_batch(worker.tasks[0], self._places)}"
+            hints = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
+        else:
+            activity = "starting"
+            hints = []
+        message = [f"{worker.name} has been {activity} for {elapsed:.0f} s", *hints]
+        logger.warning("%s", "; ".join(message))
 
     def _hurry(self, worker: Worker, now: float) -> None:
         if worker.killed:

@@ -144,12 +144,13 @@ class Pool:
         self._remove(worker)
         if not worker.ready:
             self._start_failures += 1
-            if self._start_failures >= (
-                _START_KILLS if exitcode == -signal.SIGKILL else _START_FAILURES
-            ):
+            was_killed_from_outside = exitcode == -signal.SIGKILL and not worker.leaving
+            most = _START_KILLS if was_killed_from_outside else _START_FAILURES
+            if self._start_failures >= most:
                 worker.close()
-                how = f"workers end while they start, the last with {signal_name(exitcode)}"
-                self._coordinator.fail(RuntimeError(how))
+                reason = worker.leaving or f"the last with {signal_name(exitcode)}"
+                error = RuntimeError(f"workers end while they start, {reason}")
+                self._coordinator.fail(error)
                 return
         self._coordinator.died(worker, exitcode, peak)
         self._start_worker(worker.index)

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -51,6 +53,75 @@ def test_stopped_worker_is_said_to_be_stopped(
     batches += take(augmenter, 26)
     assert prints(batches) == expected
     assert "it made no progress for 0.5 s; it is stopped (SIGSTOP" in caplog.text
+
+
+class Ticketed:
+    """Makes a loader in the process that calls it. The first `num_hanging` workers never get it."""
+
+    def __init__(self, folder: Path, num_hanging: int) -> None:
+        self.folder = folder
+        self.num_hanging = num_hanging
+        self.program = os.getpid()
+
+    def __call__(self) -> RandomLoader:
+        if os.getpid() != self.program:
+            for number in range(self.num_hanging):
+                with suppress(FileExistsError):
+                    (self.folder / str(number)).touch(exist_ok=False)
+                    signal.pause()
+        return RandomLoader()
+
+
+class HangsWhenUnpickled(RandomLoader):
+    """Other interpreters wait for ever for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.program = os.getpid()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.getpid() != self.program:
+            signal.pause()
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced(
+    make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handles, "SHORTEST_START", 5.0)
+    expected = prints(take(make(RandomLoader(), None, 0, seed=2, num_streams=1), 6))
+    executor = LocalProcesses(stall_timeout=0.5)
+    loader = Ticketed(tmp_path, 1)
+    augmenter = make(loader, None, 1, seed=2, num_streams=1, executor=executor)
+    assert prints(take(augmenter, 6)) == expected
+    assert (
+        "while it started (killed: it had not started after 5 s); starting another" in caplog.text
+    )
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn", "forkserver"])
+def test_workers_that_all_hang_while_they_start_are_an_error(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: str
+) -> None:
+    monkeypatch.setattr(handles, "SHORTEST_START", 2.0)
+    loader = Ticketed(tmp_path, 9) if start_method == "fork" else HangsWhenUnpickled()
+    executor = LocalProcesses(start_method, stall_timeout=0.5)
+    augmenter = make(loader, None, 3, seed=2, executor=executor)
+    with pytest.raises(RuntimeError, match=r"while they start.*had not started after 2 s"):
+        next(augmenter)
+
+
+def test_a_helper_that_hangs_while_it_starts_is_an_error(
+    make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handles, "SHORTEST_START", 1.0)
+    monkeypatch.setattr(handles, "_KILL_SECONDS", 0.5)
+    (tmp_path / "sitecustomize.py").write_text("import signal; signal.pause()")
+    monkeypatch.syspath_prepend(tmp_path)
+    executor = LocalProcesses("spawn", stall_timeout=0.5)
+    augmenter = make(RandomLoader(), None, 3, seed=2, executor=executor)
+    with pytest.raises(RuntimeError, match=r"while they start.*had not started after 1 s"):
+        next(augmenter)
 
 
 @pytest.fixture
