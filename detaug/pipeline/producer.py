@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -333,10 +333,22 @@ class Producer:
             copy is None or (copy.epoch, copy.turn) < (state.epoch, state.turn)
         ):
             copy = self._restored_copy(batch, state) or copy
+        if copy is None and batch.epoch > 0 and self._pristine.source.is_undecided:
+            self._make_first_batch(batch.stream)
+            copy = self._running_copy(batch)
         if copy is None:
             copy = StreamCopy(self._pristine, batch, self._branch, self._log)
         self._streams[batch.stream] = copy
         return copy
+
+    def _make_first_batch(self, stream: int) -> None:
+        """Make a stream's first batch, which shows what the loader's epochs are."""
+        first = Current(self._branch, 0, stream)
+        copy = StreamCopy(self._pristine, first, self._branch, log_nothing)
+        with suppress(Exception):  # it has no batch, or cannot make it
+            copy.take(first)
+        self._pristine.source.learn(copy.source)
+        self._streams[stream] = copy
 
     def _running_copy(self, batch: Current) -> StreamCopy | None:
         copy = self._streams.get(batch.stream)
@@ -371,7 +383,9 @@ class Producer:
         try:
             copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)
-            return copy.take(batch)
+            item = copy.take(batch)
+            self._pristine.source.learn(copy.source)
+            return item
         except Exception:
             raise
         except BaseException:  # Ctrl-C in the middle of the loader: its state is unknown

@@ -49,6 +49,7 @@ class StreamCopy:
     ) -> None:
         self.loader = pristine.new_loader()
         self.source = source = self.loader.source
+        source.learn(pristine.source)
         self._shared = pristine.shared
         self._stream = batch.stream
         self._branch = branch

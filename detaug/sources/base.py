@@ -24,7 +24,8 @@ class Source(ABC):
 
     Epoch e of a stream-bound source follows from these attributes, never from the loader's code:
 
-    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that gets e;
+    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that gets e
+      (but see `is_undecided`);
     - a loader that is known to end (`pass_per_epoch`): its e-th pass;
     - any other with `batches_per_epoch`: it continues where the epoch before ended, and the end of a pass ends the epoch;
     - any other without: a pristine copy where it is known to be endless or a callable makes it (`restarts`), else its
@@ -35,6 +36,7 @@ class Source(ABC):
         pass_per_epoch: the loader declares that it ends; epoch e is its e-th pass.
         restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
         endless: the loader declares that it has no end.
+        is_undecided: only a first batch shows what its epochs are (`learn`).
         streams_share_data: its streams split one order among them, so that its own generators must be in the same
             state in all streams; they may be seeded once per copy, never per batch.
         batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
@@ -53,6 +55,7 @@ class Source(ABC):
     pass_per_epoch: bool = False
     restarts: bool = False
     endless: bool = False
+    is_undecided: bool = False
     batches_per_epoch: int | None = None
     num_steps: int | None = None
     length_hint: int | None = None
@@ -112,6 +115,9 @@ class Source(ABC):
             self.loader.was_initialized = (
                 False  # as batchgenerators' augmenters do before they start
             )
+
+    def learn(self, other: Source) -> None:
+        """Take over what another copy of this source has shown with its first batch."""
 
     def next_pass(self) -> None:
         """Called when a pass has ended, before the same copy begins the next one."""

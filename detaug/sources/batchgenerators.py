@@ -8,6 +8,10 @@ is bound to streams unless the user declares ``stateless=True``. Only the run-ti
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -39,6 +43,10 @@ class FiniteLoader(Source):
 
     Every epoch starts from a pristine copy whose shuffle state is seeded from (`seed_for_shuffle`, the epoch's child),
     equally in all streams: any epoch can be entered without walking through the earlier ones.
+
+    A subclass may have an order of its own, which it changes from pass to pass by itself. That shows
+    in its first batch, for which it does not call ``get_indices``. Its epochs are its passes, as
+    those of any other finite loader.
     """
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
@@ -47,6 +55,7 @@ class FiniteLoader(Source):
         self.starts_anew = self.streams_share_data = True
         self.holds_transforms = transforms_in(loader)
         self.num_steps = _number_of_batches(loader)
+        self.is_undecided = not hasattr(loader, "set_epoch")
 
     def begin(
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
@@ -62,7 +71,54 @@ class FiniteLoader(Source):
         self.loader.last_reached = False
 
     def make(self, batch: Current) -> Any:
-        return next(self.loader)
+        if not self.is_undecided:
+            return next(self.loader)
+        with _call_noted(self.loader, "get_indices") as calls:
+            try:
+                item = next(self.loader)
+            finally:
+                if calls:
+                    self.is_undecided = False
+        if self.is_undecided:
+            self._follow_its_own_order()
+        return item
+
+    def learn(self, other: Source) -> None:
+        if not self.is_undecided or other.is_undecided:
+            return
+        self.is_undecided = False
+        if other.pass_per_epoch:
+            self._follow_its_own_order()
+
+    def _follow_its_own_order(self) -> None:
+        self.is_undecided = False
+        self.starts_anew = False
+        self.pass_per_epoch = True
+
+    def next_pass(self) -> None:
+        iter(self.loader)  # as a `for` loop calls it before every pass
+
+
+@contextmanager
+def _call_noted(loader: DataLoader, method: str) -> Iterator[list[str]]:
+    """Yield a list that gets the method's name whenever the loader calls it meanwhile."""
+    calls: list[str] = []
+    original = getattr(loader, method)
+    attributes = vars(loader)
+    had_its_own = method in attributes
+
+    def note_and_call(*args: Any, **kwargs: Any) -> Any:
+        calls.append(method)
+        return original(*args, **kwargs)
+
+    attributes[method] = note_and_call
+    try:
+        yield calls
+    finally:
+        if had_its_own:
+            attributes[method] = original
+        else:
+            del attributes[method]
 
 
 def transforms_in(loader: DataLoader) -> tuple[str, ...]:
@@ -79,12 +135,12 @@ def _is_transform(value: Any) -> bool:
 
 
 def _number_of_batches(loader: DataLoader) -> int | None:
-    """Batches per pass over all streams, where the loader's class leaves batchgenerators' arithmetic as it is."""
-    if (
-        type(loader).get_indices is not DataLoader.get_indices
-        or type(loader).__next__ is not DataLoader.__next__
-    ):
+    """Return the batches per pass over all streams; None where they are not batchgenerators' own."""
+    kind = type(loader)
+    if kind.get_indices is not DataLoader.get_indices or kind.__next__ is not DataLoader.__next__:
         return None
+    if not _mentions(kind, "get_indices"):
+        return None  # it has an order, and a length, of its own
     try:
         items, size = len(loader.indices), int(loader.batch_size)
     except (TypeError, ValueError):
@@ -92,6 +148,25 @@ def _number_of_batches(loader: DataLoader) -> int | None:
     if size < 1:
         return None
     return -(-items // size) if loader.return_incomplete else items // size
+
+
+def _mentions(kind: type[DataLoader], name: str) -> bool:
+    """Return whether the code of a class that derives from `DataLoader` has that name in it."""
+    for base in kind.__mro__[: kind.__mro__.index(DataLoader)]:
+        for value in vars(base).values():
+            code = getattr(inspect.unwrap(value) if callable(value) else value, "__code__", None)
+            if code is not None and name in _names_in(code):
+                return True
+    return False
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Return the names of what a function's code, and the functions in it, refer to."""
+    names = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names |= _names_in(constant)
+    return names
 
 
 def draws_every_batch_anew(loader: DataLoader) -> bool:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
-from batchgenerators.dataloading.data_loader import SlimDataLoaderBase
+from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints, take
+from tests.support.comparing import prints, take, through_json
 from tests.support.loaders import IndexLoader, Noise, RandomLoader
 from tests.support.processes import own_processes
 
@@ -225,3 +226,71 @@ def test_epoch_without_a_batch_is_told_once(
         full.set_epoch(epoch)  # an epoch that is left before its first batch is no empty one
         assert len(list(full)) == 2
     assert len([text for text in caplog.messages if "gave no batch" in text]) == 1
+
+
+class OwnOrder(DataLoader):
+    """Shuffles its cases by itself at the end of every pass, and never asks for indices."""
+
+    def __init__(self, num_cases: int = 15, batch_size: int = 4) -> None:
+        super().__init__([*range(100, 100 + num_cases)], batch_size, 1, 3, infinite=False)
+        self.indices = [*range(num_cases)]
+        self.rounds = 0
+        self.begin_round()
+
+    def begin_round(self) -> None:
+        self.cases = np.random.default_rng(self.rounds).permutation(self._data).tolist()
+        self.rounds += 1
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        batch, self.cases = self.cases[: self.batch_size], self.cases[self.batch_size :]
+        if not batch:
+            self.begin_round()
+            raise StopIteration
+        return {"cases": batch, "drawn": np.random.random()}
+
+
+def cases_of(batches: Iterable[dict[str, Any]]) -> list[list[int]]:
+    return [batch["cases"] for batch in batches]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_a_finite_loader_with_a_shuffle_of_its_own_goes_on_from_pass_to_pass(
+    make: Maker, n: int
+) -> None:
+    stock = OwnOrder()
+    expected = [cases_of(stock) for _ in range(4)]
+    assert len({str(epoch) for epoch in expected}) == 4
+    augmenter = make(OwnOrder(), None, n, seed=1)
+    assert [cases_of(augmenter) for _ in range(4)] == expected
+    assert cases_of([augmenter.replay(2, 3), augmenter.replay(0, 1)]) == [
+        expected[2][3],
+        expected[0][1],
+    ]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_its_epochs_are_entered_in_any_order(make: Maker, n: int) -> None:
+    whole = make(OwnOrder(), None, 0, seed=1, batches_per_epoch=4)
+    epochs = [prints(whole) for _ in range(4)]
+    jumping = make(OwnOrder(), None, n, seed=1, batches_per_epoch=4)
+    for epoch in (3, 1, 2):
+        jumping.set_epoch(epoch)
+        assert prints(take(jumping, 3)) == epochs[epoch][:3]
+    resumed = make(OwnOrder(), None, n, seed=1, batches_per_epoch=4)
+    resumed.load_state_dict(through_json(jumping.state_dict()))
+    assert prints(resumed) == epochs[2][3:]
+    assert prints(resumed) == epochs[3]
+
+
+def test_a_loader_that_asks_for_indices_makes_no_batch_to_find_out(make: Maker) -> None:
+    class Counting(IndexLoader):
+        made = 0
+
+        def generate_train_batch(self) -> list[int]:
+            Counting.made += 1
+            return super().generate_train_batch()
+
+    augmenter = make(Counting(20, 4), None, 0, seed=1, check=False)
+    for _ in range(3):
+        list(augmenter)
+    assert Counting.made == 15
