@@ -224,6 +224,12 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
         self._finalizer: Any = None
+        if self._source.may_end and self.num_streams > 1:
+            logger.warning(
+                f"{self._source.class_name} may end (it raises StopIteration), and does not say so: each of its "
+                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, so every item comes as "
+                "often. Pass num_streams=1, or let its copies share the items out by number_of_threads_in_multithreaded"
+            )
         if idle := self._num_workers - self._busy_workers:
             logger.warning(
                 f"{idle} of {self._num_workers} processes will be idle: {self._source.class_name} keeps state between batches, "

@@ -160,6 +160,8 @@ class StreamCopy:
         self._shared.reseed(child, self.loader if owned else None)
 
     def _tell_if_items_come_again(self) -> None:
+        if self.source.may_end:
+            return  # that was told at the start
         if self.source.endless and not self.source.streams_share_data and self._num_streams > 1:
             kind = type(self.source.loader).__name__
             self._log(

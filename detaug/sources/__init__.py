@@ -34,6 +34,7 @@ _FACTS = (
         "pass_per_epoch",
         "restarts",
         "endless",
+        "may_end",
         "streams_share_data",
         "default_num_streams",
     ),

@@ -36,6 +36,7 @@ class Source(ABC):
         pass_per_epoch: the loader declares that it ends; epoch e is its e-th pass.
         restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
         endless: the loader declares that it has no end.
+        may_end: it declares that it has no end, and its code raises StopIteration.
         is_undecided: only a first batch shows what its epochs are (`learn`).
         streams_share_data: its streams split one order among them, so that its own generators must be in the same
             state in all streams; they may be seeded once per copy, never per batch.
@@ -56,6 +57,7 @@ class Source(ABC):
     restarts: bool = False
     endless: bool = False
     is_undecided: bool = False
+    may_end: bool = False
     batches_per_epoch: int | None = None
     num_steps: int | None = None
     length_hint: int | None = None

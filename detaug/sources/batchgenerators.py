@@ -8,10 +8,8 @@ is bound to streams unless the user declares ``stateless=True``. Only the run-ti
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -19,6 +17,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug.seeding.current import Current
 from detaug.sources.base import DEFAULT_NUM_STREAMS, Source, refuse_stateless
+from detaug.sources.code import mentions
 from detaug.sources.iterable import IteratorSource
 
 #: Methods with which a loader keeps its place in the data.
@@ -139,7 +138,7 @@ def _number_of_batches(loader: DataLoader) -> int | None:
     kind = type(loader)
     if kind.get_indices is not DataLoader.get_indices or kind.__next__ is not DataLoader.__next__:
         return None
-    if not _mentions(kind, "get_indices"):
+    if not mentions(kind, "get_indices"):
         return None  # it has an order, and a length, of its own
     try:
         items, size = len(loader.indices), int(loader.batch_size)
@@ -148,25 +147,6 @@ def _number_of_batches(loader: DataLoader) -> int | None:
     if size < 1:
         return None
     return -(-items // size) if loader.return_incomplete else items // size
-
-
-def _mentions(kind: type[DataLoader], name: str) -> bool:
-    """Return whether the code of a class that derives from `DataLoader` has that name in it."""
-    for base in kind.__mro__[: kind.__mro__.index(DataLoader)]:
-        for value in vars(base).values():
-            code = getattr(inspect.unwrap(value) if callable(value) else value, "__code__", None)
-            if code is not None and name in _names_in(code):
-                return True
-    return False
-
-
-def _names_in(code: CodeType) -> set[str]:
-    """Return the names of what a function's code, and the functions in it, refer to."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            names |= _names_in(constant)
-    return names
 
 
 def draws_every_batch_anew(loader: DataLoader) -> bool:

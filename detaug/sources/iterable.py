@@ -23,6 +23,7 @@ from detaug.sources.base import (
     tell,
     worker_info,
 )
+from detaug.sources.code import raises
 from detaug.sources.collation import collate_name, collated
 
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
@@ -41,6 +42,7 @@ class IteratorSource(Source):
         )
         if self.endless and not self.streams_share_data:
             self.default_num_streams = DEFAULT_NUM_STREAMS
+            self.may_end = not self.stateless and raises(type(loader), "StopIteration")
 
     def next_pass(self) -> None:
         if hasattr(self.loader, "__iter__"):

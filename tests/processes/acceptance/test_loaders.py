@@ -294,3 +294,51 @@ def test_a_loader_that_asks_for_indices_makes_no_batch_to_find_out(make: Maker) 
     for _ in range(3):
         list(augmenter)
     assert Counting.made == 15
+
+
+class FiveBatches(SlimDataLoaderBase):
+    """Ends, and does not declare how many threads share it."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2)
+        self.next_number = 0
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if self.next_number == 5:
+            raise StopIteration
+        self.next_number += 1
+        return {"number": self.next_number}
+
+
+class CatchesTheEnd(SlimDataLoaderBase):
+    """Has no end: that of what it reads is its own business."""
+
+    def __init__(self) -> None:
+        super().__init__(None, 2)
+        self.numbers = iter(range(5))
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        try:
+            return {"number": next(self.numbers)}
+        except StopIteration:
+            self.numbers = iter(range(5))
+            return {"number": next(self.numbers)}
+
+
+@pytest.mark.parametrize("wrap", [lambda loader: loader, lambda loader: type(loader)])
+def test_a_loader_that_may_end_and_has_many_streams_is_told_before_the_first_batch(
+    make: Maker, wrap: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    make(wrap(FiveBatches()), None, 0, seed=1)
+    (record,) = caplog.records
+    assert "FiveBatches may end" in record.message
+    assert "each of its 12 streams" in record.message
+    assert "num_streams=1" in record.message
+
+
+def test_other_loaders_are_not_told_so(make: Maker, caplog: pytest.LogCaptureFixture) -> None:
+    make(FiveBatches(), None, 0, seed=1, num_streams=1)
+    make(FiveBatches(), None, 0, seed=1, stateless=True)
+    make(RandomLoader(), None, 0, seed=1)
+    make(CatchesTheEnd(), None, 0, seed=1)
+    assert not caplog.records
