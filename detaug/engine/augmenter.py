@@ -182,7 +182,6 @@ class DeterministicAugmenter(Generic[Batch]):
             raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
         self._source: Source = resolve_source(data_loader, stateless, self.batches_per_epoch)
         self._check_ranks()
-        arguments.epoch_for_all_ranks(self._source, self.world_size, self.tail)
         self.generator = self._source.loader
         self._declared = [
             *identity.describe(self._source.seen, "data_loader"),
@@ -203,6 +202,9 @@ class DeterministicAugmenter(Generic[Batch]):
             "num_streams", num_streams if old_style is None else len(old_style)
         )
         self.num_streams = num_streams or self._source.default_num_streams
+        if self.num_streams > 1:
+            self._source.length_hint = None  # what each stream gives is not known
+        arguments.epoch_for_all_ranks(self._source, self.world_size, self.tail)
         self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
         tree = SeedTree(old_style if old_style is not None else seed)
         self._tree = tree.child(name) if arguments.text("name", name) else tree
@@ -381,8 +383,7 @@ class DeterministicAugmenter(Generic[Batch]):
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
-        total = self._source.total_batches
-        number = self._source.length_hint if total is None else total
+        number = self._source.total_batches
         if number is None:
             why = (
                 "its epochs have no end"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +24,8 @@ _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
 #: Modules whose calls are parts of a transform's.
 _NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
-_OF_PROCESS = "about the process"
+_OF_PROCESS = " about the process"
+_INTEGERS = (torch.int16, torch.int32, torch.int64)
 #: Changes from stream to stream, and means nothing.
 _SET_BY_DETAUG = ("data_loader.thread_id",)
 
@@ -55,16 +56,33 @@ class Explanation:
 def prints_of(batch: Any) -> dict[str, str]:
     """Return a fingerprint for each key of a mapping, or for the whole of anything else.
 
-    What holds the number of the process that made it is about that process, and no result of the
-    pipeline's.
+    What holds the number of the process that made it is marked (see `differing_keys`).
     """
     prints = {}
     for key, value in _items_of(batch):
-        if _holds_process_number(value):
-            prints[str(key)[:60]] = _OF_PROCESS
-        else:
-            prints[str(key)[:60]] = lenient_fingerprint(value)
+        mark = _OF_PROCESS if _holds_process_number(value) else ""
+        prints[str(key)[:60]] = lenient_fingerprint(value) + mark
     return prints
+
+
+def differing_keys(
+    one: Mapping[str, str], other: Mapping[str, str], ignore: Collection[str]
+) -> list[str]:
+    """Return the keys in which two makings of a batch differ, by their fingerprints.
+
+    What holds, in both makings, the number of the process that made it is about that process, and
+    no result of the pipeline's. In one making alone it is a number as any other.
+    """
+    keys = []
+    for key, value, other_value in differences(one, other, ignore, _without_mark):
+        is_of_process = value.endswith(_OF_PROCESS) and other_value.endswith(_OF_PROCESS)
+        if not is_of_process:
+            keys.append(key)
+    return keys
+
+
+def _without_mark(fingerprint: str) -> str:
+    return fingerprint.removesuffix(_OF_PROCESS)
 
 
 def random_keys(batch: Any) -> tuple[str, ...]:
@@ -82,7 +100,20 @@ def _holds_process_number(value: Any, depth: int = 2) -> bool:
     if isinstance(value, (dict, list, tuple)) and len(value) <= 64 and depth:
         parts = value.values() if isinstance(value, dict) else value
         return any(_holds_process_number(part, depth - 1) for part in parts)
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return _is_process_number_throughout(value)
     return isinstance(value, (int, np.integer)) and int(value) == os.getpid()
+
+
+def _is_process_number_throughout(array: np.ndarray | torch.Tensor) -> bool:
+    """Return whether a few integers, as a collate function puts them together, are all that number."""
+    if isinstance(array, torch.Tensor):
+        if array.device.type != "cpu" or array.layout != torch.strided:
+            return False
+        array = array.detach().resolve_neg().numpy() if array.dtype in _INTEGERS else np.empty(0)
+    if array.dtype.kind not in "iu" or not 0 < array.size <= 64:
+        return False
+    return bool((array == os.getpid()).all())
 
 
 def _has_two_values(value: Any) -> bool:

@@ -44,7 +44,8 @@ class Source(ABC):
         default_num_streams: logical workers, where the user names no number; the loader declares those with
             ``number_of_threads_in_multithreaded``.
         num_steps: batches per epoch over all ranks where that is known beforehand.
-        length_hint: what the loader's own ``__len__`` says; shown by ``len()``, never relied on.
+        length_hint: the batches of an epoch that the loader's own ``__len__`` says, where one stream gives all. It does
+            not end an epoch: it is what ranks, which need a number, and ``len()`` go by.
         starts_anew: every epoch starts from a pristine copy.
         keeps_states: the loader has a state dict that says where it stands, and can load it.
         holds_transforms: the loader's attributes that are transforms, which start every batch as the user passed them.
@@ -96,7 +97,9 @@ class Source(ABC):
     @property
     def total_batches(self) -> int | None:
         """An epoch's batches over all ranks, where the user or the loader says how many."""
-        limits = (self.batches_per_epoch, self.num_steps)
+        limits = [self.batches_per_epoch, self.num_steps]
+        if self.num_steps is None:
+            limits.append(self.length_hint)
         return min((number for number in limits if number is not None), default=None)
 
     @property
@@ -104,7 +107,10 @@ class Source(ABC):
         """An epoch's steps over all ranks, where they are known."""
         # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
         numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
-        return self.total_batches if numbered else self.num_steps
+        if not numbered:
+            return self.num_steps
+        limits = (self.batches_per_epoch, self.num_steps)
+        return min((number for number in limits if number is not None), default=None)
 
     def begin(
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence

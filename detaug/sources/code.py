@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Iterator
 from types import CodeType
 
+#: Classes of batchgenerators that others derive loaders from.
+_BASES = ("DataLoader", "DataLoaderBase", "SlimDataLoaderBase")
 #: Instructions between the name of an exception and its being raised.
 _ON_THE_WAY_TO_RAISE = ("CACHE", "PRECALL", "CALL", "PUSH_NULL", "LOAD_CONST", "LOAD_SMALL_INT")
 
@@ -34,9 +36,9 @@ def _has_raise(code: CodeType, name: str) -> bool:
 
 
 def _codes_of(kind: type) -> Iterator[CodeType]:
-    """Yield the code of the methods that a class and its bases define, down to batchgenerators'."""
+    """Yield the code of the methods of a class and its bases, down to batchgenerators' own."""
     for base in kind.__mro__:
-        if base.__module__.startswith("batchgenerators.dataloading."):
+        if base.__name__ in _BASES and base.__module__.startswith("batchgenerators."):
             return
         for value in vars(base).values():
             function = inspect.unwrap(value) if callable(value) else value

@@ -14,12 +14,11 @@ hash seed.
 
 from __future__ import annotations
 
-from detaug.differences import differing_names
 from detaug.engine.arguments import Check
 from detaug.engine.checking.differences import Difference
 from detaug.engine.checking.making import Again, CheckedBatch, MakeAgain
 from detaug.pipeline.loader_states import LoaderStates
-from detaug.purity.reports import BatchReport
+from detaug.purity.reports import BatchReport, differing_keys
 
 #: A run that has lasted this many seconds is a long one.
 LONG_RUN = 20.0
@@ -230,10 +229,10 @@ class Checks:
 
     def differing(self, one: BatchReport, other: BatchReport) -> list[str]:
         """The keys in which two makings of a batch differ."""
-        return differing_names(one.final, other.final, self.ignore)
+        return differing_keys(one.final, other.final, self.ignore)
 
     def _difference(
         self, check: CheckedBatch, one: BatchReport, other: BatchReport, number: int
     ) -> Difference:
-        in_loader = bool(differing_names(one.raw, other.raw, self.ignore))
+        in_loader = bool(differing_keys(one.raw, other.raw, self.ignore))
         return Difference(check, self.differing(one, other), in_loader, number <= _FIRST_BATCHES)

@@ -159,3 +159,40 @@ def test_one_that_gives_batches_is_a_loader_whose_streams_share_them_out(make: M
         assert sorted(indices(make(ReadyBatches(), None, n, num_streams=3, seed=1))) == list(
             range(LENGTH)
         )
+
+
+class Numbers(torch.utils.data.IterableDataset):
+    """Says its length, right or wrong."""
+
+    def __init__(self, number: int, said: int | None = None) -> None:
+        self.number = number
+        self.said = number if said is None else said
+
+    def __len__(self) -> int:
+        return self.said
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.number))
+
+
+def test_an_iterable_data_set_with_a_length_knows_it(make: Maker) -> None:
+    def of(**options: Any) -> DeterministicAugmenter:
+        return make.from_dataset(Numbers(17), 3, num_processes=0, seed=1, **options)
+
+    alone = of()
+    assert len(alone) == len(alone.loader()) == len(list(alone)) == 6
+    ranks = [of(rank=rank, world_size=2) for rank in range(2)]
+    assert [[batch.tolist() for batch in rank] for rank in ranks] == [
+        [[0, 1, 2], [6, 7, 8], [12, 13, 14]],
+        [[3, 4, 5], [9, 10, 11], [15, 16]],
+    ]
+    with pytest.raises(ValueError, match="batches_per_epoch"):  # which streams end when?
+        of(rank=0, world_size=2, num_streams=2)
+
+
+@pytest.mark.parametrize(("said", "batches"), [(9, 6), (30, 6)])
+def test_a_wrong_length_ends_no_epoch_of_a_single_rank(
+    make: Maker, said: int, batches: int
+) -> None:
+    dataset = Numbers(17, said)
+    assert len(list(make.from_dataset(dataset, 3, num_processes=0, seed=1))) == batches

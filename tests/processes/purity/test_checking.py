@@ -7,7 +7,9 @@ import os
 import signal
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -256,3 +258,22 @@ def test_checks_go_on_where_their_process_has_died(tmp_path):
         with pytest.raises(ReproducibilityError):
             for _ in augmenter:
                 pass
+
+
+class SaysWhere(Items):
+    """Its samples hold the process's number in some way."""
+
+    def __init__(self, shape: Callable[[int], Any]) -> None:
+        super().__init__()
+        self.shape = shape
+
+    def __getitem__(self, index: int) -> Any:
+        return {"x": np.ones(2) * index, "pid": self.shape(os.getpid())}
+
+
+@pytest.mark.parametrize("shape", [int, np.int64, lambda pid: np.array([pid]), lambda pid: [pid]])
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_process_number_is_no_difference_however_it_is_put_together(n, shape):
+    stats = run(SaysWhere(shape), None, n)
+    assert stats["checked"] > 0
+    assert stats["mismatches"] == 0

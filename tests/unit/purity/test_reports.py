@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from detaug.purity.owned import made_late
-from detaug.purity.reports import prints_of, random_keys
+from detaug.purity.reports import differing_keys, prints_of, random_keys
 
 LONG = 10_000
 
@@ -52,3 +53,12 @@ def test_an_odd_object_hides_no_change_beside_it() -> None:
     one, other = ({"case": [Plain(1), {"where": x}, odd]} for x in (1, 2))
     assert prints_of({"meta": one}) != prints_of({"meta": other})
     assert prints_of({"meta": one}) == prints_of({"meta": dict(reversed(one.items()))})
+
+
+def test_a_number_that_is_by_chance_the_process_number_in_one_making_is_compared() -> None:
+    mine = prints_of({"index": os.getpid(), "pid": os.getpid()})
+    same_index = {**mine, "index": mine["index"].removesuffix(" about the process")}
+    other_pid = {**mine, "pid": prints_of({"pid": os.getpid() + 1})["pid"] + " about the process"}
+    assert differing_keys(mine, same_index, ()) == []
+    assert differing_keys(mine, other_pid, ()) == []
+    assert differing_keys(mine, prints_of({"index": 1, "pid": os.getpid()}), ()) == ["index"]
