@@ -29,7 +29,7 @@ from detaug.watching.interception import (
     direct_caller,
     first_outside_library,
 )
-from detaug.watching.randomness import seeding_watched, substitutes
+from detaug.watching.randomness import PROCESS_NUMBERS, seeding_watched, substitutes
 
 #: What all clocks count from, in seconds.
 _START = 1_700_000_000.0
@@ -79,10 +79,14 @@ class Surroundings:
     def _replacements(self) -> dict[Any, Any]:
         folder = partial(self._answering, os, factor="folders", caller=first_outside_library)
         found = {
-            os.getpid: self._answering(os, "getpid", "process", lambda state: 4_000 + 917 * state),
             os.listdir: folder("listdir", answer=partial(_in_order, os.listdir)),
             os.scandir: folder("scandir", answer=partial(_Entries, os.scandir)),
         }
+        for module, name in PROCESS_NUMBERS:
+            if hasattr(module, name):
+                found[getattr(module, name)] = self._answering(
+                    module, name, "process", _process_number
+                )
         for name in _CLOCKS:
             found[getattr(time, name)] = self._answering(time, name, "clock", self._clock)
             found[getattr(time, f"{name}_ns")] = self._answering(
@@ -135,6 +139,10 @@ class Surroundings:
         return (
             _START + 1e6 * state + 10 * (num_read + random.Random(f"{state}/{num_read}").random())
         )
+
+
+def _process_number(state: int, *_: Any) -> int:
+    return 4_000 + 917 * state
 
 
 def _in_order(real: Callable[..., Any], state: int, *arguments: Any, **options: Any) -> list[Any]:

@@ -28,6 +28,15 @@ Asked = Callable[[str, int, FrameType], bytes | None]
 #: Is told a seed, and where the call stands.
 Seeded = Callable[[Any, FrameType], None]
 
+#: Functions that give the number of a process or thread, which is another one in every run.
+PROCESS_NUMBERS = (
+    (os, "getpid"),
+    (os, "getppid"),
+    (os, "getpgrp"),
+    (os, "getpgid"),
+    (os, "getsid"),
+    (threading, "get_native_id"),
+)
 #: How far (seconds) from now a number may be and still be taken for the time of day.
 _NOW = 10.0
 _UNITS = (1.0, 1e3, 1e6, 1e9)
@@ -115,8 +124,8 @@ def _seed_for_python(a: Any, asked: Asked, seeded: Seeded, frame: FrameType) -> 
 class Guard:
     """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
 
-    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day in the
-    functions that seed. `detaug.verify` finds the rest.
+    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day, and by
+    the number of a process that the pipeline has asked for, in the functions that seed. `detaug.verify` finds the rest.
 
     Args:
         report: gets a sentence that names ``file:line``.
@@ -138,7 +147,11 @@ class Guard:
         self._ignored = ignored
         self._reported: set[Site] = set()
         self._thread = 0
-        self._substitution = Substitution(substitutes(self._asked, self._seeded))
+        #: Numbers of processes that the pipeline has asked for.
+        self._process_numbers: set[int] = set()
+        self._substitution = Substitution(
+            {**substitutes(self._asked, self._seeded), **self._noting_process_numbers()}
+        )
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -147,13 +160,36 @@ class Guard:
         with seeding_watched(self._asked, self._seeded), self._substitution.made():
             yield
 
+    def _noting_process_numbers(self) -> dict[Any, Any]:
+        """Return what takes the place of functions that give the number of a process."""
+        functions = {}
+        for module, name in PROCESS_NUMBERS:
+            if hasattr(module, name):
+                function = getattr(module, name)
+                functions[function] = self._noting(function)
+        return functions
+
+    def _noting(self, function: Callable[..., int]) -> Callable[..., int]:
+        def ask(*arguments: Any) -> int:
+            number = function(*arguments)
+            if direct_caller(sys._getframe(1)) is not None:
+                self._process_numbers.add(number)
+            return number
+
+        return ask
+
     def _asked(self, function: str, size: int, frame: FrameType) -> None:
         site = caller_of_randomness(frame)
         self._notice(site, "draws random numbers from the operating system, which no seed governs,")
 
     def _seeded(self, seed: Any, frame: FrameType) -> None:
-        if isinstance(seed, (int, float)) and is_the_time(seed):
-            self._notice(direct_caller(frame), "seeds a random generator by the time of day")
+        if not isinstance(seed, (int, float)):
+            return
+        site = caller_of_randomness(frame)
+        if seed in self._process_numbers:
+            self._notice(site, "seeds a random generator by the number of a process")
+        elif is_the_time(seed):
+            self._notice(site, "seeds a random generator by the time of day")
 
     def _notice(self, site: Site | None, what: str) -> None:
         if site is None or site in self._reported or threading.get_ident() != self._thread:

@@ -228,6 +228,18 @@ class PidAsSeed:
         return _plus(batch, rng.random())
 
 
+class ParentAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        rng = random.Random(os.getppid())  # FAULT
+        return _plus(batch, rng.random())
+
+
+class GroupAsSeed:
+    def __call__(self, **batch: Any) -> Batch:
+        generator = torch.Generator().manual_seed(os.getpgrp())  # FAULT
+        return _plus(batch, torch.rand(1, generator=generator).item())
+
+
 class ChoosesByTiming:
     def __call__(self, **batch: Any) -> Batch:
         began = perf_counter()  # FAULT

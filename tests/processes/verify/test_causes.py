@@ -33,7 +33,15 @@ def test_every_line_that_draws_chance_from_the_system_is_named_however_it_was_im
 
 
 def test_every_line_that_takes_the_clock_the_process_or_a_folders_order_is_named() -> None:
-    names = ("TimeAsSeed", "ChoosesByTiming", "PidAsSeed", "DirectoryOrder", "ListedWithOs")
+    names = (
+        "TimeAsSeed",
+        "ChoosesByTiming",
+        "PidAsSeed",
+        "ParentAsSeed",
+        "GroupAsSeed",
+        "DirectoryOrder",
+        "ListedWithOs",
+    )
     result = verified(*names)
     assert not result.ok
     assert {cause.site for cause in result.causes} >= lines(*names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from functools import partial
@@ -52,6 +53,28 @@ def test_every_line_that_draws_chance_from_the_system_is_reported_once(
         )
     )
     assert sum("by the time of day" in text for text in found) == 1
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_seed_that_is_a_process_number_is_reported(
+    caplog: pytest.LogCaptureFixture, processes: int
+) -> None:
+    names = ("PidAsSeed", "ParentAsSeed")
+    found = reports(caplog, partial(pipelines.faulty, *names), processes)
+    places = [f"{pipelines.__file__}:{pipelines.line_of(name)}" for name in names]
+    assert sorted(text.split()[0] for text in found) == sorted(places)
+    assert all("by the number of a process" in text for text in found)
+
+
+def test_a_number_that_is_by_chance_a_process_number_is_no_such_seed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    seeds = partial(_with_seed, seed=os.getpid())
+    assert reports(caplog, lambda: (pipelines.Loader(), seeds), 0) == []
+
+
+def _with_seed(seed: int, **batch: Any) -> dict[str, Any]:
+    return {**batch, "drawn": np.random.default_rng(seed).random()}
 
 
 def test_workers_that_are_spawned_are_watched_as_well(caplog: pytest.LogCaptureFixture) -> None:
