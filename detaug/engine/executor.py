@@ -58,8 +58,11 @@ class Work:
         self.health.worked += seconds
 
     def failed(self, error: BatchError) -> Outcome:
-        """What comes of a batch that cannot be made."""
-        return left_out(error, self.schedule.max_skips) if self.skip_errors else Failed(error)
+        """Return the outcome of a batch that cannot be made."""
+        # What a worker's code raises as Ctrl-C would, ends a program without workers.
+        if not self.skip_errors or isinstance(error.original, KeyboardInterrupt):
+            return Failed(error)
+        return left_out(error, self.schedule.max_skips)
 
 
 class Engine(Protocol):

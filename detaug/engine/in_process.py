@@ -21,9 +21,11 @@ from detaug.engine.order.outcomes import (
     SkipLog,
 )
 from detaug.engine.replayer import ONE_COPY, Replayer, making_lock, own_copy
+from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
+from detaug.processes.interrupts import is_interrupt, programs_handlers_noted
 
 
 @dataclass(frozen=True)
@@ -94,16 +96,17 @@ class InProcess:
 
     def _make(self, key: BatchKey) -> None:
         began = time.perf_counter()
-        try:
-            batch, check, state = self._batch(key)
-        except StreamEnded:
-            self._schedule.end_stream(key)
-            return
-        except Exception as original:
-            record, places = failures.describe(original), self._work.places
-            error = failures.error_of(record, key, places, "in this process", original)
-            self._schedule.finish(key, self._work.failed(error))
-            return
+        with programs_handlers_noted():
+            try:
+                batch, check, state = self._batch(key)
+            except StreamEnded:
+                self._schedule.end_stream(key)
+                return
+            except BaseException as original:
+                if is_interrupt(original):
+                    raise  # the batch is still due
+                self._schedule.finish(key, self._work.failed(self._error_of(key, original)))
+                return
         self._made += 1
         self._work.took(time.perf_counter() - began, state)
         if check is not None:
@@ -112,6 +115,10 @@ class InProcess:
         while self._checking.under_way:
             self._checking.go_on()
         self._schedule.finish(key, Delivered(batch))
+
+    def _error_of(self, key: BatchKey, original: BaseException) -> BatchError:
+        record = failures.describe(original)
+        return failures.error_of(record, key, self._work.places, "in this process", original)
 
     def _batch(self, key: BatchKey) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
         job = self._work.job

@@ -11,6 +11,7 @@ from detaug.engine.job import Job
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
+from detaug.processes.interrupts import programs_handlers_noted
 from detaug.seeding.generators import preserved_global_rngs
 from detaug.system import at_fork
 from detaug.transport.transfer import pack, unpack
@@ -69,6 +70,7 @@ class Replayer:
         job = self.job
         with (
             making_lock(),
+            programs_handlers_noted(),
             preserved_global_rngs(),
             pristine.shared.preserved(),
             job.settings.applied(),

@@ -14,6 +14,7 @@ from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.processes.interrupts import is_interrupt
 from detaug.purity.first_use import loaded_on_first_use
 from detaug.purity.own_memory import own
 from detaug.purity.owned import OwnedCopy, made_late, name_of
@@ -386,10 +387,9 @@ class Producer:
             item = copy.take(batch)
             self._pristine.source.learn(copy.source)
             return item
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C in the middle of the loader: its state is unknown
-            if self._streams.get(batch.stream) is copy:
+        except BaseException as error:
+            # In the middle of the loader: its state is unknown.
+            if is_interrupt(error) and self._streams.get(batch.stream) is copy:
                 del self._streams[batch.stream]
             raise
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of
+from detaug.processes.interrupts import is_interrupt
 from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
@@ -143,7 +144,8 @@ class StreamCopy:
             self.ended = True
             self._tell_if_items_come_again()
             raise StreamEnded from None
-        except Exception:
+        except BaseException:
+            # After an interrupt (Ctrl-C) the copy is not used any more.
             self.turn += 1
             raise
         self.turn += 1
@@ -176,7 +178,10 @@ class StreamCopy:
             self.take(batch)
         except StreamEnded:
             pass
-        except Exception as error:  # that batch's failure, not that of the batch which is wanted
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            # It is that batch's failure, and not that of the batch which is wanted.
             self._log(
                 f"stepping stream {self._stream} forward: the loader raised {type(error).__name__}: {error} at epoch "
                 f"{batch.epoch}, step {batch.step}, which is passed over as on_error=Skip() does"

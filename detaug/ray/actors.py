@@ -99,7 +99,7 @@ class BatchMaker:
                     self._pristine, self._job.branch, self._log, self._job.guard
                 )
             producer = self._second
-        return answer(producer, request, BaseException), time.perf_counter() - began
+        return answer(producer, request), time.perf_counter() - began
 
     def _log(self, text: str, level: int = logging.WARNING, /) -> None:
         self._logs.append((text, level))

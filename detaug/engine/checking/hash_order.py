@@ -136,7 +136,7 @@ def main(channel: int, payload: int) -> None:
         job.settings.keep()
         producer = Producer(Pipeline.thaw(frozen), job.branch, log_nothing, only=True)
         job.settings.renew()
-        again = answer(producer, request, BaseException)
+        again = answer(producer, request)
         Channel.from_descriptor(channel).send(again)
 
     run_and_exit(live)

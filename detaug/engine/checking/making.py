@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 from detaug.engine.failures import ErrorRecord, describe
@@ -11,6 +10,7 @@ from detaug.ledger.lines import note_of
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
+from detaug.processes.interrupts import is_interrupt
 from detaug.purity.reports import BatchReport, Explanation
 
 
@@ -96,15 +96,13 @@ def make_to_check(
 def answer(
     producer: Producer,
     request: Request,
-    caught: type[BaseException] = Exception,
     keeps_loader: bool = False,
 ) -> Answer:
-    """Return what the run-time check has asked for.
+    """Return what the run-time check has asked for; an error of the pipeline's is part of that.
 
     Args:
         producer: Makes the batches.
         request: What is asked for.
-        caught: Exceptions that are part of the answer.
         keeps_loader: Batches are made by the stateless loader that made those of earlier requests.
             Each loader is otherwise a pristine one, which opens its files and stores again.
     """
@@ -116,9 +114,14 @@ def answer(
         producer.start_over()
     *earlier, (key, state) = request.batches
     for earlier_key, earlier_state in earlier:
-        with suppress(caught):
+        try:
             producer.make(*earlier_key, state=earlier_state)
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
     try:
         return Again(producer.make_reported(*key, state)[1])
-    except caught as error:
+    except BaseException as error:
+        if is_interrupt(error):
+            raise
         return Again(describe(error))

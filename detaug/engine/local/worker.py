@@ -127,7 +127,7 @@ class _Worker:
     def _answer_check(self, request: Request) -> None:
         allocate_with(None)  # it does not travel, and a new slot costs more than the batch
         began, used = time.perf_counter(), time.process_time()
-        answered = answer(self._maker.producer, request, BaseException)
+        answered = answer(self._maker.producer, request)
         seconds = max(time.perf_counter() - began, time.process_time() - used)
         self._channel.send(messages.Checked(answered, seconds))
         allocate_with(self._slots.take)

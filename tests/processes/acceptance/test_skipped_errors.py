@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detaug import Skip
+from detaug import Skip, current
 from detaug.errors import BatchError
 from tests.support.augmenters import Maker
-from tests.support.comparing import prints
+from tests.support.comparing import prints, take
 from tests.support.faults import RaisesAt, TransformRaisesAt
 from tests.support.loaders import IndexLoader, RandomLoader
 
@@ -196,3 +200,111 @@ def test_ranks_count_their_own(make: Maker) -> None:
         "end",
     ]
     assert outcomes(make(RaisesAt((1, 3, 5)), None, 0, rank=1, **options), 1) == [("raised", 0, 5)]
+
+
+class Cancelled(BaseException):
+    """Not an Exception, as asyncio's and trio's ways to cancel."""
+
+
+class RaisesInAnyWay(RandomLoader):
+    """Raises at some steps; endless, and declared to keep state or not."""
+
+    def __init__(self, errors: dict[int, BaseException]) -> None:
+        super().__init__()
+        self.errors = errors
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        error = self.errors.get(current().step)
+        if error is not None:
+            raise error
+        return super().generate_train_batch()
+
+
+@pytest.mark.parametrize("n", [0, 2])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_what_is_no_exception_is_left_out_with_workers_and_without(
+    make: Maker, n: int, stateless: bool
+) -> None:
+    loader = RaisesInAnyWay({2: Cancelled("stop"), 5: ValueError("no"), 6: Cancelled("stop")})
+    augmenter = make(loader, None, n, stateless=stateless, num_streams=2, **OPTIONS)
+    assert steps(list(augmenter)) == [0, 1, 3, 4, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_raises_as_ctrl_c_does_is_never_left_out(make: Maker, n: int) -> None:
+    loader = RaisesInAnyWay({2: KeyboardInterrupt("stop"), 4: ValueError("no")})
+    augmenter = make(loader, None, n, **OPTIONS)
+    assert steps(take(augmenter, 2)) == [0, 1]
+    for _ in range(2):
+        with pytest.raises((KeyboardInterrupt, BatchError), match="stop"):
+            next(augmenter)
+    assert augmenter.step == 2
+
+
+class TooLate(Exception):
+    """The program's time is up."""
+
+
+class Interrupted(RandomLoader):
+    """Meets the program's time limit once, in the middle of a batch."""
+
+    def __init__(self, flag: Path, wraps: bool) -> None:
+        super().__init__()
+        self.flag = flag
+        self.wraps = wraps
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        if current().step == 3 and not self.flag.exists():
+            self.flag.touch()
+            try:
+                os.kill(os.getpid(), signal.SIGALRM)
+                time.sleep(10)
+            except Exception as error:
+                if self.wraps:
+                    raise ValueError("the case cannot be read") from error
+                raise
+        return super().generate_train_batch()
+
+
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_what_a_handler_of_the_program_raises_is_no_error_of_the_batch(
+    make: Maker, tmp_path: Path, stateless: bool, wraps: bool
+) -> None:
+    def stop(*_: Any) -> None:
+        raise TooLate
+
+    loader = Interrupted(tmp_path / "flag", wraps)
+    augmenter = make(loader, None, 0, stateless=stateless, num_streams=2, **OPTIONS)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        assert steps(take(augmenter, 3)) == [0, 1, 2]
+        with pytest.raises((TooLate, ValueError)) as caught:
+            next(augmenter)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not isinstance(caught.value, BatchError)
+    expected = make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12, num_streams=2)
+    assert prints(augmenter) == prints(expected)[3:]
+
+
+class LimitsItsTime(RandomLoader):
+    """Has a time limit of its own for each batch, which one of them exceeds."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        def too_slow(*_: Any) -> None:
+            raise TimeoutError("this case takes too long")
+
+        before = signal.signal(signal.SIGALRM, too_slow)
+        try:
+            if current().step == 1:
+                os.kill(os.getpid(), signal.SIGALRM)
+                time.sleep(10)
+            return super().generate_train_batch()
+        finally:
+            signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_time_limit_of_the_loaders_own_is_an_error_of_the_batch(make: Maker, n: int) -> None:
+    assert steps(take(make(LimitsItsTime(), None, n, **OPTIONS), 3)) == [0, 2, 3]
