@@ -73,7 +73,7 @@ class Replayer:
             programs_handlers_noted(),
             preserved_global_rngs(),
             pristine.shared.preserved(),
-            job.settings.applied(),
+            job.settings.applied(self._pipeline.say_once),
         ):
             if self._producer is None:
                 self._producer = Producer(

@@ -51,6 +51,7 @@ class Maker:
             ignore=job.check_ignore,
         )
         self._job = job
+        self._log = log
         self._num_batches = 0
 
     def make(
@@ -78,6 +79,8 @@ class Maker:
         except BaseException as error:
             # Libraries have their own ways to cancel, which are no Exception.
             return Made(error=describe(error))
+        finally:
+            self._job.settings.put_back(self._log)
 
     def _make_batch(
         self,

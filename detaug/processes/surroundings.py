@@ -84,6 +84,23 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
+#: How messages call the settings that a batch may leave changed. (A library that a batch imports may
+#: set the others for good: they are put back without a word, or change no byte.)
+_NAMES = {
+    "dtype": "torch's default dtype",
+    "device": "torch's default device",
+    "deterministic": "torch's deterministic algorithms",
+    "matmul_precision": "torch's float32 matmul precision",
+    "onednn": "torch's use of oneDNN",
+    "einsum": "torch's order of products (opt_einsum)",
+    "grad": "torch's grad mode",
+    "numpy_errors": "NumPy's handling of floating-point errors",
+    "numpy_buffer": "NumPy's buffer size",
+    "decimals": "decimal's context",
+    "locale": "the locale",
+}
+
+
 @dataclass(frozen=True)
 class ProcessSettings:
     """The settings, by value and by their names in `_SETTINGS`. Contexts that the caller of ``next`` happens to be in count where
@@ -112,15 +129,32 @@ class ProcessSettings:
         ):  # libraries built with -ffast-math do that when loaded
             torch.set_flush_denormal(self.values["denormals"])
 
+    def put_back(self, log: Callable[[str], None]) -> None:
+        """Set again what a batch has left changed, and tell of it."""
+        for name, text in _NAMES.items():
+            read, write = _SETTINGS[name]
+            value = read()
+            if value != self.values[name]:
+                write(self.values[name])
+                log(
+                    f"a batch changed {text} from {self.values[name]} to {value}, and left it so. It is put back after "
+                    "every batch: set it before the augmenter starts, or in the transform for as long as that needs it"
+                )
+
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """In the user's process: the settings of a worker inside the block, and the user's own afterwards."""
+    def applied(self, log: Callable[[str], None]) -> Iterator[None]:
+        """Have a worker's settings inside the block, and the user's own afterwards.
+
+        Args:
+            log: Told of what is left changed inside.
+        """
         before = ProcessSettings.here()
         with one_thread(), torch.autocast("cpu", enabled=False):
             self._apply()
             try:
                 yield
             finally:
+                self.put_back(log)
                 before._apply()
 
     def _apply(self) -> None:

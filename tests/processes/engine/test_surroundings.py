@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ import pytest
 import torch
 
 import detaug
-from detaug import DeterministicAugmenter
+from detaug import DeterministicAugmenter, current
 from detaug.processes.surroundings import ProcessSettings, denormals_are_flushed
 from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
+from tests.support.logs import records_of
 from tests.support.preloaded import run_code
 
 pytestmark = pytest.mark.timeout(180)
@@ -308,3 +310,41 @@ def test_sets_have_the_parents_order_in_fresh_workers(
     orders, known = run_python(HASHES, method, set_later, PYTHONHASHSEED=given).splitlines()
     assert orders.count("(") == 1, f"several orders: {orders}"
     assert known == given
+
+
+class Leaks:
+    """Changes a setting of the process at one step, and leaves it so."""
+
+    def __init__(self, change: Callable[[], object], step: int) -> None:
+        self.change = change
+        self.step = step
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        now = {"dtype": str(torch.zeros(2).dtype), "errors": np.geterr()["over"]}
+        if current().step == self.step:
+            self.change()
+        return {**batch, **now}
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        (partial(torch.set_default_dtype, torch.float64), "torch's default dtype"),
+        (partial(np.seterr, all="raise"), "NumPy's handling of floating-point errors"),
+    ],
+)
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_setting_that_a_batch_leaves_changed_is_put_back_and_told(
+    processes: int, change: Callable[[], object], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = ProcessSettings.here()
+    transform = Leaks(change, step=2)
+    with DeterministicAugmenter(
+        pipelines.Counter(), transform, processes, seed=1, batches_per_epoch=6, check=False
+    ) as augmenter:
+        batches = list(augmenter)
+    assert len({(batch["dtype"], batch["errors"]) for batch in batches}) == 1
+    (record,) = records_of(caplog)
+    assert record.message.startswith(f"a batch changed {name} from ")
+    assert "put back" in record.message
+    assert ProcessSettings.here() == before
