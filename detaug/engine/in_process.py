@@ -142,9 +142,10 @@ class InProcess:
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         # By a copy that has made no other batches but those of checks and replays. State in classes
         # and modules exists once per process, and keeps changing.
+        keeps_loader = self._work.checks.takes_kept_copies
         began = time.perf_counter()
         with (self._second if another else self._replayer).producer() as producer:
-            answered = answer(producer, request, keeps_loader=True)
+            answered = answer(producer, request, keeps_loader)
         if isinstance(answered, Again) and isinstance(answered.report, ErrorRecord):
             # Another process would be able to make it, for all that is known.
             self._stop_checking(answered.report)

@@ -128,6 +128,15 @@ class Checks:
         return check
 
     @property
+    def takes_kept_copies(self) -> bool:
+        """Whether a copy that has made other checks or replays may make the next one.
+
+        It has made fewer batches than the process whose batches are checked, so what is carried from
+        batch to batch shows. Where every batch is checked it has made the same ones, in their order.
+        """
+        return self.done > 0 and not self._thorough
+
+    @property
     def waits(self) -> bool:
         """Whether `next` would give one."""
         return self._chosen() is not None

@@ -75,6 +75,33 @@ def test_a_replay_beside_the_only_copy_raises_what_it_meets_and_says_why(
     assert "opened only once in a process" in "".join(caught.value.__notes__)
 
 
+class DrawsOnFirstUse:
+    """A data set whose samples depend on which of them was read first."""
+
+    def __init__(self) -> None:
+        self.offset: float | None = None
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if self.offset is None:
+            self.offset = np.random.random()
+        return np.full(3, index + self.offset)
+
+
+@pytest.mark.parametrize("check", [100, 1])
+@pytest.mark.parametrize("replayed", [[], [0]])
+def test_a_copy_that_is_kept_hides_no_state_of_the_data_set(
+    check: int, replayed: list[int]
+) -> None:
+    with augmenter(DrawsOnFirstUse(), 0, check=check) as made:
+        for step in replayed:
+            made.replay(0, step)
+        with pytest.raises(ReproducibilityError):
+            list(made)
+
+
 def test_replays_use_one_copy(dataset: OneAtATime) -> None:
     made = augmenter(dataset, 1, check=False)
     first = [made.replay(0, step)["data"] for step in (3, 1, 3)]
