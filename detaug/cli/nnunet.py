@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import tempfile
 from pathlib import Path
 from traceback import print_exc, walk_tb
@@ -35,9 +36,7 @@ def path() -> None:
 
     For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
     """
-    import detaug
-
-    click.echo(Path(detaug.__file__).parent / "nnunet" / "external")
+    click.echo(str(importlib.resources.files("detaug.nnunet") / "external"))
 
 
 @nnunet.command(

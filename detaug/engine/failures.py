@@ -12,7 +12,6 @@ from pathlib import Path
 
 import cloudpickle
 
-import detaug
 from detaug.errors import BatchError, WorkerDied, batch_error
 from detaug.memory.limits import advice_for
 from detaug.pipeline.plan import BatchKey
@@ -23,7 +22,8 @@ from detaug.sources import DatasetSource, Source
 #: An exception that holds more (bytes), such as its batch, is sent without itself.
 _LARGEST_EXCEPTION = 16_000
 
-_OURS = str(Path(detaug.__file__).parent) + os.sep
+#: The folder of this package.
+_OURS = str(Path(__file__).parents[1]) + os.sep
 #: Of our own methods, those that say which transform it was.
 _TELLING = ("draw", "change")
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")

@@ -59,7 +59,9 @@ class InProcess:
         self.say_once = work.pipeline.say_once
         self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
         self._second = work.replayer
-        self._checking = Checking(work.checks, self, HashOrder(work))
+        self._checking = Checking(
+            work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
+        )
         self._skip_log = SkipLog()
 
     def next(self) -> Any:

@@ -1,4 +1,4 @@
-"""`Job`: what a process that makes batches has to know."""
+"""The settings that the processes of a run are given."""
 
 from __future__ import annotations
 
@@ -10,20 +10,25 @@ from detaug.seeding.current import SeedBranch
 
 @dataclass(frozen=True)
 class Job:
-    """What a process that makes batches has to know.
+    """The settings of a process that makes batches.
 
     Attributes:
+        branch: the branch of the seed tree from which all batches are seeded.
+        settings: of the parent's process, where the engine started.
+        guard: generators that are created without a seed are reported.
+        max_memory: a worker that uses more bytes of private memory after a batch retires; None:
+            never.
+        check_every: see `detaug.engine.checking.making.is_checked`; 0: nothing is checked.
+        check_ignore: keys of batches that may differ.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
     """
 
     branch: SeedBranch
-    settings: ProcessSettings  # of the parent's process, where the engine started
-    guard: bool = False  # report generators created without a seed
-    max_memory: int | None = (
-        None  # a worker that uses more bytes of private memory after a batch retires; None: never
-    )
-    check_every: int = 0  # see `detaug.engine.checking.making.is_checked`; 0: nothing is checked
-    check_ignore: tuple[str, ...] = ()  # keys of batches that may differ
+    settings: ProcessSettings
+    guard: bool = False
+    max_memory: int | None = None
+    check_every: int = 0
+    check_ignore: tuple[str, ...] = ()
     noted: tuple[str, ...] | None = None
     num_workers: int = 1

@@ -14,7 +14,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from detaug.memory.blocks import Bytes
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Arrays below this size (bytes) are not worth a slot: a batch of them travels in a message.
 SMALLEST = 16_384

@@ -147,6 +147,15 @@ class Mapping:
             self.address = 0
 
 
+class CopyOnWriteBlock(Mapping):
+    """A block mapped privately: what is written to it stays with this mapping."""
+
+    def __init__(self, descriptor: int) -> None:
+        #: Stays open and the caller's, so that the block can be mapped again.
+        self.descriptor = descriptor
+        super().__init__(descriptor, private=True)
+
+
 def lay_out(
     sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
 ) -> tuple[tuple[int, ...], int]:

@@ -12,8 +12,7 @@ import numpy as np
 from detaug.errors import UnusableError
 from detaug.fingerprints import fingerprint
 from detaug.pictures.planes import Plane, planes_of
-from detaug.transforms.building.base import Transform
-from detaug.transforms.building.stages import observed, shown_params
+from detaug.transforms.building.stages import Applicable, observed, shown_params
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.compose import RandomApply
 from detaug.transforms.foreign import ForeignTransform
@@ -120,10 +119,10 @@ class Sample:
 def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
     """Inside, a batch's samples, by their number, on their way through the pipelines of detaug's that run in this thread; options
     are those of `planes_of`."""
-    roots: list[Transform] = []  # the pipeline of each call
+    roots: list[Applicable] = []  # the pipeline of each call
     samples: dict[int, Sample] = {}
 
-    def observe(root: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
+    def observe(root: Applicable, workspace: Workspace, params: dict[str, Any]) -> None:
         if "image" not in workspace:
             root.apply_in(workspace, params)
             return
@@ -145,7 +144,7 @@ def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
         yield samples
 
 
-def name_of(transform: Transform) -> str:
+def name_of(transform: Applicable) -> str:
     """The class of a transform, or of the one within what applies it with a probability."""
     return type(
         transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform

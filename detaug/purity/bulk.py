@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.memory.blocks import Mapping, written
+from detaug.memory.blocks import CopyOnWriteBlock, written
 from detaug.system import HAS_WORKERS
 
 Array = np.ndarray[Any, Any]
@@ -23,15 +23,6 @@ BULK_BYTES = 64 * 1024
 #: Where a pipeline's large arrays are more than this in all (bytes), they are not written to a block, which would double
 #: them: copies share them read-only, and a write raises.
 MOST_BYTES = 2**30
-
-
-class PrivateBlock(Mapping):
-    """A block mapped privately: what is written to it stays with this mapping."""
-
-    def __init__(self, descriptor: int) -> None:
-        #: Stays open and the caller's, so that the block can be mapped again.
-        self.descriptor = descriptor
-        super().__init__(descriptor, private=True)
 
 
 class BulkStore:
@@ -76,19 +67,19 @@ class BulkStore:
                 for view in views:
                     view.flags.writeable = False
             return views
-        block = PrivateBlock(self._block).bytes()
+        block = CopyOnWriteBlock(self._block).bytes()
         return [
             np.ndarray(array.shape, array.dtype, block, offset, array.strides)
             for array, offset in zip(self.arrays, self._offsets, strict=True)
         ]
 
 
-def _mapped(array: Array) -> PrivateBlock | None:
+def _mapped(array: Array) -> CopyOnWriteBlock | None:
     """The private block that an array lies in, if it is one, and can be mapped again."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
-    return owner if isinstance(owner, PrivateBlock) else None
+    return owner if isinstance(owner, CopyOnWriteBlock) else None
 
 
 def _close(pid: int, descriptor: int) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 import ray
@@ -34,9 +34,6 @@ from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker, Reply
 from detaug.ray.nodes import NodeReport
-
-if TYPE_CHECKING:
-    from detaug.ray.executor import RayExecutor
 
 logger = logging.getLogger("detaug")
 
@@ -90,9 +87,29 @@ class RayEngine(PrefetchingEngine):
     """Actors for one pipeline, and their batches in order (`detaug.engine.executor.Engine`). This process is connected to the
     cluster."""
 
-    def __init__(self, work: Work, settings: RayExecutor) -> None:
-        super().__init__(work, settings.max_restarts)
-        self._settings = settings
+    def __init__(
+        self,
+        work: Work,
+        *,
+        num_actors: int,
+        num_cpus: float,
+        max_restarts: int,
+        actor_options: Callable[[str | None], dict[str, Any]],
+    ) -> None:
+        """Start the thread.
+
+        Args:
+            work: the batches to make, and the pipeline that makes them.
+            num_actors: actors in all, those of this node included.
+            num_cpus: CPUs that each actor reserves.
+            max_restarts: actors that one batch may end in a row before `WorkerDied` is raised.
+            actor_options: returns Ray's options of an actor; its argument is the id of the only
+                node on which it may run, None for any node.
+        """
+        super().__init__(work, max_restarts)
+        self._num_actors = num_actors
+        self._num_cpus = num_cpus
+        self._actor_options = actor_options
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._actors: dict[int, Actor] = {}  # by number
         self._numbers = self._start_failures = 0
@@ -129,7 +146,7 @@ class RayEngine(PrefetchingEngine):
     # --- actors
 
     def _start_workers(self) -> None:
-        for index in range(self._settings.num_workers(self._work.num_processes)):
+        for index in range(self._num_actors):
             self._start_actor(index)
 
     def _stop_workers(self) -> None:
@@ -151,7 +168,7 @@ class RayEngine(PrefetchingEngine):
     def _start_actor(self, index: int) -> None:
         self._numbers += 1
         node = self._ours.node_id if index < self._work.num_processes else None
-        handle = self._maker.options(**self._settings.options(node)).remote(self._shipped, index)
+        handle = self._maker.options(**self._actor_options(node)).remote(self._shipped, index)
         actor = self._actors[self._numbers] = Actor(self._numbers, index, handle, time.monotonic())
         self._call(actor, "report", (), partial(self._is_ready, actor), lambda _: None)
 
@@ -222,7 +239,7 @@ class RayEngine(PrefetchingEngine):
         self._start_actor(actor.index)
 
     def _look_for_actors_without_a_place(self) -> None:
-        long_ago, each_wants = time.monotonic() - _PATIENCE, self._settings.num_cpus
+        long_ago, each_wants = time.monotonic() - _PATIENCE, self._num_cpus
         if any(each.report is None and each.started < long_ago for each in self._actors.values()):
             self.say_once(
                 f"of {len(self._actors)} actors some still start, or wait for a place: each wants {each_wants:g} CPUs. "

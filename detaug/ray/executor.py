@@ -5,15 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from detaug.engine import arguments
-from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
+from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Engine, Work
 from detaug.processes.interpreters import THREAD_VARIABLES, worker_environment
-
-if TYPE_CHECKING:
-    from detaug.ray.engine import RayEngine
 
 #: What travels to the actors of the environment of a worker of this machine.
 _VARIABLES = (*THREAD_VARIABLES, "PYTHONHASHSEED")
@@ -97,12 +94,18 @@ class RayExecutor:
             )
         return number
 
-    def start(self, work: Work) -> RayEngine:
+    def start(self, work: Work) -> Engine:
         """See `detaug.engine.executor.Executor`."""
         connect(self.address)
         from detaug.ray.engine import RayEngine
 
-        return RayEngine(work, self)
+        return RayEngine(
+            work,
+            num_actors=self.num_workers(work.num_processes),
+            num_cpus=self.num_cpus,
+            max_restarts=self.max_restarts,
+            actor_options=self.options,
+        )
 
     def options(self, node_id: str | None) -> dict[str, Any]:
         """Of an actor, for Ray; `node_id`: it is to run there and nowhere else."""

@@ -20,8 +20,7 @@ import cloudpickle
 import numpy as np
 import torch
 
-from detaug.memory.blocks import Bytes, lay_out, written
-from detaug.purity.bulk import PrivateBlock
+from detaug.memory.blocks import Bytes, CopyOnWriteBlock, lay_out, written
 from detaug.transport.tensors import reduce_tensor
 from detaug.walking import parts_of
 
@@ -106,7 +105,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
     map the block again."""
-    block = PrivateBlock(descriptor).bytes()
+    block = CopyOnWriteBlock(descriptor).bytes()
     structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
     offsets, size_of_all = lay_out(sizes)
     arrays = block[block.nbytes - size_of_all :]

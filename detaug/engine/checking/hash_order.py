@@ -13,10 +13,11 @@ from __future__ import annotations
 import logging
 import os
 import subprocess
-from typing import TYPE_CHECKING
 
+from detaug.engine.checking.checks import Checks
 from detaug.engine.checking.differences import Difference
 from detaug.engine.checking.making import Again, CheckedBatch, answer
+from detaug.engine.job import Job
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
@@ -24,9 +25,6 @@ from detaug.purity.reports import BatchReport
 from detaug.system import HAS_WORKERS
 from detaug.transport.channel import Channel, ChannelClosed
 from detaug.transport.frozen import read_payload, write_payload
-
-if TYPE_CHECKING:
-    from detaug.engine.executor import Work
 
 logger = logging.getLogger("detaug")
 
@@ -39,9 +37,10 @@ _MOST_BYTES = 2**28
 class HashOrder:
     """The interpreters, one at a time."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._checks = work.checks
+    def __init__(self, pipeline: Pipeline, job: Job, checks: Checks) -> None:
+        self._pipeline = pipeline
+        self._job = job
+        self._checks = checks
         self._check: CheckedBatch | None = None
         self._made: list[BatchReport] = []
         self._process: subprocess.Popen[bytes] | None = None
@@ -80,12 +79,12 @@ class HashOrder:
 
     def _start(self, check: CheckedBatch) -> None:
         try:
-            frozen = self._work.pipeline.freeze()
+            frozen = self._pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
                 raise ValueError(
                     f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
                 )
-            payload = write_payload(frozen, (self._work.job, self._checks.request_for(check)))
+            payload = write_payload(frozen, (self._job, self._checks.request_for(check)))
             ours, theirs = Channel.pair()
             try:
                 # Its imports take seconds: it is not to outlive this process by these.

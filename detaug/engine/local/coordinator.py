@@ -94,7 +94,9 @@ class Coordinator(PrefetchingEngine):
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            self._checking = Checking(work.checks, self, HashOrder(work))
+            self._checking = Checking(
+                work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
+            )
             self._pool = Pool(work, settings, self, self._checking)
             self._begin("detaug-coordinator")
         except Exception as error:

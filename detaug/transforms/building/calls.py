@@ -8,7 +8,7 @@ batchgenerators has it: ``data`` with ``seg`` or ``target``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,12 +16,8 @@ import torch
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
 from detaug.transforms.building.gate import VOXEL_KEYS
-from detaug.transforms.building.stages import apply_observed
+from detaug.transforms.building.stages import Applicable, apply_observed
 from detaug.transforms.building.workspace import Workspace
-
-if TYPE_CHECKING:
-    from detaug.transforms.building.base import Transform
-
 
 #: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
 BATCH_ROLES = {
@@ -35,6 +31,22 @@ _POINTS = ("keypoints", "bbox", "bboxes")
 
 #: The caller's name -> a role, a batch's key, or None for what is left as it is.
 Keys = Mapping[str, str | None]
+
+
+class CallableTransform(Applicable, Protocol):
+    """What a call needs of a transform (see `Transform` for the attributes)."""
+
+    @property
+    def keys(self) -> Keys: ...
+
+    @property
+    def moves_voxels(self) -> bool: ...
+
+    @property
+    def spatial_dims(self) -> int | None: ...
+
+    def sample(self, rng: np.random.Generator, shapes: Any) -> dict[str, Any]:
+        """Draw params for arrays of these shapes."""
 
 
 def checked_keys(keys: Keys) -> dict[str, str | None]:
@@ -68,7 +80,7 @@ def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
 
 
 def roles_of(
-    transform: Transform, arrays: Mapping[str, Any], of_batch: bool = False
+    transform: CallableTransform, arrays: Mapping[str, Any], of_batch: bool = False
 ) -> dict[str, str]:
     """The role of each key that has one; a ValueError where a key without a role holds an array that should have one, or
     points that should move with the voxels."""
@@ -144,7 +156,7 @@ def _check_dimensions(
 
 
 def call(
-    transform: Transform, arrays: Mapping[str, Any], rng: np.random.Generator | None
+    transform: CallableTransform, arrays: Mapping[str, Any], rng: np.random.Generator | None
 ) -> dict[str, Any]:
     """`Transform.__call__`."""
     if rng is not None and not isinstance(rng, np.random.Generator):
@@ -159,7 +171,7 @@ def call(
 
 
 def call_with_roles(
-    transform: Transform,
+    transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
     rng: np.random.Generator | None,
@@ -180,7 +192,7 @@ def call_with_roles(
 
 
 def apply_with_roles(
-    transform: Transform,
+    transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
     params_for: Callable[[Any], Any],
@@ -193,7 +205,7 @@ def apply_with_roles(
 
 
 def _apply_to_batch(
-    transform: Transform, batch: Mapping[str, Any], rng: np.random.Generator | None
+    transform: CallableTransform, batch: Mapping[str, Any], rng: np.random.Generator | None
 ) -> dict[str, Any]:
     """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``, one keyed
     by a draw from it. Raises as `Transform.__call__`."""

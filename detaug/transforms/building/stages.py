@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from detaug.transforms.building.base import Transform
-    from detaug.transforms.building.workspace import Workspace
-
+from detaug.transforms.building.workspace import Workspace
 
 #: The only param of those that are drawn from the image, when it is there: the key of the Generator.
 DEFERRED = "deferred_key"
+
+
+class Applicable(Protocol):
+    """Anything that is applied with params in a workspace; every `Transform` is (see there)."""
+
+    def apply_in(self, workspace: Workspace, params: dict[str, Any]) -> None:
+        """Apply params in a workspace."""
+
+    def output_shapes(self, shapes: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
+        """Return the shapes after the transform."""
+
+    def stages(self, params: dict[str, Any]) -> list[Stage]:
+        """Return the transforms that these params apply, in order."""
 
 
 class Stage(NamedTuple):
@@ -23,7 +33,7 @@ class Stage(NamedTuple):
     """
 
     place: tuple[int, ...]
-    transform: Transform
+    transform: Applicable
     params: dict[str, Any]
 
     def __str__(self) -> str:
@@ -41,7 +51,7 @@ class Stage(NamedTuple):
 
 
 #: Called in place of ``transform.apply_in(workspace, params)``, which it has to do.
-Observer = Callable[["Transform", "Workspace", dict[str, Any]], None]
+Observer = Callable[[Applicable, Workspace, dict[str, Any]], None]
 
 _observer: ContextVar[Observer | None] = ContextVar("detaug_observer", default=None)
 
@@ -57,7 +67,7 @@ def observed(observer: Observer | None) -> Iterator[None]:
         _observer.reset(token)
 
 
-def apply_observed(transform: Transform, workspace: Workspace, params: dict[str, Any]) -> None:
+def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str, Any]) -> None:
     """Apply params in a workspace, or have the observer do it."""
     observer = _observer.get()
     if observer is None:
