@@ -27,7 +27,7 @@ from detaug.engine.order.outcomes import Position
 from detaug.engine.order.schedule import Schedule
 from detaug.engine.replayer import ONE_COPY, Replayer
 from detaug.engine.setup import Setup
-from detaug.engine.shared_seeds import RankSeeds, mention_same_numbers
+from detaug.engine.shared_seeds import RankSeeds, RunningAugmenter, warn_if_seed_is_shared
 from detaug.engine.state import State
 from detaug.engine.warming import warm_up
 from detaug.errors import ReproducibilityError
@@ -707,7 +707,7 @@ class DeterministicAugmenter(Generic[Batch]):
             group is not None and group[1] == self.world_size > 1
         )  # else the group's ranks are others
         self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
-        mention_same_numbers(self)
+        warn_if_seed_is_shared(self._running_record())
         warm_up(self.transform, self._source.loader)
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(
@@ -721,6 +721,20 @@ class DeterministicAugmenter(Generic[Batch]):
             engine = self._engine = self.executor.start(work)
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
+
+    def _running_record(self) -> RunningAugmenter:
+        return RunningAugmenter(
+            entropy=tuple(self._tree.entropy),
+            rank=self.rank,
+            declared=tuple(self._declared),
+            source_name=self._source.class_name,
+            seed=self.seed,
+            name=self.name,
+            is_running=weakref.WeakMethod(self._is_running),
+        )
+
+    def _is_running(self) -> bool:
+        return self._engine is not None
 
     def _check_ranks(self) -> None:
         """More ranks than are known of, and not on the user's word, would all get the same batches."""

@@ -7,14 +7,13 @@ import logging
 import os
 import weakref
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch.distributed
 
 from detaug.seeding.tree import Seed
-
-if TYPE_CHECKING:
-    from detaug.engine.augmenter import DeterministicAugmenter
 
 logger = logging.getLogger("detaug")
 
@@ -22,7 +21,6 @@ logger = logging.getLogger("detaug")
 _ASKED_AT_MOST = 32
 
 _comparisons: Counter[str] = Counter()
-_started: weakref.WeakSet[DeterministicAugmenter] = weakref.WeakSet()
 _said: set[tuple[int, ...]] = set()
 
 
@@ -67,23 +65,62 @@ class RankSeeds:
         self._left = 0
 
 
-def mention_same_numbers(augmenter: DeterministicAugmenter) -> None:
-    """Warn once where another pipeline that is running in this process draws the very same random numbers. A second augmenter of
-    the same pipeline is taken for a repetition on purpose."""
-    key = tuple(augmenter._tree.entropy)
-    for other in list(_started):
-        same = other._engine is not None and (tuple(other._tree.entropy), other.rank) == (
-            key,
-            augmenter.rank,
+@dataclass(frozen=True, eq=False)
+class RunningAugmenter:
+    """An augmenter that draws numbers in this process, as others are compared with it.
+
+    Attributes:
+        entropy: the seed of all its numbers.
+        rank: whose batches it makes.
+        declared: the lines that describe its pipeline.
+        source_name: the class of its loader.
+        seed: as the user gave it.
+        name: as the user gave it.
+        is_running: returns whether it has an engine; None once it is gone.
+    """
+
+    entropy: tuple[int, ...]
+    rank: int
+    declared: tuple[str, ...]
+    source_name: str
+    seed: Seed
+    name: str
+    is_running: weakref.WeakMethod[Callable[[], bool]]
+
+    def makes_the_numbers_of(self, other: RunningAugmenter) -> bool:
+        """Return whether both draw the same numbers for pipelines that are not the same.
+
+        A second augmenter of the same pipeline is a repetition on purpose.
+        """
+        same_numbers = (self.entropy, self.rank) == (other.entropy, other.rank)
+        return same_numbers and self.declared != other.declared
+
+
+_running: list[RunningAugmenter] = []
+
+
+def warn_if_seed_is_shared(augmenter: RunningAugmenter) -> None:
+    """Warn once where another pipeline that runs in this process draws the same random numbers."""
+    for other in list(_running):
+        is_running = other.is_running()
+        if is_running is None:
+            _running.remove(other)
+            continue
+        if not is_running() or not other.makes_the_numbers_of(augmenter):
+            continue
+        if augmenter.entropy in _said:
+            continue
+        _said.add(augmenter.entropy)
+        logger.warning(
+            "two augmenters of this program, one of %s and one of %s, draw the same random "
+            "numbers, batch by batch: both "
+            'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and name="val".',
+            other.source_name,
+            augmenter.source_name,
+            augmenter.seed,
+            augmenter.name,
         )
-        if same and other._declared != augmenter._declared and key not in _said:
-            _said.add(key)
-            logger.warning(
-                "two augmenters of this program, one of %s and one of %s, draw the same random numbers, batch by batch: both "
-                'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and name="val".',
-                other._source.class_name,
-                augmenter._source.class_name,
-                augmenter.seed,
-                augmenter.name,
-            )
-    _started.add(augmenter)
+    earlier_records = [record for record in _running if record.is_running == augmenter.is_running]
+    for record in earlier_records:
+        _running.remove(record)
+    _running.append(augmenter)
