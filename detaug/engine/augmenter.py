@@ -341,7 +341,7 @@ class DeterministicAugmenter(Generic[Batch]):
                     whom = (
                         "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
                     )
-                    self._pipeline.say_once(
+                    self._pipeline.warn_once(
                         f"{self._source.class_name} gave no batch{whom} in a whole epoch"
                     )
                 self._health.epoch_ends(end.epoch, self._busy_workers)

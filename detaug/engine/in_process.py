@@ -56,7 +56,7 @@ class InProcess:
         self._work = work
         self._schedule = work.schedule
         self._made = 0
-        self.say_once = work.pipeline.say_once
+        self.warn_once = work.pipeline.warn_once
         self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
         self._second = work.replayer
         self._checking = Checking(
@@ -158,7 +158,7 @@ class InProcess:
     def _stop_checking(self, record: ErrorRecord) -> None:
         self._work.checks.stop()
         self._checking.give_up()
-        self.say_once(
+        self.warn_once(
             "batches are not made a second time to be compared: in this process a second copy of the "
             f"pipeline raises {record.summary}. {ONE_COPY} To have batches checked pass num_processes=1, "
             "to do without this warning check=False"

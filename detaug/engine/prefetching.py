@@ -102,7 +102,7 @@ class PrefetchingEngine:
         self._fatal: BaseException | None = None
         self._fatal_is_told = False
         self._owner = os.getpid()
-        self.say_once = work.pipeline.say_once  # every worker says it
+        self.warn_once = work.pipeline.warn_once  # every worker says it
         self._skip_log = SkipLog()
         # A thread has a current device of its own.
         self._gpu = (

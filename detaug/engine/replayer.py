@@ -73,13 +73,13 @@ class Replayer:
             programs_handlers_noted(),
             preserved_global_rngs(),
             pristine.shared.preserved(),
-            job.settings.applied(self._pipeline.say_once),
+            job.settings.applied(self._pipeline.warn_once),
         ):
             if self._producer is None:
                 self._producer = Producer(
                     pristine,
                     job.branch,
-                    self._pipeline.say_once,
+                    self._pipeline.warn_once,
                     job.guard,
                     takes_states=self._makes_all,
                     looks_at_state=self._makes_all and job.check_every > 0,

@@ -66,7 +66,7 @@ class Pipeline:
         else:
             self.pristine.check_kept()
 
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+    def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
         if text not in self._said:
             self._said.add(text)

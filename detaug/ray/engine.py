@@ -177,7 +177,7 @@ class RayEngine(PrefetchingEngine):
             self.fail(RuntimeError(why))
             return
         if said := nodes.remark(report, self._ours):
-            self.say_once(said)
+            self.warn_once(said)
         actor.report = report
         self._start_failures = 0
 
@@ -241,7 +241,7 @@ class RayEngine(PrefetchingEngine):
     def _look_for_actors_without_a_place(self) -> None:
         long_ago, each_wants = time.monotonic() - _PATIENCE, self._num_cpus
         if any(each.report is None and each.started < long_ago for each in self._actors.values()):
-            self.say_once(
+            self.warn_once(
                 f"of {len(self._actors)} actors some still start, or wait for a place: each wants {each_wants:g} CPUs. "
                 "Add nodes, or pass fewer num_actors or a smaller num_cpus; until then the others make all batches"
             )
@@ -277,7 +277,7 @@ class RayEngine(PrefetchingEngine):
     def _answered(self, actor: Actor, key: BatchKey, reply: Reply) -> None:
         actor.tasks.remove(key)
         for text, level in reply.logs:
-            self.say_once(text, level)
+            self.warn_once(text, level)
         self._take(key, reply.made, reply.seconds, f"in {actor.name}", reply.batch)
         if reply.check is not None:
             self._checking.reported(reply.check._replace(worker=actor.number))

@@ -22,7 +22,7 @@ logger = logging.getLogger("detaug")
 class Asks(Protocol):
     """What is needed of an engine. What it asks another process for ends with `Checking.answered`, or `Checking.give_up`."""
 
-    def say_once(self, text: str, level: int = logging.WARNING) -> None:
+    def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
 
     def fail(self, error: BaseException) -> None:
@@ -62,7 +62,7 @@ class Checking:
         """A worker has made a batch that may be made again."""
         self.checks.reported(check)
         if remark := self._repeats.remark(check.key, check.report):
-            self._engine.say_once(remark)
+            self._engine.warn_once(remark)
 
     def go_on(self) -> None:
         """Have made again what is due."""

@@ -97,7 +97,9 @@ class Coordinator(PrefetchingEngine):
             self._checking = Checking(
                 work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
             )
-            self._pool = Pool(work, settings, self, self._checking)
+            self._pool = Pool(
+                work, str(settings.start_method), settings.stall_timeout, self, self._checking
+            )
             self._begin("detaug-coordinator")
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, LimitReached):
@@ -128,7 +130,7 @@ class Coordinator(PrefetchingEngine):
 
     # --- what happens to the processes, as the pool tells
 
-    def gone(self, worker: Worker, private: int) -> None:
+    def on_retired(self, worker: Worker, private: int) -> None:
         """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
         limit = self._settings.max_worker_memory
         if private and limit is not None:
@@ -138,7 +140,7 @@ class Coordinator(PrefetchingEngine):
         self._leave(worker)
         self._lose([*worker.tasks])
 
-    def died(self, worker: Worker, exitcode: int, peak: int) -> None:
+    def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
         """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes; 0: not known."""
         self._work.health.restarts += 1
         tasks = list(worker.tasks)
@@ -184,7 +186,7 @@ class Coordinator(PrefetchingEngine):
             with contextlib.suppress(ChannelClosed):
                 worker.assign(key, self._state_for(worker.stream_positions, key))
 
-    def answered(self, worker: Worker, made: Made, descriptor: int | None) -> None:
+    def on_result(self, worker: Worker, made: Made, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         seconds, slots, contents = time.monotonic() - worker.since, worker.slots, made.contents
         batch, to_user = (

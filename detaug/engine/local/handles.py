@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-import psutil
-
-from detaug.engine.failures import Places, describe_batch
 from detaug.engine.job import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
@@ -29,28 +23,8 @@ from detaug.transport.frozen import write_payload
 from detaug.transport.importing import no_imports_elsewhere
 from detaug.transport.slots import ParentSlots
 
-if TYPE_CHECKING:
-    from detaug.engine.local.pool import Pool
-
-logger = logging.getLogger("detaug")
-
 #: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
 _QUIT_SECONDS = 2.0
-#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
-SLOW_SECONDS = 60.0
-#: A worker may take this long (seconds) to start, whatever `stall_timeout` says: it imports libraries.
-SHORTEST_START = 60.0
-#: A worker whose channel is closed has this long (seconds) to exit.
-_LEAVE_SECONDS = 1.0
-#: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
-_KILL_SECONDS = 3.0
-#: It is looked for them at least so often (seconds).
-TICK = 1.0
-_STATES = {
-    psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
-    psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
-    psutil.STATUS_DISK_SLEEP: "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
-}
 
 
 @dataclass
@@ -107,94 +81,6 @@ class Worker:
         """Give its channel and its free slots back."""
         self.channel.close()
         self.slots.close()
-
-
-def _forgive(worker: Worker, seconds: float, now: float) -> None:
-    """Do not count `seconds` during which this process did not run."""
-    worker.since = min(now, worker.since + seconds)
-    if worker.killed:
-        worker.killed = min(now, worker.killed + seconds)
-
-
-class StallWatch:
-    """Looks for workers that do not answer.
-
-    Args:
-        limit: Seconds after which a worker is killed that has been making the same batch, or that
-            has been starting (but see `SHORTEST_START`). None: none is.
-        pool: Ends workers.
-        places: What messages say of batches.
-    """
-
-    def __init__(self, limit: float | None, pool: Pool, places: Places) -> None:
-        self._limit = limit
-        self._pool = pool
-        self._places = places
-        self._looked = time.monotonic()
-
-    def look(self, workers: Collection[Worker]) -> None:
-        """Warn about slow workers, kill stalled ones, and abandon those that cannot be killed."""
-        now = time.monotonic()
-        since_last = now - self._looked
-        # This process was suspended itself (Ctrl-Z, a paused job), and most likely its workers too.
-        was_suspended = since_last > 2 * TICK
-        for worker in list(workers):
-            if was_suspended:
-                _forgive(worker, since_last, now)
-            elapsed = now - worker.since
-            limit = self._limit_of(worker)
-            if worker.left:
-                self._hurry(worker, now)
-            elif limit is not None and elapsed > limit:
-                self._kill(worker, now, limit)
-            elif worker.is_busy and elapsed > max(SLOW_SECONDS, 2 * worker.warned):
-                self._warn(worker, elapsed)
-        self._looked = time.monotonic()
-
-    def _limit_of(self, worker: Worker) -> float | None:
-        """Return how long (seconds) what the worker is doing may take; None: any time."""
-        if self._limit is None or not worker.is_busy:
-            return None
-        if worker.ready:
-            return self._limit
-        return max(self._limit, SHORTEST_START)
-
-    def _kill(self, worker: Worker, now: float, limit: float) -> None:
-        if worker.ready:
-            reasons = [f"killed: it made no progress for {limit:g} s", *_state_of(worker.pid)]
-        else:
-            reasons = [f"killed: it had not started after {limit:g} s"]
-        worker.leaving = "; ".join(reasons)
-        worker.left = now
-        worker.killed = now
-        self._pool.kill(worker)
-
-    def _warn(self, worker: Worker, elapsed: float) -> None:
-        worker.warned = elapsed
-        if worker.tasks:
-            activity = f"making {describe_batch(worker.tasks[0], self._places)}"
-            hints = _state_of(worker.pid) or [f"py-spy dump --pid {worker.pid} shows where it is"]
-        else:
-            activity = "starting"
-            hints = []
-        message = [f"{worker.name} has been {activity} for {elapsed:.0f} s", *hints]
-        logger.warning("%s", "; ".join(message))
-
-    def _hurry(self, worker: Worker, now: float) -> None:
-        if worker.killed:
-            if now - worker.killed > _KILL_SECONDS:
-                self._pool.abandon(worker)
-        elif now - worker.left > _LEAVE_SECONDS:
-            worker.killed = now
-            self._pool.kill(worker)
-
-
-def _state_of(pid: int) -> list[str]:
-    """What the kernel says of a process that does not answer; nothing where that explains nothing."""
-    with contextlib.suppress(OSError, psutil.Error):
-        status = psutil.Process(pid).status()
-        return [what for of, what in _STATES.items() if of == status]
-    return []
 
 
 @dataclass

@@ -12,27 +12,24 @@ import selectors
 import signal
 import socket
 import time
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from detaug.engine.checking.making import CheckedBatch
 from detaug.engine.checking.second_making import Checking
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import (
-    TICK,
     Helper,
-    StallWatch,
     Worker,
     execute_helper,
     fork_helper,
 )
+from detaug.engine.local.stall_watch import TICK, StallWatch
+from detaug.engine.tasks import Made
 from detaug.processes.control import signal_name
 from detaug.processes.interpreters import Surrounding
 from detaug.transport.channel import ChannelClosed
 from detaug.transport.slots import ParentSlots
-
-if TYPE_CHECKING:
-    from detaug.engine.local.coordinator import Coordinator, LocalProcesses
 
 logger = logging.getLogger("detaug")
 
@@ -52,17 +49,71 @@ _NO_HELPER = (
 )
 
 
+class WorkerEvents(Protocol):
+    """Receives what happens to workers, in order; all calls come from the thread that calls `wait`."""
+
+    def on_result(self, worker: Worker, made: Made, descriptor: int | None) -> None:
+        """A task of the worker has been answered.
+
+        Args:
+            worker: The worker.
+            made: Its answer.
+            descriptor: Of the new slot in which the batch lies; None: of one that is known.
+        """
+
+    def on_retired(self, worker: Worker, private: int) -> None:
+        """The worker is gone through no fault of its tasks.
+
+        Args:
+            worker: The worker.
+            private: The bytes of private memory for which it retired; 0: it did not.
+        """
+
+    def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
+        """The worker ended while it made a batch, or between two.
+
+        Args:
+            worker: The worker.
+            exitcode: Negative for a signal, as `subprocess` has it.
+            peak: The most memory that it had, in bytes; 0: not known.
+        """
+
+    def fail(self, error: Exception) -> None:
+        """End the run with an error."""
+
+    def warn_once(self, text: str, level: int = logging.WARNING) -> None:
+        """Log a text, unless it was logged before."""
+
+
 class Pool:
-    """Starts processes, watches and replaces them; `wait` tells the coordinator what happens to workers, and `checking` what
-    happens to checks. `workers`: those that fill a place, by number."""
+    """Starts processes, watches and replaces them.
+
+    Attributes:
+        workers: The workers that fill a place, by number.
+        helper: The process from which they are started.
+    """
 
     def __init__(
-        self, work: Work, settings: LocalProcesses, coordinator: Coordinator, checking: Checking
+        self,
+        work: Work,
+        start_method: str,
+        stall_timeout: float | None,
+        events: WorkerEvents,
+        checking: Checking,
     ) -> None:
+        """Start nothing yet.
+
+        Args:
+            work: The batches to make, and the pipeline that makes them.
+            start_method: "fork", "forkserver" or "spawn".
+            stall_timeout: Seconds after which a worker without an answer is killed; None: never.
+            events: Receives what happens to workers.
+            checking: Receives what happens to checks.
+        """
         self.workers: dict[int, Worker] = {}
         self.helper: Helper | None = None
         self._work = work
-        self._start_method = str(settings.start_method)
+        self._start_method = start_method
         self._surrounding = Surrounding.here()
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
@@ -72,10 +123,10 @@ class Pool:
         self._wakes, self._wake = socket.socketpair()
         self._wakes.setblocking(False)
         self._wake.setblocking(False)
-        self._coordinator = coordinator
+        self._events = events
         self._checking = checking
         self._checker: Worker | None = None
-        self._stalls = StallWatch(settings.stall_timeout, self, work.places)
+        self._stalls = StallWatch(stall_timeout, work.places, kill=self.kill, abandon=self.abandon)
         self._numbers = 0
         self._start_failures = 0
         self._pausing: list[
@@ -150,21 +201,21 @@ class Pool:
                 worker.close()
                 reason = worker.leaving or f"the last with {signal_name(exitcode)}"
                 error = RuntimeError(f"workers end while they start, {reason}")
-                self._coordinator.fail(error)
+                self._events.fail(error)
                 return
-        self._coordinator.died(worker, exitcode, peak)
+        self._events.on_crashed(worker, exitcode, peak)
         self._start_worker(worker.index)
 
     def _lack_worker(self, worker: Worker, why: str) -> None:
         """Go on for a while without a worker that could not be started."""
         self._remove(worker)
         if not self.workers:
-            self._coordinator.fail(RuntimeError(why))
+            self._events.fail(RuntimeError(why))
             return
         logger.warning(
             "%s. The others go on; another is tried in %g s", why.rstrip("."), _START_PAUSE
         )
-        self._coordinator.gone(worker, 0)
+        self._events.on_retired(worker, 0)
         self._pausing.append((time.monotonic() + _START_PAUSE, worker.index))
 
     def _remove(self, worker: Worker) -> None:
@@ -198,10 +249,10 @@ class Pool:
                     self._checking.go_on()
             case messages.Retiring(private):
                 self._remove(worker)
-                self._coordinator.gone(worker, private)
+                self._events.on_retired(worker, private)
                 self._start_worker(worker.index)
             case messages.Log(text, level):
-                self._coordinator.say_once(text, level)
+                self._events.warn_once(text, level)
             case CheckedBatch():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):
@@ -213,9 +264,9 @@ class Pool:
                 self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):
                 why = f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}"
-                self._coordinator.fail(RuntimeError(why))
+                self._events.fail(RuntimeError(why))
             case _:
-                self._coordinator.answered(worker, message, descriptor)
+                self._events.on_result(worker, message, descriptor)
 
     # --- the checker
 
@@ -303,11 +354,11 @@ class Pool:
             self._hear_worker(worker)
             if worker.number in self.workers:  # else it has retired
                 self._remove(worker)
-                self._coordinator.gone(worker, 0)
+                self._events.on_retired(worker, 0)
         if self._start_method == "fork":
-            self._coordinator.fail(RuntimeError(_NO_HELPER))
+            self._events.fail(RuntimeError(_NO_HELPER))
         elif self._helper_losses >= _START_KILLS:
             how = f"the helper process ended {_START_KILLS} times before a worker was ready"
-            self._coordinator.fail(RuntimeError(how))
+            self._events.fail(RuntimeError(how))
         else:
             self._start_all()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from detaug import LocalProcesses
-from detaug.engine.local import handles
+from detaug.engine.local import stall_watch
 from tests.processes.engine.misbehaving import Sleepy, WritesOnce
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(90)
 def test_without_a_timeout_a_warning_names_batch_worker_and_time(
     make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handles, "SLOW_SECONDS", 0.5)
+    monkeypatch.setattr(stall_watch, "SLOW_SECONDS", 0.5)
     transform = Sleepy(4, str(tmp_path / "slept"), seconds=2.5)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 8))
     batches = take(make(RandomLoader(), transform, 1, seed=2), 8)
@@ -88,7 +88,7 @@ class HangsWhenUnpickled(RandomLoader):
 def test_a_worker_that_hangs_while_it_starts_is_replaced(
     make: Maker, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handles, "SHORTEST_START", 5.0)
+    monkeypatch.setattr(stall_watch, "SHORTEST_START", 5.0)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2, num_streams=1), 6))
     executor = LocalProcesses(stall_timeout=0.5)
     loader = Ticketed(tmp_path, 1)
@@ -103,7 +103,7 @@ def test_a_worker_that_hangs_while_it_starts_is_replaced(
 def test_workers_that_all_hang_while_they_start_are_an_error(
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_method: str
 ) -> None:
-    monkeypatch.setattr(handles, "SHORTEST_START", 2.0)
+    monkeypatch.setattr(stall_watch, "SHORTEST_START", 2.0)
     loader = Ticketed(tmp_path, 9) if start_method == "fork" else HangsWhenUnpickled()
     executor = LocalProcesses(start_method, stall_timeout=0.5)
     augmenter = make(loader, None, 3, seed=2, executor=executor)
@@ -114,8 +114,8 @@ def test_workers_that_all_hang_while_they_start_are_an_error(
 def test_a_helper_that_hangs_while_it_starts_is_an_error(
     make: Maker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handles, "SHORTEST_START", 1.0)
-    monkeypatch.setattr(handles, "_KILL_SECONDS", 0.5)
+    monkeypatch.setattr(stall_watch, "SHORTEST_START", 1.0)
+    monkeypatch.setattr(stall_watch, "_KILL_SECONDS", 0.5)
     (tmp_path / "sitecustomize.py").write_text("import signal; signal.pause()")
     monkeypatch.syspath_prepend(tmp_path)
     executor = LocalProcesses("spawn", stall_timeout=0.5)
@@ -157,7 +157,7 @@ def test_worker_that_a_stuck_file_system_holds_is_abandoned_and_its_batch_made_e
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handles, "_KILL_SECONDS", 1.0)
+    monkeypatch.setattr(stall_watch, "_KILL_SECONDS", 1.0)
     expected = prints(take(make(RandomLoader(), None, 0, seed=2), 12))
     loader = WritesOnce(3, str(stuck / "file"), str(tmp_path / "pid"))
     augmenter = make(loader, None, 2, seed=2, executor=LocalProcesses(stall_timeout=0.5))

@@ -10,8 +10,9 @@ import pytest
 
 from detaug.engine import health
 from detaug.engine.health import Health
-from detaug.engine.local import handles
-from detaug.engine.local.handles import StallWatch, Worker
+from detaug.engine.local import stall_watch
+from detaug.engine.local.handles import Worker
+from detaug.engine.local.stall_watch import StallWatch
 
 
 @pytest.mark.parametrize(
@@ -29,11 +30,11 @@ def test_time_in_which_the_whole_program_was_stopped_is_no_stall(
 ) -> None:
     clock = [0.0]
     monkeypatch.setattr(
-        handles, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
+        stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda seconds: None)
     )
-    monkeypatch.setattr(handles, "describe_batch", lambda key, places: "a batch")
+    monkeypatch.setattr(stall_watch, "describe_batch", lambda key, places: "a batch")
     pool: Any = Mock()
-    watch = StallWatch(5.0, pool, Mock())
+    watch = StallWatch(5.0, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), ready=True, since=0.0)
     worker.tasks.append(Mock())
     for clock[0] in looks:
@@ -45,9 +46,9 @@ def test_a_killed_worker_is_not_abandoned_for_the_time_in_which_the_program_was_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1.0]
-    monkeypatch.setattr(handles, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(stall_watch, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     pool: Any = Mock()
-    watch = StallWatch(None, pool, Mock())
+    watch = StallWatch(None, Mock(), kill=pool.kill, abandon=pool.abandon)
     worker = Worker(1, 0, Mock(), Mock(), left=1.0, killed=1.0)
     for clock[0] in [2.0, 902.0, 903.0]:
         watch.look([worker])
