@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, TypeVar
+
+Name = TypeVar("Name")
 
 
 def _itself(value: Any) -> Any:
@@ -12,12 +14,12 @@ def _itself(value: Any) -> Any:
 
 
 def differences(
-    one: Mapping[str, Any],
-    other: Mapping[str, Any],
-    ignore: Collection[str] = (),
+    one: Mapping[Name, Any],
+    other: Mapping[Name, Any],
+    ignore: Collection[Name] = (),
     compared_by: Callable[[Any], Any] = _itself,
     absent: str = "absent",
-) -> Iterator[tuple[str, Any, Any]]:
+) -> Iterator[tuple[Name, Any, Any]]:
     """Yield (name, value, other value) of what differs, in the order of `one`, then of `other`.
 
     Args:
@@ -36,10 +38,19 @@ def differences(
 
 
 def differing_names(
-    one: Mapping[str, Any], other: Mapping[str, Any], ignore: Collection[str] = ()
-) -> list[str]:
+    one: Mapping[Name, Any], other: Mapping[Name, Any], ignore: Collection[Name] = ()
+) -> list[Name]:
     """Return the names of what differs, as `differences` yields it."""
     return [name for name, _, _ in differences(one, other, ignore)]
+
+
+def values_by_name(lines: Iterable[str]) -> dict[str, str]:
+    """Return lines of the form ``name = value`` as values by name."""
+    values = {}
+    for line in lines:
+        name, _, value = str(line).partition(" = ")
+        values[name] = value
+    return values
 
 
 def first_different_event(
