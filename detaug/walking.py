@@ -1,8 +1,9 @@
-"""From an object to what it holds: one walk over objects, and one over the containers of a batch.
+"""From an object to what it holds: walks over objects, the containers of a batch, and settings.
 
-The two differ in what they lead through. `walk` meets whatever an object refers to: attributes,
+They differ in what they lead through. `walk` meets whatever an object refers to: attributes,
 slots, closures, items. `leaves` opens containers alone, since the objects in a batch are its
-values, and a batch is not to change because of what one of them refers to.
+values, and a batch is not to change because of what one of them refers to. `flat` opens mappings:
+the lists in settings and records are values.
 """
 
 from __future__ import annotations
@@ -215,3 +216,20 @@ def items_of(container: Any) -> list[tuple[Any, Any]]:
         names = [field.name for field in dataclasses.fields(container)]
         return [(name, getattr(container, name)) for name in names if hasattr(container, name)]
     return []
+
+
+# --- settings and records ---
+
+
+def flat(value: Any, path: str = "") -> Iterator[Edge]:
+    """Yield what stands in nested mappings by a dotted path, such as ``blas.0.version``.
+
+    A list is one value, unless mappings stand in it.
+    """
+    if isinstance(value, Mapping) and value:
+        for name, part in value.items():
+            yield from flat(part, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
+        yield from flat(dict(enumerate(value)), path)
+    else:
+        yield path, value

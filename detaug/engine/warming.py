@@ -7,48 +7,53 @@ from collections.abc import Iterator
 from typing import Any
 
 from detaug.sources.misuse import wrapped
+from detaug.walking import Edge, attributes_of, walk
 
 #: Where compositions and loaders of all libraries keep their transforms.
 _INNER = ("transforms", "transform", "list_of_transforms")
 
 
 def warm_up(transform: Any, loader: Any) -> None:
-    """Call ``warm_up()`` of the transforms that have one: detaug's compile their kernels, or load them from the disk. Forked
-    workers inherit the compiled code, others find it in the cache on disk; so no worker ever compiles.
+    """Call ``warm_up()`` of the transforms that have one, so that no worker ever compiles.
+
+    detaug's transforms compile their kernels, or load them from the disk. Forked workers inherit
+    the compiled code, others find it in the cache on disk.
 
     Args:
         transform: the batches' transform, or a composition of several in any library's class.
-        loader: its attributes are searched as well, for nnU-Net's loader transforms each sample itself. Its own
-            ``warm_up``, if there is one, is not called: it may mean something else.
+        loader: its attributes are searched as well, for nnU-Net's loader transforms each sample
+            itself. Its own ``warm_up`` is not called: it may mean something else.
     """
-    found, seen = [*_warmable(transform, set())], set[int]()
+    roots: list[Edge] = [("transform", transform)]
     for part in wrapped(loader):
-        for value in list(getattr(part, "__dict__", {}).values()):
-            found += _warmable(value, seen)
-    transforms = sys.modules.get(
-        "detaug.transforms.building.base"
-    )  # absent: there is none of detaug's
-    if transforms is not None:
+        roots += (attributes_of(part) or {}).items()
+    transforms = []
+    for _, value in walk(roots, parts=_transforms_in):
+        if _has_warm_up(value):
+            transforms.append(value)
+    base = sys.modules.get("detaug.transforms.building.base")
+    if base is not None:  # a transform of detaug's may be among them
         from detaug.kernels.ahead import compile_ahead
 
-        native = [each for each in found if isinstance(each, transforms.Transform)]
-        compile_ahead(kernel for each in native for kernel in each.kernels)
-    for each in found:
-        each.warm_up()
+        own = [item for item in transforms if isinstance(item, base.Transform)]
+        compile_ahead(kernel for item in own for kernel in item.kernels)
+    for item in transforms:
+        item.warm_up()
 
 
-def _warmable(value: Any, seen: set[int]) -> Iterator[Any]:
-    if id(value) in seen:
-        return
-    seen.add(id(value))
+def _has_warm_up(value: Any) -> bool:
+    return callable(getattr(type(value), "warm_up", None))
+
+
+def _transforms_in(path: str, value: Any) -> Iterator[Edge]:
+    """Yield the transforms that a composition holds; one with a ``warm_up`` warms up its own."""
     if isinstance(value, (list, tuple)):
-        if value and callable(value[0]):  # a list of data may be very long
-            for each in value:
-                yield from _warmable(each, seen)
-    elif callable(getattr(type(value), "warm_up", None)):
-        yield value
-    elif callable(value) and not isinstance(value, type):
-        inner = getattr(value, "__dict__", {})
+        # A list of data may be very long.
+        if value and callable(value[0]):
+            for number, item in enumerate(value):
+                yield f"{path}[{number}]", item
+    elif callable(value) and not isinstance(value, type) and not _has_warm_up(value):
+        attributes = attributes_of(value) or {}
         for name in _INNER:
-            if name in inner:
-                yield from _warmable(inner[name], seen)
+            if name in attributes:
+                yield f"{path}.{name}", attributes[name]

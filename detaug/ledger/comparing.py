@@ -13,11 +13,12 @@ from typing import Any
 
 from rich.text import Text
 
-from detaug.differences import differences, differing_names
-from detaug.ledger.header import IDENTITY, Record, by_name, flat, lasting
+from detaug.differences import differences, differing_names, values_by_name
+from detaug.ledger.header import IDENTITY, Record, lasting
 from detaug.ledger.lines import Key
 from detaug.ledger.reading import read_header, records
 from detaug.reports.escaping import short
+from detaug.walking import flat
 
 #: What a batch of two ledgers may be.
 EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
@@ -118,25 +119,29 @@ def _batches(
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
-    """What differs in two headers, the most likely cause first: what decides about batches, then the rest, then of the machine
-    what may change them."""
-    known = {*IDENTITY, "kind", "what", "format", "declared", "environment", "detaug"}
+    """Return what differs in two headers, the most likely cause first.
 
-    def parts(header: Record) -> Iterator[dict[str, Any]]:
-        yield {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
-        yield {f"pipeline: {path}": value for path, value in by_name(header["declared"]).items()}
-        yield dict(flat({name: value for name, value in header.items() if name not in known}))
-
+    That is what decides about batches, then the rest, then the machine's properties.
+    """
+    declared = values_by_name(a["declared"])
+    other_declared = values_by_name(b["declared"])
     found = [
-        each
-        for ours, theirs in zip(parts(a), parts(b), strict=True)
-        for each in differences(ours, theirs)
+        *differences(_identity(a), _identity(b)),
+        *(
+            (f"pipeline: {name}", *values)
+            for name, *values in differences(declared, other_declared)
+        ),
+        *differences(_further_facts(a), _further_facts(b)),
     ]
-    if a["pipeline"] != b["pipeline"] and by_name(a["declared"]) == by_name(b["declared"]):
+    if a["pipeline"] != b["pipeline"] and declared == other_declared:
         found.append(("pipeline", "the same parameters", "in another order"))
-    return found + environment_differences(a["environment"], b["environment"])
+    return found + list(differences(lasting(a["environment"]), lasting(b["environment"])))
 
 
-def environment_differences(a: Any, b: Any) -> list[HeaderDifference]:
-    """What of two environments differs, the most likely cause first, as they have it."""
-    return list(differences(lasting(a), lasting(b)))
+def _identity(header: Record) -> dict[str, Any]:
+    return {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
+
+
+def _further_facts(header: Record) -> dict[str, Any]:
+    known = {*IDENTITY, "kind", "what", "format", "declared", "environment", "detaug"}
+    return dict(flat({name: value for name, value in header.items() if name not in known}))

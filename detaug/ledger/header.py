@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+from detaug.walking import flat
 
 Record = dict[str, Any]
 
@@ -64,19 +65,3 @@ def lasting(environment: Any) -> dict[str, Any]:
         for name, value in flat(environment)
         if value != {} and not f"{name}.".startswith(_VOLATILE)
     }
-
-
-def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path such as ``blas.0.version``, value) of whatever is within dictionaries, and within lists of these."""
-    if isinstance(value, Mapping) and value:
-        for name, part in value.items():
-            yield from flat(part, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list) and any(isinstance(part, Mapping) for part in value):
-        yield from flat(dict(enumerate(value)), path)
-    else:
-        yield path, value
-
-
-def by_name(declared: Sequence[str]) -> dict[str, str]:
-    """A pipeline's description, whose lines are ``name = value``."""
-    return dict(str(line).partition(" = ")[::2] for line in declared)

@@ -14,14 +14,15 @@ import torch
 from torch.optim.lr_scheduler import LRScheduler
 
 from detaug.differences import differences as differences_of
+from detaug.differences import values_by_name
 from detaug.errors import StateMismatch
 from detaug.fingerprints import dense, fingerprint
-from detaug.ledger.header import by_name, flat
 from detaug.nnunet.loading.case_files import some_of
 from detaug.reports.escaping import printable, short
 from detaug.reports.untrusted import conforms, is_small
 from detaug.seeding.tree import Seed
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+from detaug.walking import flat
 
 #: The record's place in a checkpoint.
 KEY = "detaug"
@@ -234,7 +235,8 @@ def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
     pipeline = record.get("pipeline")
     if not isinstance(pipeline, Mapping):
         return record
-    return {**record, "pipeline": {name: by_name(lines) for name, lines in pipeline.items()}}
+    by_name = {name: values_by_name(lines) for name, lines in pipeline.items()}
+    return {**record, "pipeline": by_name}
 
 
 def print_of(value: Any) -> str:

@@ -6,6 +6,7 @@ import linecache
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from detaug.differences import differing_names
 from detaug.pipeline.plan import BatchKey
 from detaug.verification.conditions import Conditions
 from detaug.verification.outputs import first_difference
@@ -150,8 +151,9 @@ def _compared(interpreters: Interpreters, still: Trial, changed: Trial) -> tuple
 
 
 def _differing(first: Outcome, second: Outcome) -> list[BatchKey]:
-    """The batches that are not the same in two outcomes that both made them."""
-    return [key for key, code in first.prints.items() if second.prints.get(key, code) != code]
+    """Return the batches that both outcomes made and that differ."""
+    of_one_alone = first.prints.keys() ^ second.prints.keys()
+    return differing_names(first.prints, second.prints, ignore=of_one_alone)
 
 
 def _code(site: Site) -> str:

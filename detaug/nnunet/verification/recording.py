@@ -20,10 +20,10 @@ import torch
 
 from detaug.engine.arguments import Check
 from detaug.errors import UnusableError
-from detaug.ledger.header import flat
 from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
 from detaug.nnunet.run_record import print_of
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
+from detaug.walking import flat
 
 #: Files in a training's folder: its trace, and the message of the error that ended it.
 TRACE = "trace.jsonl"
