@@ -35,8 +35,12 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
 
         from detaug.nnunet.results import compare_trainings
 
-        lines, differ = compare_trainings(a, b, plot)
-        conclude(map(Text, lines), int(differ))
+        comparison = compare_trainings(a, b)
+        if plot is not None:
+            from detaug.pictures.curves import draw_curves
+
+            draw_curves(comparison.checkpoint, *comparison.curves, plot)
+        conclude(map(Text, comparison.lines), int(comparison.differ))
         return
     if plot is not None:
         raise click.UsageError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice, zip_longest
 from numbers import Real
 from pathlib import Path
@@ -34,8 +35,6 @@ from detaug.nnunet.trainers.output_folder import (
     read_foreign_checkpoint,
     write_checkpoint,
 )
-from detaug.pictures.charts import figure_of
-from detaug.reports.atomic_files import whole_file
 from detaug.reports.escaping import short
 from detaug.reports.untrusted import conforms
 
@@ -104,15 +103,30 @@ def stock_trainer(name: str) -> str:
     return str(stock.__name__)
 
 
-def compare_trainings(
-    one: Path, other: Path, picture: Path | None = None
-) -> tuple[list[str], bool]:
-    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for the reader, differences in the
-    order of causes (settings, metrics, weights), and whether there are any. Their curves are drawn into `picture`.
+@dataclass(frozen=True)
+class TrainingComparison:
+    """How two trainings compare.
+
+    Attributes:
+        checkpoint: The name of the checkpoint file by which they were compared.
+        lines: The differences and the verdict, for the reader.
+        differ: Whether there is any difference.
+        curves: Of each training, every metric that is one number an epoch, by its name.
+    """
+
+    checkpoint: str
+    lines: list[str]
+    differ: bool
+    curves: tuple[dict[str, list[float]], dict[str, list[float]]]
+
+
+def compare_trainings(one: Path, other: Path) -> TrainingComparison:
+    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have.
+
+    Differences come in the order of causes: settings, metrics, weights.
 
     Raises:
-        NotInstalled: a picture is wanted, and matplotlib is not installed.
-        UnusableError: a folder has no checkpoint, or they have none in common.
+        UnusableError: A folder has no checkpoint, or they have none in common.
     """
     found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
     common = next((name for name in found[0] if name in found[1]), None)
@@ -121,12 +135,26 @@ def compare_trainings(
             f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
         )
     mine, theirs = (_read_to_compare(each[common]) for each in found)
-    told = list(_differences(mine, theirs))
-    lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in told]
-    verdict = f"different: first of all in {short(told[0][1])}" if told else "equal"
-    if picture is not None:
-        _draw(common, mine[LOGGED], theirs[LOGGED], picture)
-    return [*lines, f"{verdict} ({common})"], bool(told)
+    differences = list(_differences(mine, theirs))
+    lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in differences]
+    verdict = "equal"
+    if differences:
+        verdict = f"different: first of all in {short(differences[0][1])}"
+    return TrainingComparison(
+        checkpoint=common,
+        lines=[*lines, f"{verdict} ({common})"],
+        differ=bool(differences),
+        curves=(_curves_of(mine[LOGGED]), _curves_of(theirs[LOGGED])),
+    )
+
+
+def _curves_of(logged: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the metrics with one number an epoch: losses, Dice scores, learning rates."""
+    return {
+        name: values
+        for name, values in logged.items()
+        if name not in EPOCH_TIMES and _are_numbers(values)
+    }
 
 
 #: Entries of a checkpoint, and what they must be to be compared.
@@ -185,28 +213,6 @@ def _metrics(
         yield from islice(
             ((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1
         )
-
-
-def _draw(title: str, mine: Mapping[str, Any], theirs: Mapping[str, Any], picture: Path) -> None:
-    """The metrics with one number an epoch: losses, Dice scores, learning rates."""
-    names = [
-        name
-        for name in mine
-        if name not in EPOCH_TIMES
-        and _are_numbers(mine[name])
-        and _are_numbers(theirs.get(name, []))
-    ]
-    figure = figure_of(title, 8, 0.6 + 2.1 * len(names))
-    for axes, name in zip(
-        figure.subplots(len(names), sharex=True, squeeze=False)[:, 0], names, strict=True
-    ):
-        for label, curves, width in (("A", mine, 3.0), ("B", theirs, 1.2)):
-            axes.plot(curves.get(name, []), linewidth=width, label=label)
-        axes.set_title(name, loc="left", fontsize=10)
-        axes.legend(frameon=False, fontsize=9)
-    axes.set_xlabel("epoch")
-    with whole_file(picture) as file:
-        figure.savefig(file, format="png", dpi=120)
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
