@@ -1,4 +1,6 @@
-"""What a child process settles for itself: signals, its parent's death, its streams, what its own children leave behind."""
+"""What a child process settles for itself: signals, its parent's death, its streams, what its own
+children leave behind.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ _MOST_GENERATIONS = 10
 _PATIENCE = 0.5  # seconds; what waits in the kernel ends later by itself
 _replaced: dict[int, Any] = {}  # by id; kept for good: closing one would wait for its lock
 
-#: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
-#: to the parent, which may want to save a checkpoint first.
+#: Signals for the training process. Schedulers send them to whole process groups; a worker leaves
+#: them to the parent, which may want to save a checkpoint first.
 _LEFT_TO_THE_PARENT: tuple[int, ...] = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
@@ -34,10 +36,13 @@ _LEFT_TO_THE_PARENT: tuple[int, ...] = tuple(
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore signals for the parent, and forget handlers inherited from it: by a Python handler, for programs that a loader
-    executes would inherit SIG_IGN. Processes that a loader forks get the default back."""
+    """Ignore signals for the parent, and forget handlers inherited from it: by a Python handler,
+    for programs that a loader executes would inherit SIG_IGN. Processes that a loader forks get the
+    default back.
+    """
     signal.set_wakeup_fd(-1)
-    # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
+    # If the program ignored it, or reaped all children in a handler, the exit status of workers
+    # would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _LEFT_TO_THE_PARENT:
         signal.signal(number, _take_no_notice)
@@ -46,7 +51,9 @@ def leave_signals_to_the_parent() -> None:
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """A process started inside meets none of the parent's signals before it calls `leave_signals_to_the_parent`."""
+    """A process started inside meets none of the parent's signals before it calls
+    `leave_signals_to_the_parent`.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_THE_PARENT)
     try:
         yield
@@ -56,8 +63,10 @@ def signals_held_back() -> Iterator[None]:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Inside, signals with a Python handler (Ctrl-C) wait until the end: while processes start, an exception would leave some
-    without an owner, and one in a newly forked child would let it continue as if it were the parent."""
+    """Inside, signals with a Python handler (Ctrl-C) wait until the end: while processes start, an
+    exception would leave some without an owner, and one in a newly forked child would let it
+    continue as if it were the parent.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -91,8 +100,10 @@ at_fork(after_in_child=_default_signals)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; elsewhere watch for it. ``PR_SET_PDEATHSIG`` fires on the death of
-    the *thread* that forked, hence the parent must have but one."""
+    """Have the kernel kill this process when its parent dies; elsewhere watch for it.
+    ``PR_SET_PDEATHSIG`` fires on the death of the *thread* that forked, hence the parent must have
+    but one.
+    """
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call
@@ -108,15 +119,19 @@ def die_with(parent: int) -> None:
 
 
 def be_killed_first() -> None:
-    """Where memory runs out, have the kernel end this process before its parent, whose death would end everything: its badness
-    score is raised by half of the memory there is (of -1000 to 1000)."""
+    """Where memory runs out, have the kernel end this process before its parent, whose death would
+    end everything: its badness score is raised by half of the memory there is (of -1000 to
+    1000).
+    """
     file = Path("/proc/self/oom_score_adj")
     with suppress(OSError, ValueError):  # another system, or one that does not let us
         file.write_text(str(min(1000, int(file.read_text()) + 500)))
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when that process ends; None where there is no such thing."""
+    """A descriptor that becomes readable when that process ends; None where there is no such
+    thing.
+    """
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -144,7 +159,9 @@ def kill(pid: int) -> None:
 
 
 def run_and_exit(function: Callable[[], Any]) -> None:
-    """Run a forked child's work, and leave without the parent's exit handlers, buffers and finalizers."""
+    """Run a forked child's work, and leave without the parent's exit handlers, buffers and
+    finalizers.
+    """
     code = 1
     try:
         function()
@@ -162,14 +179,18 @@ def run_and_exit(function: Callable[[], Any]) -> None:
 
 
 def adopt_orphans() -> None:
-    """From now on, what a dead worker leaves behind becomes this process's child, as it otherwise would init's."""
+    """From now on, what a dead worker leaves behind becomes this process's child, as it otherwise
+    would init's.
+    """
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_orphans(workers: set[int]) -> None:
-    """Kill the children of this process that are not `workers`: pools and programs of dead workers' loaders, which would often
-    wait for ever on pipes that their siblings hold open. A daemon that has moved to its own session stays."""
+    """Kill the children of this process that are not `workers`: pools and programs of dead workers'
+    loaders, which would often wait for ever on pipes that their siblings hold open. A daemon that
+    has moved to its own session stays.
+    """
     deadline = time.monotonic() + _PATIENCE
     with suppress(OSError, psutil.Error):  # no descriptor is left to look for them
         for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
@@ -188,8 +209,10 @@ def kill_orphans(workers: set[int]) -> None:
 
 
 def renew_standard_streams() -> None:
-    """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are. A thread of the
-    parent that was printing at the fork holds its stream's lock: in the child the first ``print`` would wait for ever."""
+    """Write to the same files through new objects; streams that are no files (a notebook's) are
+    left as they are. A thread of the parent that was printing at the fork holds its stream's lock:
+    in the child the first ``print`` would wait for ever.
+    """
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         new = _same_file(old)
@@ -203,7 +226,9 @@ def renew_standard_streams() -> None:
 
 
 def is_standard_stream(value: Any) -> bool:
-    """Whether it is one of this process, or one that `renew_standard_streams` has put another in the place of."""
+    """Whether it is one of this process, or one that `renew_standard_streams` has put another in
+    the place of.
+    """
     streams = (
         sys.stdin,
         sys.stdout,
@@ -220,7 +245,7 @@ def _same_file(old: Any) -> io.TextIOWrapper | None:
     if not isinstance(old, io.TextIOWrapper):
         return None
     try:
-        file = open(old.fileno(), "wb", closefd=False)  # noqa: SIM115
+        file = open(old.fileno(), "wb", closefd=False)
     except (OSError, ValueError):  # in memory, or closed
         return None
     # Line by line: a worker may be killed at any moment, and its last words are wanted then.
