@@ -1,1 +1,3 @@
-"""`detaug bench`: a pipeline under detaug, batchgenerators and torch; and how benchmarks measure."""
+"""`detaug bench`: a pipeline under detaug, batchgenerators and torch; and how benchmarks
+measure.
+"""

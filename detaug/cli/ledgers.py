@@ -20,11 +20,13 @@ _RUN = click.Path(path_type=Path)
     help="Of two trainings of nnU-Net: draw their curves into this file.",
 )
 def diff(a: Path, b: Path, plot: Path | None) -> None:
-    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
-    after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
+    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which
+    keys, how many batches differ after it, and what differs in the headers, the most likely cause
+    first. Times, process numbers and restarts do not count.
 
-    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed, data, plans, pipeline ...), the
-    metrics of every epoch, and the weights are compared, by the best checkpoint that both have.
+    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed,
+    data, plans, pipeline ...), the metrics of every epoch, and the weights are compared, by the
+    best checkpoint that both have.
 
     Both may be somebody else's: they are read as data, and none of their code is run.
 

@@ -51,10 +51,12 @@ def _print_machine() -> None:
 
 @click.command(short_help="Compile the transforms' kernels ahead.")
 def warmup() -> None:
-    """Compile the transforms' kernels, so that no training waits for it: for this machine and this version.
+    """Compile the transforms' kernels, so that no training waits for it: for this machine and this
+    version.
 
-    Compiled code is kept in the package's own folder or, where that is read-only, in the user's cache folder; the environment
-    variable NUMBA_CACHE_DIR chooses another place. Run it while building a container's image, and its processes only load.
+    Compiled code is kept in the package's own folder or, where that is read-only, in the user's
+    cache folder; the environment variable NUMBA_CACHE_DIR chooses another place. Run it while
+    building a container's image, and its processes only load.
     """
     from detaug.kernels.ahead import compile_ahead
     from detaug.kernels.cache import cache_folder

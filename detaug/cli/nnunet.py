@@ -32,7 +32,8 @@ def nnunet() -> None:
 
 @nnunet.command()
 def path() -> None:
-    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs no such variable.
+    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs
+    no such variable.
 
     For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
     """
@@ -51,7 +52,8 @@ def path() -> None:
     "arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ..."
 )
 def train(arguments: tuple[str, ...]) -> None:
-    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
+    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's
+    trainers.
 
     It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
     """
@@ -116,14 +118,17 @@ def _new_folder(
     help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
 )
 def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
-    """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
+    """Prove that a training on your own preprocessed data is reproducible, or find where it
+    diverges.
 
-    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps: straight through
-    with two processes that load data, straight through with none, and killed in the middle of an epoch and resumed. The
-    three checkpoint_final.pth are compared byte for byte. Where they differ, the first step and what differs in it are named.
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a
+    few steps: straight through with two processes that load data, straight through with none, and
+    killed in the middle of an epoch and resumed. The three checkpoint_final.pth are compared byte
+    for byte. Where they differ, the first step and what differs in it are named.
 
-    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
-    trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
+    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes
+    when it first trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it,
+    which runs code that is in them.
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
@@ -152,10 +157,12 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     help="The new folder.  [default: beside MODEL, under the stock trainer's name]",
 )
 def export(model: Path, output: Path | None) -> None:
-    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own trainer.
+    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own
+    trainer.
 
-    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints and what prediction
-    needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the same. The new folder's name is printed.
+    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints
+    and what prediction needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the
+    same. The new folder's name is printed.
 
     The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
     """
@@ -166,13 +173,16 @@ def export(model: Path, output: Path | None) -> None:
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
 def demo() -> None:
-    """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
+    """Show on a toy data set that a training which is killed and continued ends with the same
+    checkpoint.
 
-    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with another number of workers,
-    killed (SIGKILL) in the second epoch and continued with --c. The two checkpoint_final.pth are compared byte for byte. It
-    takes about two minutes on two idle cores; afterwards nothing is left of it.
+    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with
+    another number of workers, killed (SIGKILL) in the second epoch and continued with --c. The two
+    checkpoint_final.pth are compared byte for byte. It takes about two minutes on two idle cores;
+    afterwards nothing is left of it.
 
-    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first training fails.
+    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first
+    training fails.
     """
     from detaug.nnunet.compatibility import require_nnunet
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
 
-#: That of a program whose reader went away (``detaug diff ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
+#: That of a program whose reader went away (``detaug diff ... | head -1``): 128 + SIGPIPE. 1 would
+#: mean "differs".
 UNREAD = 141
 
 
@@ -40,8 +41,9 @@ class CannotRun(click.ClickException):
 
 
 class Command(click.Command):
-    """Ends with status 130 after Ctrl-C, with 141 where nobody reads its output, and with 2 after any other error: 1 means
-    "differs"."""
+    """Ends with status 130 after Ctrl-C, with 141 where nobody reads its output, and with 2 after
+    any other error: 1 means "differs".
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run it, and end with the status of what stopped it."""
@@ -94,7 +96,8 @@ def _stop_printing() -> None:
 def console() -> Console:
     """For what people read, on stdout.
 
-    In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets another width.
+    In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets
+    another width.
     """
     from rich.console import Console
 
@@ -125,7 +128,9 @@ def write_output(file: Path, content: bytes) -> None:
 def conclude(
     shown: Iterable[RenderableType], status: int, file: Path | None = None, found: Any = None
 ) -> None:
-    """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
+    """Show a result, one part after the other, write it where `--json` asks for it, and end with
+    the status.
+    """
     from rich.text import Text
 
     output = console()
@@ -147,7 +152,7 @@ def _escaped(text: Text) -> Text:
     return text if plain == text.plain else Text(plain, text.style)
 
 
-# --- types of options: click's name for one in a help text is the function's ------------------------------------------
+# --- types of options: click's name for one in a help text is the function's ----------------------
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -158,7 +163,9 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def seed(text: str) -> Any:
-    """Whatever ``DETAUG_SEED`` may be: a non-negative integer of any size, or several with commas between them."""
+    """Whatever ``DETAUG_SEED`` may be: a non-negative integer of any size, or several with commas
+    between them.
+    """
     from detaug.seeding.tree import seed_of_text
 
     try:
@@ -176,7 +183,8 @@ def fold(text: str) -> int | str:
 
 
 class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
-    """A file that can be written, which is found out before the work; a `Path`, of which no later `os.chdir` makes another.
+    """A file that can be written, which is found out before the work; a `Path`, of which no later
+    `os.chdir` makes another.
 
     Args:
         suffix: that its name must have; "": any.

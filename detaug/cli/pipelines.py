@@ -47,17 +47,17 @@ def verify(
 ) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
-    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
-    (loader, transform), where the transform may be None, a map-style data set, or a DeterministicAugmenter. Its batches
-    are made with several process counts and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED
-    and more.
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without
+    arguments. It returns (loader, transform), where the transform may be None, a map-style data
+    set, or a DeterministicAugmenter. Its batches are made with several process counts and start
+    methods, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
 
-    With --against, some batches of a run that kept a ledger are made again with its seed, in this process, and compared with it:
-    evenly spaced, from the first to the last. Where any differs, its keys are named, and the parameters and versions that are
-    not the ledger's.
+    With --against, some batches of a run that kept a ledger are made again with its seed, in this
+    process, and compared with it: evenly spaced, from the first to the last. Where any differs, its
+    keys are named, and the parameters and versions that are not the ledger's.
 
-    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or ledger, or a row or batch
-    could not be made.
+    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or
+    ledger, or a row or batch could not be made.
     """
     from detaug.reports.progress import progress
 
@@ -140,11 +140,12 @@ def preview(
 ) -> None:
     """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
 
-    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed gets, and with the
-    augmenter's name if the factory returns one: name="train" draws other numbers than no name. Without a factory, a demo is
-    drawn: a pipeline on an MRI that comes with nilearn.
+    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed
+    gets, and with the augmenter's name if the factory returns one: name="train" draws other numbers
+    than no name. Without a factory, a demo is drawn: a pipeline on an MRI that comes with nilearn.
 
-    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
+    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in
+    them.
 
     The exit status is 2 where there is no pipeline with images.
     """
@@ -197,12 +198,14 @@ def bench(
 ) -> None:
     """Measure batches per second by the number of processes.
 
-    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs
-    under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a
-    process of its own. It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use the
-    cores, table and picture say that the figures are not valid.
+    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured.
+    The same pipeline runs under DeterministicAugmenter, batchgenerators'
+    NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own.
+    It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use
+    the cores, table and picture say that the figures are not valid.
 
-    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
+    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run
+    is said in the report.
     """
     if 0 in (processes or ()):
         raise click.BadParameter(
@@ -225,9 +228,10 @@ def bench(
 def demo() -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
-    It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
-    DeterministicAugmenter in the calling process, in two workers, with a worker killed in mid-run, and stopped halfway and
-    resumed. The exit status is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
+    It goes through batchgenerators' own 3-D augmentation: twice through its
+    NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process, in two
+    workers, with a worker killed in mid-run, and stopped halfway and resumed. The exit status is 1
+    if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
     from detaug.demo.run import run_all
     from detaug.reports.progress import progress

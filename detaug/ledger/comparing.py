@@ -30,8 +30,10 @@ HeaderDifference = tuple[str, Any, Any]
 
 @dataclass
 class Comparison:
-    """What two ledgers have in common: how many batches are equal, different, only in a or b (`counts`); the `first` that is not
-    equal, what it is, and in which of its `keys` it differs; what differs in the headers."""
+    """What two ledgers have in common: how many batches are equal, different, only in a or b
+    (`counts`); the `first` that is not equal, what it is, and in which of its `keys` it differs;
+    what differs in the headers.
+    """
 
     header: list[HeaderDifference]
     counts: Counter[str] = field(default_factory=Counter)
@@ -118,8 +120,9 @@ def _batches(
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
-    """What differs in two headers, the most likely cause first: what decides about batches, then the rest, then of the machine
-    what may change them."""
+    """What differs in two headers, the most likely cause first: what decides about batches, then
+    the rest, then of the machine what may change them.
+    """
     known = {*IDENTITY, "kind", "what", "format", "declared", "environment", "detaug"}
 
     def parts(header: Record) -> Iterator[dict[str, Any]]:

@@ -31,7 +31,9 @@ _VOLATILE = ("shared_memory.", "kernel_cache.")
 
 
 def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
-    """The first line: a pipeline's description, the machine, and the arguments with which the same pipeline is made again."""
+    """The first line: a pipeline's description, the machine, and the arguments with which the same
+    pipeline is made again.
+    """
     return {
         "kind": "header",
         "what": WHAT,
@@ -47,8 +49,9 @@ def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any
 
 
 def portable(declared: Sequence[str]) -> list[str]:
-    """A description in which absolute paths are their last names: where somebody keeps data is no part of a pipeline, and nobody
-    else's business."""
+    """A description in which absolute paths are their last names: where somebody keeps data is no
+    part of a pipeline, and nobody else's business.
+    """
     return [_ABSOLUTE.sub(lambda found: f".../{found[1]}", line) for line in declared]
 
 
@@ -58,7 +61,9 @@ def digest(declared: Sequence[str]) -> str:
 
 
 def lasting(environment: Any) -> dict[str, Any]:
-    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and without empty parts."""
+    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and
+    without empty parts.
+    """
     return {
         name: value
         for name, value in flat(environment)
@@ -67,7 +72,9 @@ def lasting(environment: Any) -> dict[str, Any]:
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path such as ``blas.0.version``, value) of whatever is within dictionaries, and within lists of these."""
+    """(path such as ``blas.0.version``, value) of whatever is within dictionaries, and within lists
+    of these.
+    """
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
             yield from flat(part, f"{path}.{name}" if path else str(name))

@@ -1,4 +1,5 @@
-"""A ledger's lines, JSON objects, and what they add up to: one running SHA-256 over the batches that count, in their order.
+"""A ledger's lines, JSON objects, and what they add up to: one running SHA-256 over the batches
+that count, in their order.
 
 {"kind":"header","format":3, ...what was run (`detaug.ledger.header`)...}
 {"kind":"batch","name":"train","epoch":0,"step":0,"whole":"...","keys":{...},"waited":...,...}
@@ -33,8 +34,9 @@ class Damaged(NotALedger):
 
 
 class Key(NamedTuple):
-    """Where in its run's order a batch stands: at the place of its step, but for the last round of a padded epoch (`tail="pad"`),
-    whose places have steps of the epoch's start."""
+    """Where in its run's order a batch stands: at the place of its step, but for the last round of
+    a padded epoch (`tail="pad"`), whose places have steps of the epoch's start.
+    """
 
     epoch: int
     place: float
@@ -64,7 +66,9 @@ def decoded(line: bytes) -> Record:
 
 
 def key_of(record: Record) -> Key:
-    """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where a fingerprint is missing."""
+    """Where a batch stands; an epoch's end stands behind all its batches. Or `Damaged`, also where
+    a fingerprint is missing.
+    """
     kind = record.get("kind")
     if kind not in ("batch", "epoch"):
         raise Damaged(f"there are no lines of the kind {short(repr(kind))}")
@@ -99,8 +103,9 @@ def _is_number(value: Any) -> TypeGuard[int]:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The whole lines, with their line feeds. What stands behind the last line feed was being written when the process or the
-    machine stopped, and is left out."""
+    """The whole lines, with their line feeds. What stands behind the last line feed was being
+    written when the process or the machine stopped, and is left out.
+    """
     try:
         for line in lines_of(path):
             if line.endswith(b"\n"):
@@ -112,10 +117,12 @@ def read_lines(path: Path) -> Iterator[bytes]:
 class Course:
     """Where a ledger stands after some of its lines. O(1) memory.
 
-    The digest is SHA-256 of the identity of the run, a line feed, and for every batch its epoch, place where it is not
-    the step, step and fingerprints and a line feed, as JSON. Nothing enters it that differs between two equal runs.
+    The digest is SHA-256 of the identity of the run, a line feed, and for every batch its epoch,
+    place where it is not the step, step and fingerprints and a line feed, as JSON. Nothing enters
+    it that differs between two equal runs.
 
-    So many `batches` in all, and `epochs` that have ended; the `epoch` that is going on has `size` of them.
+    So many `batches` in all, and `epochs` that have ended; the `epoch` that is going on has `size`
+    of them.
     """
 
     def __init__(self, header: Record) -> None:
@@ -132,7 +139,9 @@ class Course:
         return self._hash.hexdigest()
 
     def add(self, record: Record) -> None:
-        """Add a batch, of the epoch that is going on or of another, where none is; or raise `Damaged`."""
+        """Add a batch, of the epoch that is going on or of another, where none is; or raise
+        `Damaged`.
+        """
         key = key_of(record)
         what = [key.epoch, record.get("place"), record["step"], record["whole"], record["keys"]]
         self._hash.update(json.dumps(what, sort_keys=True, separators=(",", ":")).encode() + b"\n")
@@ -155,13 +164,13 @@ class Course:
         return record
 
 
-# --- a batch's fingerprints, taken where the batch is made, so that the user's thread hashes nothing -----------------------
+# --- a batch's fingerprints, taken where the batch is made, so that the user's thread hashes nothin
 
 #: Of batches with more keys than this only the whole has a fingerprint.
 MOST_KEYS = 64
 
-#: (fingerprint of the whole, fingerprints by key, seconds that the batch took, process number). A fingerprint is None where
-#: there are no bytes that would be the same everywhere.
+#: (fingerprint of the whole, fingerprints by key, seconds that the batch took, process number). A
+#: fingerprint is None where there are no bytes that would be the same everywhere.
 Note = tuple[str | None, dict[str, str | None], float, int]
 
 
@@ -175,9 +184,9 @@ def prints_of(
 ) -> tuple[str | None, dict[str, str | None]]:
     """(fingerprint of the whole, fingerprints by key), without the keys that are `left_out`.
 
-    Every byte is read once: the whole of a dict is ``fingerprint({key: fingerprint(value), ...})``, that of a list or tuple
-    ``fingerprint([fingerprint(item), ...])`` or of a tuple of these, with the positions as keys; all else is
-    ``fingerprint(batch)``, without keys.
+    Every byte is read once: the whole of a dict is ``fingerprint({key: fingerprint(value), ...})``,
+    that of a list or tuple ``fingerprint([fingerprint(item), ...])`` or of a tuple of these, with
+    the positions as keys; all else is ``fingerprint(batch)``, without keys.
     """
     if (
         type(batch) is dict

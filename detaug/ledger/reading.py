@@ -74,7 +74,9 @@ def read_header(path: Path) -> Record:
 
 
 class Line(NamedTuple):
-    """Of a ledger, but the header's: its number, from 1, how many bytes end with it, where its batch stands, and its record."""
+    """Of a ledger, but the header's: its number, from 1, how many bytes end with it, where its
+    batch stands, and its record.
+    """
 
     number: int
     size: int
@@ -88,7 +90,9 @@ class Line(NamedTuple):
 
 
 def records(path: Path) -> Iterator[Line]:
-    """All lines but the header. One that is none of a ledger's, or not in its place, is `Damaged`."""
+    """All lines but the header. One that is none of a ledger's, or not in its place, is
+    `Damaged`.
+    """
     size = 0
     last: Key | None = None
     for number, text in enumerate(read_lines(path), 1):
@@ -107,7 +111,8 @@ def records(path: Path) -> Iterator[Line]:
 
 
 class LedgerSummary:
-    """What a ledger adds up to, read from its first line to its last, or as far as it goes `before` a key.
+    """What a ledger adds up to, read from its first line to its last, or as far as it goes `before`
+    a key.
 
     Attributes:
         header: the first line.
@@ -115,7 +120,8 @@ class LedgerSummary:
         size: bytes of the lines that were read.
 
     Raises:
-        Damaged: a line is none of a ledger's, or does not belong where it is; the message names the first.
+        Damaged: a line is none of a ledger's, or does not belong where it is; the message names the
+            first.
         NotALedger, OSError: see `read_header`.
     """
 

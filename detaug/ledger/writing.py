@@ -1,4 +1,6 @@
-"""Writes a ledger, batch by batch. Memory and time per batch do not grow; a line is in the file before the user has its batch."""
+"""Writes a ledger, batch by batch. Memory and time per batch do not grow; a line is in the file
+before the user has its batch.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _open: weakref.WeakSet[FileIO] = weakref.WeakSet()
 
 
 def _let_go_in_a_fork() -> None:
-    """A fork that lives on must not keep the file locked when its parent is gone and another run goes on."""
+    """A fork that lives on must not keep the file locked when its parent is gone and another run
+    goes on.
+    """
     for each in list(_open):
         each.close()
 
@@ -39,7 +43,9 @@ at_fork(after_in_child=_let_go_in_a_fork)
 
 
 def _locked(path: Path) -> FileIO:
-    """Open the file for appending by this process alone; an OSError where somebody else writes to it."""
+    """Open the file for appending by this process alone; an OSError where somebody else writes to
+    it.
+    """
     while True:
         file = FileIO(path, "ab")
         _open.add(file)
@@ -54,7 +60,8 @@ def _locked(path: Path) -> FileIO:
             return file
         if _is_at(file, path):
             return file
-        # Another run has put the file aside before it was locked: this lock does not keep that run's new file from us.
+        # Another run has put the file aside before it was locked: this lock does not keep that
+        # run's new file from us.
         file.close()
 
 
@@ -79,7 +86,9 @@ def _append(file: FileIO, record: Record) -> None:
 
 
 def path_of_rank(path: Path, rank: int, world_size: int) -> Path:
-    """Every rank has its own file: ``run.jsonl`` is ``run.rank1of4.jsonl`` for rank 1 of 4, and itself for a single one."""
+    """Every rank has its own file: ``run.jsonl`` is ``run.rank1of4.jsonl`` for rank 1 of 4, and
+    itself for a single one.
+    """
     return path if world_size == 1 else _beside(path, f"rank{rank}of{world_size}")
 
 
@@ -89,7 +98,8 @@ def _beside(path: Path, text: str) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """Raise a ValueError where a ledger cannot be: without a folder, or where there is something else.
+    """Raise a ValueError where a ledger cannot be: without a folder, or where there is something
+    else.
 
     What is there already and is no ledger is never touched.
     """
@@ -112,9 +122,10 @@ def check_place(path: Path) -> None:
 class LedgerWriter:
     """The ledger of one augmenter, which goes on where an earlier run's ends.
 
-    Where a run goes back, in this process or another, the lines from there on are cut off: the batches are had again. A file that
-    another pipeline or seed has written is renamed (``run.1.jsonl``). Where the file cannot be written, a warning
-    says so once, and the run goes on without it.
+    Where a run goes back, in this process or another, the lines from there on are cut off: the
+    batches are had again. A file that another pipeline or seed has written is renamed
+    (``run.1.jsonl``). Where the file cannot be written, a warning says so once, and the run goes on
+    without it.
 
     Args:
         path: of the file.
@@ -131,12 +142,14 @@ class LedgerWriter:
         self._stopped = False
         self._owner = os.getpid()
         self._course: Course  # of what stands in the file, while that is open
-        #: To be held while a batch is taken and `delivered`, so that the lines of several threads come in their batches' order.
+        #: To be held while a batch is taken and `delivered`, so that the lines of several threads
+        #: come in their batches' order.
         self.taking = threading.RLock()
 
     def delivered(self, key: Key, step: int, note: Note, waited: float, restarts: int) -> None:
-        """A batch was taken: `step`, which stands at `key`, for which the user's thread has waited so many seconds, after so many
-        processes were replaced."""
+        """A batch was taken: `step`, which stands at `key`, for which the user's thread has waited
+        so many seconds, after so many processes were replaced.
+        """
         if self._stopped or os.getpid() != self._owner:  # a fork of the process has another's file
             return
         whole, keys, computed, worker = note
@@ -203,7 +216,8 @@ class LedgerWriter:
                 return self._file, self._course
         elif self._course.last is None or key > self._course.last:
             return self._file, self._course
-        # What stands behind this batch's place, or was being written when a process was killed, is cut off.
+        # What stands behind this batch's place, or was being written when a process was killed, is
+        # cut off.
         kept = LedgerSummary(self.path, before=key)
         self._course = kept.course
         self._file.truncate(kept.size)

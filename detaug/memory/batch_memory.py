@@ -1,6 +1,7 @@
 """Memory for a batch's large arrays, which lies where the batch will travel: `empty`.
 
-A worker says who has such memory (`allocate_with`); in every other process, and for small arrays, it is NumPy's.
+A worker says who has such memory (`allocate_with`); in every other process, and for small arrays,
+it is NumPy's.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ _allocator = _Allocator()
 
 
 def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
-    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none.
-    None: NumPy's memory, as elsewhere."""
+    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of
+    64; it may have none. None: NumPy's memory, as elsewhere.
+    """
     _allocator.take = take
 
 

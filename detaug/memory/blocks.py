@@ -1,8 +1,9 @@
-"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more; and where the buffers
-of a batch lie in it.
+"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it
+any more; and where the buffers of a batch lie in it.
 
-``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who holds a thousand batches
-would run out of descriptors. So the C library's mmap is called directly, and the descriptor closed once mapped.
+``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who
+holds a thousand batches would run out of descriptors. So the C library's mmap is called directly,
+and the descriptor closed once mapped.
 """
 
 from __future__ import annotations
@@ -54,11 +55,13 @@ _munmap = getattr(_libc, "munmap", None)
 
 
 def create(size: int, reserved: int | None = None, inherited: bool = True) -> tuple[int, Mapping]:
-    """`size` bytes of new shared memory that no name leads to: a descriptor, and a mapping. The first `reserved` of them, or
-    all, are allocated now, so that a lack of memory is an error here and no SIGBUS later.
+    """`size` bytes of new shared memory that no name leads to: a descriptor, and a mapping. The
+    first `reserved` of them, or all, are allocated now, so that a lack of memory is an error here
+    and no SIGBUS later.
 
     Raises:
-        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
+        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says
+            which limit was met.
     """
     descriptor = None
     try:
@@ -94,8 +97,10 @@ def _anonymous_file() -> int:
 
 
 class Mapping:
-    """A descriptor's memory, mapped until this object is gone; the caller may close the descriptor at once. `private`: writes
-    stay in this process. `inherited`: a process that is forked has it too, and keeps its memory."""
+    """A descriptor's memory, mapped until this object is gone; the caller may close the descriptor
+    at once. `private`: writes stay in this process. `inherited`: a process that is forked has it
+    too, and keeps its memory.
+    """
 
     def __init__(self, descriptor: int, private: bool = False, inherited: bool = True) -> None:
         self.address = 0
@@ -132,8 +137,9 @@ class Mapping:
         }
 
     def bytes(self) -> Bytes:
-        """The block as uint8. It lives as long as any view of it, and keeps the mapping alive: NumPy has every view hold the
-        array at the end of its chain of bases."""
+        """The block as uint8. It lives as long as any view of it, and keeps the mapping alive:
+        NumPy has every view hold the array at the end of its chain of bases.
+        """
         return np.asarray(self)
 
     def __del__(
@@ -159,8 +165,10 @@ class CopyOnWriteBlock(Mapping):
 def lay_out(
     sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
 ) -> tuple[tuple[int, ...], int]:
-    """Where buffers of these sizes (bytes) lie in one block, and the bytes needed in all. Those that are not `there` already come
-    behind the first `end` bytes, one after the other, each aligned."""
+    """Where buffers of these sizes (bytes) lie in one block, and the bytes needed in all. Those
+    that are not `there` already come behind the first `end` bytes, one after the other, each
+    aligned.
+    """
     offsets = []
     for size, offset in zip(sizes, repeat(None) if there is None else there, strict=False):
         start = aligned(end) if offset is None else offset
@@ -185,6 +193,8 @@ def aligned(offset: int) -> int:
 
 
 def capacity_for(size: int) -> int:
-    """How large a block to make for a batch of `size` bytes: an eighth more, so that batches whose size varies a little can use
-    each other's blocks. The surplus costs address space and no memory until it is touched."""
+    """How large a block to make for a batch of `size` bytes: an eighth more, so that batches whose
+    size varies a little can use each other's blocks. The surplus costs address space and no memory
+    until it is touched.
+    """
     return max(size + size // 8, _SMALLEST)

@@ -1,4 +1,6 @@
-"""Which limit of the system a process has reached: its value, and what to do; and how many cores it may use."""
+"""Which limit of the system a process has reached: its value, and what to do; and how many cores it
+may use.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class LimitReached(OSError):
 
 
 def explained(error: OSError, what: str) -> LimitReached:
-    """The system's error with the limit that was met. `what` could not be done, e.g. ``"cannot start a worker"``."""
+    """The system's error with the limit that was met. `what` could not be done, e.g. ``"cannot
+    start a worker"``.
+    """
     advice = advice_for(error)
     return LimitReached(
         error.errno, f"{what}: {error.strerror or error}." + (f" {advice}" if advice else "")
@@ -37,7 +41,9 @@ def explained(error: OSError, what: str) -> LimitReached:
 
 
 def advice_for(error: BaseException) -> str:
-    """What limit is behind `error`, and what to do; empty if there is none, or if the error says it already."""
+    """What limit is behind `error`, and what to do; empty if there is none, or if the error says it
+    already.
+    """
     number = (
         error.errno if isinstance(error, OSError) and not isinstance(error, LimitReached) else None
     )
@@ -93,7 +99,9 @@ def private_memory() -> int:
 
 
 def usable_cores() -> int:
-    """Whole cores, at least one: those this process is bound to, as far as its control group grants them."""
+    """Whole cores, at least one: those this process is bound to, as far as its control group grants
+    them.
+    """
     granted = [line.split() for line in of_control_groups("cpu.max")]
     quotas, periods = (
         of_control_groups(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period")
@@ -129,8 +137,10 @@ def _memory() -> str:
 
 
 def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
-    """The lines of a file of this process's control group and of those above it; in a container only the root may be there.
-    Without a controller they are groups of version 2, which have all in one folder."""
+    """The lines of a file of this process's control group and of those above it; in a container
+    only the root may be there. Without a controller they are groups of version 2, which have all in
+    one folder.
+    """
     for line in lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):

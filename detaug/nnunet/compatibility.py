@@ -1,5 +1,6 @@
-"""What detaug knows of nnU-Net's inside: the versions for which it holds, the modules that are imported, and all names that
-are no documented interface. For another version of nnU-Net this is the file to read, and to change.
+"""What detaug knows of nnU-Net's inside: the versions for which it holds, the modules that are
+imported, and all names that are no documented interface. For another version of nnU-Net this is the
+file to read, and to change.
 
 nnU-Net is imported when a function here is called, and not before.
 """
@@ -40,8 +41,9 @@ def require_nnunet() -> None:
 
 
 def check_nnunet_version() -> None:
-    """An `UnusableError` where the trainers do not support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment
-    they support any)."""
+    """An `UnusableError` where the trainers do not support the installed version (with
+    ``DETAUG_ANY_NNUNET=1`` in the environment they support any).
+    """
     version = importlib.metadata.version("nnunetv2")
     if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(
         ANY_VERSION_VARIABLE
@@ -62,13 +64,15 @@ EXTERNAL_VARIABLE = "nnUNet_extTrainer"
 
 
 def trainer_folders() -> str:
-    """The value of ``nnUNet_extTrainer`` with which detaug's trainers are found as well: the user's folders, then detaug's."""
+    """The value of ``nnUNet_extTrainer`` with which detaug's trainers are found as well: the user's
+    folders, then detaug's.
+    """
     ours = os.path.join(os.path.dirname(__file__), "external")
     theirs = os.environ.get(EXTERNAL_VARIABLE, "").split(os.pathsep)
     return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
 
 
-# --- modules ----------------------------------------------------------------------------------------------------------
+# --- modules --------------------------------------------------------------------------------------
 
 
 #: ``nnUNetTrainer``, ``nnUNetDataLoader``, and the data set of preprocessed cases.
@@ -96,7 +100,9 @@ def find_trainer(name: str) -> Any:
 
 
 def external_trainer(name: str) -> Any:
-    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``; or an `UnusableError`."""
+    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``;
+    or an `UnusableError`.
+    """
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     try:
@@ -118,7 +124,9 @@ def is_nnunets_own(kind: type) -> bool:
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``."""
+    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of
+    ``nnUNet_extTrainer``.
+    """
     called = mock.patch.object(sys, "argv", ["nnUNetv2_train", *arguments])
     # the processes of other ranks inherit the variable
     found = mock.patch.dict(os.environ, {EXTERNAL_VARIABLE: trainer_folders()})
@@ -127,28 +135,33 @@ def train_command(arguments: Sequence[str]) -> None:
 
 
 def trainers_found_through(chosen: Callable[[type], type]) -> AbstractContextManager[Any]:
-    """Inside, nnU-Net's `run_training` trains ``chosen(trainer)`` in place of the trainer whose name it is given."""
+    """Inside, nnU-Net's `run_training` trains ``chosen(trainer)`` in place of the trainer whose
+    name it is given.
+    """
     find = "recursive_find_trainer_class_by_name"
     return mock.patch.object(training(), find, lambda name: chosen(external_trainer(name)))
 
 
 def dataset_name(name_or_number: str) -> str:
-    """The name ``DatasetXXX_Name`` of a data set; a RuntimeError or ValueError of nnU-Net's where there is none."""
+    """The name ``DatasetXXX_Name`` of a data set; a RuntimeError or ValueError of nnU-Net's where
+    there is none.
+    """
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
     return str(maybe_convert_to_dataset_name(name_or_number))
 
 
-# --- trainers ---------------------------------------------------------------------------------------------------------
+# --- trainers -------------------------------------------------------------------------------------
 
 #: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
 Trainer: Any = object
-#: The method that predicts and scores the validation cases after the last epoch, and the folder of the segmentations that it
-#: scores with, among the preprocessed cases.
+#: The method that predicts and scores the validation cases after the last epoch, and the folder of
+#: the segmentations that it scores with, among the preprocessed cases.
 FINAL_VALIDATION, GROUND_TRUTH = "perform_actual_validation", "gt_segmentations"
 #: The method that gives the training and the validation cases of the fold.
 SPLITS_CASES = "do_split"
-#: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
+#: The method that makes loaders and augmenters. It knows their classes as globals of its module, by
+#: the names below.
 MAKES_LOADERS = "get_dataloaders"
 AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 
@@ -156,7 +169,9 @@ AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 def folder_of_training(
     trainer: type, plans: Mapping[str, Any], configuration: str, fold: Any
 ) -> Path | None:
-    """Return the folder of a trainer's checkpoints, as its constructor names it; None without `nnUNet_results`."""
+    """Return the folder of a trainer's checkpoints, as its constructor names it; None without
+    `nnUNet_results`.
+    """
     results = os.environ.get("nnUNet_results")
     if not results:
         return None
@@ -164,16 +179,19 @@ def folder_of_training(
     return Path(results, plans["dataset_name"], model, f"fold_{fold}")
 
 
-#: Methods of loaders and data sets, and the variable of each that is the name of the case that is being read.
+#: Methods of loaders and data sets, and the variable of each that is the name of the case that is
+#: being read.
 CASE_VARIABLES = {"generate_train_batch": "i", "load_case": "identifier", "sample": "identifier"}
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
 #: Entries of a checkpoint: the best moving average of the Dice score, and what the logger holds.
 BEST_AVERAGE, LOGGED = "_best_ema", "logging"
-#: The trainer's class, by whose name nnU-Net's predictor finds how the network is built; its weights; its arguments.
+#: The trainer's class, by whose name nnU-Net's predictor finds how the network is built; its
+#: weights; its arguments.
 TRAINER_NAME, WEIGHTS, ARGUMENTS = "trainer_name", "network_weights", "init_args"
-#: Entries of what the logger holds: the moving average after every epoch, and when epochs began and ended.
+#: Entries of what the logger holds: the moving average after every epoch, and when epochs began and
+#: ended.
 AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_timestamps")
 
 
@@ -183,10 +201,12 @@ def is_checkpoint(value: Any) -> TypeGuard[dict[str, Any]]:
 
 
 def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
-    """The best moving average of a trainer that has loaded a checkpoint with these averages after each epoch.
+    """The best moving average of a trainer that has loaded a checkpoint with these averages after
+    each epoch.
 
-    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best: a best that it would replace next is
-    replaced. A trainer that judges by something else (its validation loss) keeps its own.
+    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best: a best that
+    it would replace next is replaced. A trainer that judges by something else (its validation loss)
+    keeps its own.
     """
     kept, before = getattr(trainer, BEST_AVERAGE), max(averages[:-1], default=None)
     decides = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))
@@ -197,5 +217,7 @@ def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
 
 
 def plot_nothing(trainer: Any) -> None:
-    """Have the trainer draw no plot of its progress, which takes longer than all the rest of a short epoch."""
+    """Have the trainer draw no plot of its progress, which takes longer than all the rest of a
+    short epoch.
+    """
     trainer.logger.plot_progress_png = lambda _folder: None

@@ -1,9 +1,11 @@
-"""Whether what decides on the contents of a batch is nnU-Net's own: only that is replaced by detaug's.
+"""Whether what decides on the contents of a batch is nnU-Net's own: only that is replaced by
+detaug's.
 
-Nothing is believed of a name. A method is nnU-Net's own if its code lies in the file of nnU-Net's (or batchgenerators')
-module that says it defines it, and if the functions and classes that it calls by global names are of the libraries that
-nnU-Net itself imports. An object counts as nnU-Net's if that is true of every method that nnU-Net's class has, whatever
-subclass it is of, and if no attribute of the object hides one of them.
+Nothing is believed of a name. A method is nnU-Net's own if its code lies in the file of nnU-Net's
+(or batchgenerators') module that says it defines it, and if the functions and classes that it calls
+by global names are of the libraries that nnU-Net itself imports. An object counts as nnU-Net's if
+that is true of every method that nnU-Net's class has, whatever subclass it is of, and if no
+attribute of the object hides one of them.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ _SPECIAL = {
     "__new__",
     "__next__",
 }
-#: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
+#: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a
+#: `PatchSource` would.
 _HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
 
 
@@ -90,7 +93,9 @@ def not_own(function: Any, seen: set[int] | None = None) -> str | None:
 
 
 def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """(name, object) of the globals that a function names, and of what it names in modules among them."""
+    """(name, object) of the globals that a function names, and of what it names in modules among
+    them.
+    """
     names = list(dict.fromkeys(_names(function.__code__)))
     for name in names:
         value = function.__globals__.get(name)
@@ -139,7 +144,9 @@ def _of_a_library(value: Any) -> bool:
 
 
 def _in_a_librarys_file(function: FunctionType) -> bool:
-    """Also where a decorator of another library stands around it, or NumPy gives it another module's name."""
+    """Also where a decorator of another library stands around it, or NumPy gives it another
+    module's name.
+    """
     file = function.__code__.co_filename
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
@@ -194,7 +201,9 @@ def why_loader_stays(loader: Any) -> str | None:
 
 
 def patch_source_of(loader: Any) -> PatchSource:
-    """What draws and reads as a loader does that `why_loader_stays` has nothing to say of, by the attributes that it has now."""
+    """What draws and reads as a loader does that `why_loader_stays` has nothing to say of, by the
+    attributes that it has now.
+    """
     patch = tuple(int(n) for n in loader.patch_size)[
         1 if getattr(loader, "patch_size_was_2d", False) else 0 :
     ]

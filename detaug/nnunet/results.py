@@ -1,4 +1,6 @@
-"""What nnU-Net leaves of trainings: a model copied under the stock trainer's name, and two trainings compared."""
+"""What nnU-Net leaves of trainings: a model copied under the stock trainer's name, and two
+trainings compared.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
 
 
 def export(model: Path, into: Path | None) -> Path:
-    """Copy a model: descriptions and checkpoints, whose weights stay as they are, under its stock trainer's name.
+    """Copy a model: descriptions and checkpoints, whose weights stay as they are, under its stock
+    trainer's name.
 
     Args:
         model: ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``.
@@ -54,7 +57,8 @@ def export(model: Path, into: Path | None) -> Path:
         The new folder. It is there whole or not at all.
 
     Raises:
-        UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
+        UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds
+            a network of its own; the new
             folder is there already.
     """
     files = sorted(file for name in CHECKPOINTS for file in model.glob(f"fold_*/{name}"))
@@ -88,7 +92,9 @@ def export(model: Path, into: Path | None) -> Path:
 
 
 def stock_trainer(name: str) -> str:
-    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it; errors as `export`."""
+    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network
+    by it; errors as `export`.
+    """
     from detaug.nnunet import trainers
 
     trainer = getattr(trainers, name, None) or external_trainer(name)
@@ -107,8 +113,9 @@ def stock_trainer(name: str) -> str:
 def compare_trainings(
     one: Path, other: Path, picture: Path | None = None
 ) -> tuple[list[str], bool]:
-    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for the reader, differences in the
-    order of causes (settings, metrics, weights), and whether there are any. Their curves are drawn into `picture`.
+    """Compare two trainings, folders ``fold_X``, by the best checkpoint that both have: lines for
+    the reader, differences in the order of causes (settings, metrics, weights), and whether there
+    are any. Their curves are drawn into `picture`.
 
     Raises:
         NotInstalled: a picture is wanted, and matplotlib is not installed.
@@ -146,7 +153,9 @@ _PARTS: tuple[tuple[str, str, Any], ...] = (
 
 
 def _read_to_compare(file: Path) -> dict[str, Any]:
-    """Return a checkpoint whose entries are what they must be; errors as `read_foreign_checkpoint`."""
+    """Return a checkpoint whose entries are what they must be; errors as
+    `read_foreign_checkpoint`.
+    """
     checkpoint = read_foreign_checkpoint(file)
     wrong = [name for name, kind in _ENTRIES.items() if not conforms(checkpoint.get(name), kind)]
     if not wrong:
@@ -179,7 +188,9 @@ def _differences(
 def _metrics(
     mine: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> Iterator[tuple[int, str, Any, Any]]:
-    """(epoch, name, value, other value) of each metric that differs, where it first does; epochs from 0."""
+    """(epoch, name, value, other value) of each metric that differs, where it first does; epochs
+    from 0.
+    """
     for name in {**mine[LOGGED], **theirs[LOGGED]}.keys() - EPOCH_TIMES:
         values = enumerate(zip_longest(mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])))
         yield from islice(
@@ -214,7 +225,9 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of what the training is made of, where there is one, and what nnU-Net keeps of it."""
+    """The record of what the training is made of, where there is one, and what nnU-Net keeps of
+    it.
+    """
     arguments = {
         name: each for name, each in (checkpoint.get(ARGUMENTS) or {}).items() if name != "device"
     }

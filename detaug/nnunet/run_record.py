@@ -1,4 +1,6 @@
-"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself."""
+"""What a training is made of: kept in its checkpoints, so that it is only ever continued as
+itself.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 #: The record's place in a checkpoint.
 KEY = "detaug"
 
-#: Names of parts of the record, with commas between them, in which a training may differ from the one that it continues.
+#: Names of parts of the record, with commas between them, in which a training may differ from the
+#: one that it continues.
 ALLOW_VARIABLE = "DETAUG_ALLOW"
 
 #: Of the record: what happened to the training, and is not compared when it is continued.
@@ -57,16 +60,20 @@ def versions() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that decides a training's bytes and that nnU-Net does not take from its checkpoint, as JSON can hold it.
+    """Everything that decides a training's bytes and that nnU-Net does not take from its
+    checkpoint, as JSON can hold it.
 
-    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a table of them.
+    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a
+    table of them.
 
     Attributes:
         loading: "nnU-Net" or "detaug": whose loader and transforms.
         data: case -> a fingerprint of its files, of the training and validation cases.
-        plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
+        plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the
+            trainer has changed.
         labels: of dataset.json: labels, the order of regions, channels.
-        pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
+        pipeline: of the loaders "train" and "val": the description that a ledger's header has as
+            "declared".
         optimiser, schedule, loss: class and settings, as at the training's start; with the schedule
             its state, as at the checkpoint.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
@@ -98,7 +105,9 @@ class RunRecord:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Mapping[str, Any]) -> RunRecord | None:
-        """The record in a checkpoint, None where it has none; a `StateMismatch` where it is of another version of detaug."""
+        """The record in a checkpoint, None where it has none; a `StateMismatch` where it is of
+        another version of detaug.
+        """
         stored = checkpoint.get(KEY)
         if stored is None:
             return None
@@ -199,7 +208,9 @@ def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> boo
 
 
 def _class_of_state(schedule: Mapping[str, Any]) -> Any:
-    """Return the class in a schedule's state; None where the record has none: it may be a file of anybody's."""
+    """Return the class in a schedule's state; None where the record has none: it may be a file of
+    anybody's.
+    """
     state = schedule.get("state")
     return state.get("class") if isinstance(state, Mapping) else None
 
@@ -224,7 +235,9 @@ def _without(names: Sequence[str], others: Sequence[str]) -> str:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, other value) of what differs between two records or checkpoints, in their order."""
+    """(path, value, other value) of what differs between two records or checkpoints, in their
+    order.
+    """
     entries, others = (dict(flat(_readable(record))) for record in (one, other))
     return differences_of(entries, others, compared_by=print_of, absent="nothing")
 
@@ -238,7 +251,9 @@ def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def print_of(value: Any) -> str:
-    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
+    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one
+    class.
+    """
     try:
         return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
     except TypeError:
@@ -259,7 +274,9 @@ _ADVICE = {
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it, whatever process or machine it is in; of an object its class, of a schedule its settings."""
+    """A value as JSON can hold it, whatever process or machine it is in; of an object its class, of
+    a schedule its settings.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -293,7 +310,9 @@ def optimiser_settings(optimiser: Any) -> dict[str, Any]:
 
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
-    """Class and attributes, also of the schedules that one is made of, without its place and what versions of torch add."""
+    """Class and attributes, also of the schedules that one is made of, without its place and what
+    versions of torch add.
+    """
     left_out = {
         "optimizer",
         "last_epoch",

@@ -1,7 +1,8 @@
-"""A trainer's schedule of learning rates in the record of its training: its settings, and where it stands.
+"""A trainer's schedule of learning rates in the record of its training: its settings, and where it
+stands.
 
-nnU-Net's checkpoints hold no schedule: its own follow from the epoch. One that counts its steps (`SequentialLR`, warm
-restarts) would begin again after ``--c``.
+nnU-Net's checkpoints hold no schedule: its own follow from the epoch. One that counts its steps
+(`SequentialLR`, warm restarts) would begin again after ``--c``.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ def _is_storable(value: Any) -> bool:
 
 
 def state_that_is_not_recorded(schedule: Any) -> list[str]:
-    """Return the names of a schedule's attributes whose state a record lacks: schedules within it."""
+    """Return the names of a schedule's attributes whose state a record lacks: schedules within
+    it.
+    """
     if not hasattr(schedule, "state_dict"):
         return []
     return [

@@ -1,4 +1,6 @@
-"""Fresh interpreters for workers: with this one's options, import path and folder, one thread, and one hash seed."""
+"""Fresh interpreters for workers: with this one's options, import path and folder, one thread, and
+one hash seed.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,9 @@ THREAD_VARIABLES = (
     "POLARS_MAX_THREADS",
 )
 
-#: Held while an interpreter is started, and at every fork: a process that is forked between the making of Popen's pipe and the
-#: child's exec keeps the pipe open, and the thread that called Popen would wait for that process's end.
+#: Held while an interpreter is started, and at every fork: a process that is forked between the
+#: making of Popen's pipe and the child's exec keeps the pipe open, and the thread that called Popen
+#: would wait for that process's end.
 _starting = threading.RLock()
 at_fork(
     before=_starting.acquire, after_in_parent=_starting.release, after_in_child=_starting.release
@@ -36,8 +39,10 @@ at_fork(
 
 @dataclass(frozen=True)
 class Surrounding:
-    """What a fresh interpreter is given, as it was when the engine started, whatever the program has changed since: environment,
-    current folder (None: it is gone), and ``sys.argv``, which loaders and the modules that a worker imports may read."""
+    """What a fresh interpreter is given, as it was when the engine started, whatever the program
+    has changed since: environment, current folder (None: it is gone), and ``sys.argv``, which
+    loaders and the modules that a worker imports may read.
+    """
 
     environment: dict[str, str] = field(repr=False)
     folder: str | None
@@ -53,7 +58,9 @@ class Surrounding:
     def start(
         self, code: str, descriptors: tuple[int, ...], quiet: bool = False
     ) -> subprocess.Popen[bytes]:
-        """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints is not seen."""
+        """Run `code` in a new interpreter that inherits these descriptors. `quiet`: what it prints
+        is not seen.
+        """
         folder = self.folder if self.folder is not None and os.path.isdir(self.folder) else None
         with _starting:
             return subprocess.Popen(
@@ -90,9 +97,10 @@ def interpreter_command(code: str) -> list[str]:
 
 
 def worker_environment(hash_seed: int | None = None) -> dict[str, str]:
-    """The environment of a fresh worker: one thread for every mathematics library, this process's import path, and a
-    hash seed that is fixed (`hash_seed`, or this interpreter's own where it is known, or 0), so that sets of strings
-    have one order in all workers and all runs."""
+    """The environment of a fresh worker: one thread for every mathematics library, this process's
+    import path, and a hash seed that is fixed (`hash_seed`, or this interpreter's own where it is
+    known, or 0), so that sets of strings have one order in all workers and all runs.
+    """
     if hash_seed is None:
         hash_seed = known_hash_seed()
     return {
@@ -112,8 +120,10 @@ def _folder() -> str | None:
 
 
 def known_hash_seed() -> int | None:
-    """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are random. What the program has set
-    since (``os.environ["PYTHONHASHSEED"] = "0"``) has no effect on its hashes."""
+    """The PYTHONHASHSEED that this interpreter was started with; None if its strings' hashes are
+    random. What the program has set since (``os.environ["PYTHONHASHSEED"] = "0"``) has no effect on
+    its hashes.
+    """
     if not sys.flags.hash_randomization:
         return 0
     if sys.flags.ignore_environment:

@@ -1,8 +1,10 @@
-"""What a process has and a new interpreter lacks: settings of the program that can change the bytes of a batch.
+"""What a process has and a new interpreter lacks: settings of the program that can change the bytes
+of a batch.
 
-They are taken down where the engine starts and travel to every worker, so that fork, spawn, forkserver and the calling
-process itself make the same bytes, whatever the program sets later. The hash seed travels in the environment
-(`detaug.processes.interpreters`), the number of threads is one everywhere (`detaug.processes.threads`).
+They are taken down where the engine starts and travel to every worker, so that fork, spawn,
+forkserver and the calling process itself make the same bytes, whatever the program sets later. The
+hash seed travels in the environment (`detaug.processes.interpreters`), the number of threads is one
+everywhere (`detaug.processes.threads`).
 """
 
 from __future__ import annotations
@@ -84,8 +86,8 @@ _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
 }
 
 
-#: How messages call the settings that a batch may leave changed. (A library that a batch imports may
-#: set the others for good: they are put back without a word, or change no byte.)
+#: How messages call the settings that a batch may leave changed. (A library that a batch imports
+#: may set the others for good: they are put back without a word, or change no byte.)
 _NAMES = {
     "dtype": "torch's default dtype",
     "device": "torch's default device",
@@ -103,8 +105,9 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """The settings, by value and by their names in `_SETTINGS`. Contexts that the caller of ``next`` happens to be in count where
-    they are given below."""
+    """The settings, by value and by their names in `_SETTINGS`. Contexts that the caller of
+    ``next`` happens to be in count where they are given below.
+    """
 
     values: dict[str, Any]
 
@@ -122,7 +125,9 @@ class ProcessSettings:
         self._apply()
 
     def renew(self) -> None:
-        """In a worker before each batch: what the batch before it, or a library that it loaded, has changed."""
+        """In a worker before each batch: what the batch before it, or a library that it loaded, has
+        changed.
+        """
         renew_one_thread()
         if (
             denormals_are_flushed() != self.values["denormals"]
@@ -165,7 +170,9 @@ class ProcessSettings:
 
 
 def be_ready_to_fork() -> None:
-    """Find out once what every forked worker needs to know: where libraries keep their threads and their random states."""
+    """Find out once what every forked worker needs to know: where libraries keep their threads and
+    their random states.
+    """
     look_for_libraries()
     with preserved_global_rngs():
         reseed_global_rngs(np.random.SeedSequence(0))

@@ -1,4 +1,6 @@
-"""How far a command is, on stderr: a bar with the time left on a terminal, plain lines elsewhere."""
+"""How far a command is, on stderr: a bar with the time left on a terminal, plain lines
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ class Progress:
 
     Args:
         total: how much there is; None: not known yet.
-        told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
+        told: is called with `what`, `done` and `total` (0: not known) whenever something else is
+            being done.
         bar: shows it as a task.
     """
 
@@ -34,7 +37,9 @@ class Progress:
     def update(
         self, what: str | None = None, done: int | None = None, total: int | None = None
     ) -> None:
-        """Tell what is being done now, how much is done altogether, or how much there is; None: as before."""
+        """Tell what is being done now, how much is done altogether, or how much there is; None: as
+        before.
+        """
         changed = what is not None and what != self.what
         self.what = self.what if what is None else what
         self.done = self.done if done is None else done
@@ -62,8 +67,9 @@ _bar: Bar | None = None
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Progress]:
-    """Show how far some work is until the block ends: on a terminal a bar that vanishes at the end, elsewhere a line whenever
-    something else is being done. In a block within another one the bar is the outer one's.
+    """Show how far some work is until the block ends: on a terminal a bar that vanishes at the end,
+    elsewhere a line whenever something else is being done. In a block within another one the bar is
+    the outer one's.
 
     Args:
         title: begins every plain line; a command's name.

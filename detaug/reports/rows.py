@@ -1,5 +1,5 @@
-"""Rows: what a command runs one after another, a verdict for each, and the result that they make. What detaug logs and warns of
-meanwhile is kept for it, so that it does not tear up a progress bar.
+"""Rows: what a command runs one after another, a verdict for each, and the result that they make.
+What detaug logs and warns of meanwhile is kept for it, so that it does not tear up a progress bar.
 
 `detaug verify`, `detaug nnunet verify` and the two demos add their own columns, and nothing else.
 """
@@ -30,7 +30,9 @@ _STYLES = {EQUAL: "green", REFERENCE: "default", DIFFERENT: "bold red", FAILED: 
 
 @dataclass(frozen=True)
 class Row:
-    """What was run once: the circumstances, one of the verdicts above, and what detaug logged and warned of meanwhile."""
+    """What was run once: the circumstances, one of the verdicts above, and what detaug logged and
+    warned of meanwhile.
+    """
 
     what: str
     verdict: str = REFERENCE
@@ -65,8 +67,9 @@ class Planned(Generic[R]):
 
 @contextmanager
 def collected_notices() -> Iterator[list[str]]:
-    """Inside, log records of detaug from WARNING on go into the list, each text once; its warnings follow at the end. Other
-    libraries' warnings are not shown."""
+    """Inside, log records of detaug from WARNING on go into the list, each text once; its warnings
+    follow at the end. Other libraries' warnings are not shown.
+    """
     notices: list[str] = []
     logger = logging.getLogger("detaug")
     collector, propagate = logging.Handler(logging.WARNING), logger.propagate
@@ -85,7 +88,9 @@ def collected_notices() -> Iterator[list[str]]:
 
 
 def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
-    """Run one after another, each when it is asked for; the sizes are added to the work that `shown` has."""
+    """Run one after another, each when it is asked for; the sizes are added to the work that
+    `shown` has.
+    """
     planned = list(planned)
     done = shown.done
     shown.total = done + sum(each.size for each in planned)
@@ -111,7 +116,9 @@ class Report(Generic[R]):
 
     @property
     def status(self) -> int:
-        """A command's exit status: 1 where something differs, else 2 where something could not be measured."""
+        """A command's exit status: 1 where something differs, else 2 where something could not be
+        measured.
+        """
         verdicts = {row.verdict for row in self.rows}
         return 0 if self.ok else 2 if FAILED in verdicts and DIFFERENT not in verdicts else 1
 
@@ -123,7 +130,9 @@ class Report(Generic[R]):
         return Group(*self.shown())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """As the last line of a notebook's cell. (IPython looks for `_repr_pretty_` behind a dataclass's own `__repr__`.)"""
+        """As the last line of a notebook's cell. (IPython looks for `_repr_pretty_` behind a
+        dataclass's own `__repr__`.)
+        """
         return {"text/plain": str(self)}
 
     def __str__(self) -> str:
@@ -148,7 +157,9 @@ Column = tuple[str, Callable[[R], str], bool]
 
 
 def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
-    """A line for every row: what it is, under this title, the columns, its verdict and its seconds."""
+    """A line for every row: what it is, under this title, the columns, its verdict and its
+    seconds.
+    """
     found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     found.add_column(title, overflow="fold")
     for name, _, is_number in columns:

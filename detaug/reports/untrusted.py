@@ -23,7 +23,9 @@ _MOST_VALUES = 1_000_000
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; an OSError for anything else, such as a device without an end."""
+    """Open a regular file for reading; an OSError for anything else, such as a device without an
+    end.
+    """
     # A pipe without a writer would keep the call waiting.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -61,7 +63,8 @@ def _refuse_constant(name: str) -> Any:
 def is_small(value: Any) -> bool:
     """Return whether containers lie at most 100 deep in one another, with at most a million values.
 
-    So it has an end where a container holds itself, and where shared ones make it endless in effect.
+    So it has an end where a container holds itself, and where shared ones make it endless in
+    effect.
     """
     level = [value]
     num_values = 0

@@ -1,4 +1,5 @@
-"""What makes a training reproducible besides its batches: seeds, switches, random state, layers, audit.
+"""What makes a training reproducible besides its batches: seeds, switches, random state, layers,
+audit.
 
 docs/training.md compares it with MMEngine, Lightning, Determined and PyTorch's notes.
 """

@@ -45,7 +45,8 @@ class AuditReport:
 
     Attributes:
         device: where it ran.
-        difference: the first output, loss or gradient that differs between two runs, in the order in which they are
+        difference: the first output, loss or gradient that differs between two runs, in the order
+            in which they are
             computed; "" where none does.
         operations: those that PyTorch alerts on, on this device → what to use instead.
     """
@@ -56,7 +57,9 @@ class AuditReport:
 
     @property
     def deterministic(self) -> bool:
-        """Whether both runs gave the same bytes, outputs and gradients. Not a proof for other batches or devices."""
+        """Whether both runs gave the same bytes, outputs and gradients. Not a proof for other
+        batches or devices.
+        """
         return not self.difference
 
     def __str__(self) -> str:
@@ -78,15 +81,17 @@ class AuditReport:
 def audit(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu"
 ) -> AuditReport:
-    """Run forward and backward twice, each time with a copy of the model, and report where the two runs first differ.
+    """Run forward and backward twice, each time with a copy of the model, and report where the two
+    runs first differ.
 
-    Both start from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
-    "warn". The model, the loss, random state and switches stay as they are.
+    Both start from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in
+    deterministic mode "warn". The model, the loss, random state and switches stay as they are.
 
     Args:
         model: in the mode, training or evaluation, in which it is to be audited; not compiled.
         loss: called as ``loss(output, target)``; returns a tensor with one element.
-        sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of targets); NumPy arrays
+        sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of
+            targets); NumPy arrays
             become tensors. The model takes an input that is a tuple as several arguments.
         device: where to run, e.g. ``"cuda"``.
 
@@ -117,7 +122,9 @@ def audit(
 def _values_of_a_step(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
 ) -> list[tuple[str, str]]:
-    """(name, digest) of every output and gradient of a step, in the order in which they are computed."""
+    """(name, digest) of every output and gradient of a step, in the order in which they are
+    computed.
+    """
     seen: list[tuple[str, str]] = []
     with isolate_rng(include_cuda=device.type != "cpu"):
         model, loss = copy.deepcopy((model, loss))
@@ -147,7 +154,9 @@ def _watch(root: nn.Module, prefix: str, seen: list[tuple[str, str]]) -> None:
 
 
 def _placed(value: Any, device: torch.device) -> Any:
-    """A copy there, since a step may write into its input; arrays become tensors, other objects stay what they are."""
+    """A copy there, since a step may write into its input; arrays become tensors, other objects
+    stay what they are.
+    """
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(np.ascontiguousarray(value))
     return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value

@@ -1,4 +1,6 @@
-"""`environment`: what a result depends on besides the code and the seed, as one JSON-able record."""
+"""`environment`: what a result depends on besides the code and the seed, as one JSON-able
+record.
+"""
 
 from __future__ import annotations
 
@@ -75,16 +77,18 @@ VARIABLES = (
 
 
 def environment() -> dict[str, Any]:
-    """Versions, CPU and its dispatch level, GPU and driver, threads and all determinism switches, as they are.
+    """Versions, CPU and its dispatch level, GPU and driver, threads and all determinism switches,
+    as they are.
 
-    For records of experiments and bug reports: JSON-able, with None for what is not there or cannot be found out. It
-    holds no host name, user name or address; its only path is the kernels' cache folder, with the user's home as
-    ``~``, which is made where it is missing. Nothing else is changed by asking: no CUDA context is made (graphics cards
-    are read from the driver's ``nvidia-smi`` unless this process uses CUDA already).
+    For records of experiments and bug reports: JSON-able, with None for what is not there or cannot
+    be found out. It holds no host name, user name or address; its only path is the kernels' cache
+    folder, with the user's home as ``~``, which is made where it is missing. Nothing else is
+    changed by asking: no CUDA context is made (graphics cards are read from the driver's
+    ``nvidia-smi`` unless this process uses CUDA already).
 
-    Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those that are set), ``cpu``,
-    ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by the names that `deterministic_mode` uses),
-    ``threads``, ``kernel_cache``.
+    Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those
+    that are set), ``cpu``, ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by
+    the names that `deterministic_mode` uses), ``threads``, ``kernel_cache``.
     """
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
@@ -147,7 +151,9 @@ def numpy_features() -> list[str] | None:
 
 
 def _blas() -> list[dict[str, Any]]:
-    """The thread pools that are loaded in this process: BLAS and OpenMP libraries, and their threads."""
+    """The thread pools that are loaded in this process: BLAS and OpenMP libraries, and their
+    threads.
+    """
     import threadpoolctl
 
     pools = threadpoolctl.threadpool_info()
@@ -158,7 +164,9 @@ def _blas() -> list[dict[str, Any]]:
 
 
 def _graphics_cards() -> dict[str, Any]:
-    """Cards, driver, CUDA. A process that has asked CUDA anything cannot fork workers that use it, so the driver is asked."""
+    """Cards, driver, CUDA. A process that has asked CUDA anything cannot fork workers that use it,
+    so the driver is asked.
+    """
     started = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
     names: list[str] = []
     if started:

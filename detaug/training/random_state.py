@@ -1,6 +1,8 @@
-"""The state of all random number generators as one checkpoint entry: `rng_state`, `set_rng_state`, `isolate_rng`.
+"""The state of all random number generators as one checkpoint entry: `rng_state`, `set_rng_state`,
+`isolate_rng`.
 
-The dict holds tensors, ints, floats, strings, lists, dicts and None only, so that ``torch.load(weights_only=True)`` reads it:
+The dict holds tensors, ints, floats, strings, lists, dicts and None only, so that
+``torch.load(weights_only=True)`` reads it:
 
     format      3
     torch       torch's version
@@ -42,7 +44,8 @@ KINDS = {
     "random.Random": random.Random,
 }
 
-#: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and would read beyond the end.
+#: The largest positions in bit generators' own buffers. NumPy's setters do not check them, and
+#: would read beyond the end.
 _LARGEST = {"pos": 624, "buffer_pos": 4, "has_uint32": 1, "has_gauss": 1}
 
 Generators = Mapping[str, Any]
@@ -51,21 +54,25 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def rng_state(generators: Generators | None = None, *, include_cuda: bool = True) -> dict[str, Any]:
-    """The state of Python's, NumPy's and torch's global generators, every accelerator's and the named ones'.
+    """The state of Python's, NumPy's and torch's global generators, every accelerator's and the
+    named ones'.
 
         checkpoint["rng"] = rng_state({"augmentation": generator})
         ...
         set_rng_state(checkpoint["rng"], {"augmentation": generator})
 
-    Cached second normals (`random.gauss`, `numpy.random.standard_normal`, torch's) are part of it. Each rank of a
-    distributed training has its own state. It contains neither other generators (a DataLoader's ``generator``, a
-    library's own) nor how many children `numpy.random.Generator.spawn` has made.
+    Cached second normals (`random.gauss`, `numpy.random.standard_normal`, torch's) are part of it.
+    Each rank of a distributed training has its own state. It contains neither other generators (a
+    DataLoader's ``generator``, a library's own) nor how many children
+    `numpy.random.Generator.spawn` has made.
 
     Args:
-        generators: name → `numpy.random.Generator` (of any of NumPy's bit generators), `numpy.random.RandomState`,
+        generators: name → `numpy.random.Generator` (of any of NumPy's bit generators),
+            `numpy.random.RandomState`,
             `torch.Generator` or `random.Random`.
-        include_cuda: whether the CUDA devices (and Intel's XPU, Apple's MPS) are asked, where there are any (which
-            initialises CUDA). A forked child of a process that uses CUDA cannot ask them, and leaves them out.
+        include_cuda: whether the CUDA devices (and Intel's XPU, Apple's MPS) are asked, where there
+            are any (which initialises CUDA). A forked child of a process that uses CUDA cannot ask
+            them, and leaves them out.
 
     Raises:
         TypeError: generators is no mapping from strings to generators of these kinds.
@@ -91,16 +98,20 @@ def set_rng_state(
     """Put back what `rng_state` gave. After an error nothing has been changed.
 
     Args:
-        state: what `rng_state` gave, also after `torch.save` and `torch.load` (on whatever device that put it). Without
+        state: what `rng_state` gave, also after `torch.save` and `torch.load` (on whatever device
+            that put it). Without
             CUDA devices in it, those of this machine stay as they are.
-        generators: the same names as for `rng_state`, with generators of the same kinds. They are changed in place.
-        include_cuda: False leaves the CUDA devices and their part of the state alone: for a machine with another
+        generators: the same names as for `rng_state`, with generators of the same kinds. They are
+            changed in place.
+        include_cuda: False leaves the CUDA devices and their part of the state alone: for a machine
+            with another
             number of them.
 
     Raises:
         TypeError: the state is no mapping, or a generator is of the wrong type.
         ValueError: an entry is missing, unknown or damaged; the message names it.
-        StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format, set of names, kind of
+        StateMismatch: (a ValueError) another torch major version, number of CUDA devices, format,
+            set of names, kind of
             generator or bit generator.
     """
     named = _checked(generators)
@@ -248,7 +259,9 @@ def _plain(value: Any) -> Any:
 
 
 def _put_back(where: str, generator: Any, stored: Any) -> None:
-    """What `_saved` gave, also after `torch.load` with a ``map_location``. ValueError: the generator does not take it."""
+    """What `_saved` gave, also after `torch.load` with a ``map_location``. ValueError: the
+    generator does not take it.
+    """
     here = _saved(generator)
     if (
         isinstance(here, dict)

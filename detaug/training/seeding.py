@@ -1,4 +1,6 @@
-"""`seed_everything`: one call, and every global random number generator of a run starts from one seed."""
+"""`seed_everything`: one call, and every global random number generator of a run starts from one
+seed.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +30,44 @@ def seed_everything(
     deterministic: Mode = False,
     threads: int | None = None,
 ) -> Seed:
-    """Seed `random`, `numpy.random`, torch's CPU generator and every GPU from one seed, and return that seed.
+    """Seed `random`, `numpy.random`, torch's CPU generator and every GPU from one seed, and return
+    that seed.
 
-    Each gets separate words from ``SeedTree(seed).child("everything").sequence()``. All CUDA (XPU, MPS) devices get the
-    same ones: draws do not depend on which device a rank has. CUDA is not initialised here; its devices are seeded when it
-    starts.
+    Each gets separate words from ``SeedTree(seed).child("everything").sequence()``. All CUDA (XPU,
+    MPS) devices get the same ones: draws do not depend on which device a rank has. CUDA is not
+    initialised here; its devices are seeded when it starts.
 
     Args:
-        seed: a non-negative integer of any size or a list of them, as for `SeedTree`. None: the environment's
-            ``DETAUG_SEED``; without it, a number drawn from the operating system and logged as a warning. Where
-            `torch.distributed` is initialised, None takes rank 0's seed on all ranks: every rank must make the call. A
-            given seed is not compared between ranks.
-        workers: write the seed to ``DETAUG_SEED`` in `os.environ`, for child processes, ``DeterministicAugmenter(seed=None)``,
-            detaug's DataLoader helpers and later calls of ``seed_everything()`` (Lightning: ``PL_GLOBAL_SEED``, by default
-            False).
+        seed: a non-negative integer of any size or a list of them, as for `SeedTree`. None: the
+            environment's ``DETAUG_SEED``; without it, a number drawn from the operating system and
+            logged as a warning. Where `torch.distributed` is initialised, None takes rank 0's seed
+            on all ranks: every rank must make the call. A given seed is not compared between ranks.
+        workers: write the seed to ``DETAUG_SEED`` in `os.environ`, for child processes,
+            ``DeterministicAugmenter(seed=None)``, detaug's DataLoader helpers and later calls of
+            ``seed_everything()`` (Lightning: ``PL_GLOBAL_SEED``, by default False).
         verbose: log the seed, and what `deterministic` changed. A drawn seed is always logged.
         rank: this process's rank. None: the process group's, or the launcher's.
-        diff_rank_seed: every rank draws its own numbers, from ``.child("everything/rank/<rank>")`` (MMEngine adds the
-            rank to the seed, and neighbouring seeds then share streams). Without it, the rank changes nothing.
-        deterministic: True or "warn" also sets the switches of `deterministic_mode`, for good, and logs what changed.
-        threads: as for `deterministic_mode`, with `deterministic`: 1 makes a training on a CPU the same on machines with
-            other numbers of cores. With None, a warning names the number of threads that the result depends on.
+        diff_rank_seed: every rank draws its own numbers, from ``.child("everything/rank/<rank>")``
+            (MMEngine adds the rank to the seed, and neighbouring seeds then share streams). Without
+            it, the rank changes nothing.
+        deterministic: True or "warn" also sets the switches of `deterministic_mode`, for good, and
+            logs what changed.
+        threads: as for `deterministic_mode`, with `deterministic`: 1 makes a training on a CPU the
+            same on machines with other numbers of cores. With None, a warning names the number of
+            threads that the result depends on.
 
     Returns:
-        The seed that all ranks have in common, also with ``diff_rank_seed=True``: pass it to reproduce the run.
+        The seed that all ranks have in common, also with ``diff_rank_seed=True``: pass it to
+            reproduce the run.
 
     Raises:
-        TypeError: the seed or the rank is not an integer (bool, float and str are refused), or a switch is not a bool.
-        ValueError: the seed is negative (also in ``DETAUG_SEED``, on any rank that reads it), the rank is negative or not
-            the process group's, `deterministic` is another string than "warn", or `threads` comes without it.
-        RankUnknown: (a RuntimeError and a ValueError) ``diff_rank_seed=True`` without a known rank; or no seed in one of
+        TypeError: the seed or the rank is not an integer (bool, float and str are refused), or a
+            switch is not a bool.
+        ValueError: the seed is negative (also in ``DETAUG_SEED``, on any rank that reads it), the
+            rank is negative or not the process group's, `deterministic` is another string than
+            "warn", or `threads` comes without it.
+        RankUnknown: (a RuntimeError and a ValueError) ``diff_rank_seed=True`` without a known rank;
+            or no seed in one of
             several processes without a process group, where each would draw another.
     """
     checked_mode("deterministic", deterministic)

@@ -1,4 +1,5 @@
-"""`deterministic_mode`: sets every switch that reproducible results of torch need, and puts them back.
+"""`deterministic_mode`: sets every switch that reproducible results of torch need, and puts them
+back.
 
 Reasons are from PyTorch's documentation ("Reproducibility" unless another page is named):
 
@@ -19,8 +20,9 @@ matters to a program that reads memory it never wrote |
 ("Numerical accuracy") |
 | `torch.set_num_threads` | only with ``threads=`` | on a CPU, sums are split among threads |
 
-Not changed, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
-choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention and NCCL.
+Not changed, because they are reproducible on one machine: reduced-precision reductions of float16
+and bfloat16, the choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention
+and NCCL.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ logger = logging.getLogger("detaug")
 
 Mode = Literal["warn"] | bool
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
-# cuBLAS's documentation, "Results reproducibility": with these two, and no other, results are reproducible.
+# cuBLAS's documentation, "Results reproducibility": with these two, and no other, results are
+# reproducible.
 CUBLAS_ALLOWED = (":4096:8", ":16:8")
 NOT_SET = "not set"
 #: What is read where the user's settings of TF32 contradict each other, and torch refuses to say.
@@ -52,7 +55,9 @@ UNREADABLE = "unreadable"
 
 
 class Changes(dict[str, tuple[Any, Any]]):
-    """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one line a switch."""
+    """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one
+    line a switch.
+    """
 
     def __repr__(self) -> str:
         lines = [f"{name}: {before!r} -> {after!r}" for name, (before, after) in self.items()]
@@ -63,29 +68,34 @@ class Changes(dict[str, tuple[Any, Any]]):
 def deterministic_mode(
     mode: Mode = True, *, tf32: Literal[False] | None = False, threads: int | None = None
 ) -> Iterator[Changes]:
-    """Make torch's results reproducible inside the block; put every switch back at its end, also after an exception.
+    """Make torch's results reproducible inside the block; put every switch back at its end, also
+    after an exception.
 
         with deterministic_mode() as changes:
             print(changes)
             train()
 
-    It can be nested and used as a decorator. The switches belong to the process, not to a thread: blocks of several threads
-    must not overlap. The module's docstring has the table of switches and reasons. None leaves a switch as it is. A user's
-    ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when
-    it starts: where CUDA is already running, a warning says so.
+    It can be nested and used as a decorator. The switches belong to the process, not to a thread:
+    blocks of several threads must not overlap. The module's docstring has the table of switches and
+    reasons. None leaves a switch as it is. A user's ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a
+    warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when it starts: where
+    CUDA is already running, a warning says so.
 
     Args:
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
-            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
-            (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
+            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic
+            algorithms off; choices by timing (cuDNN's benchmark, TunableOp), TF32, cuBLAS's
+            workspace and memory filling stay as they are.
         tf32: False: float32 is computed in float32; None: as the settings are.
-        threads: the number of torch's threads on a CPU. Sums are split among them, so results depend on it.
+        threads: the number of torch's threads on a CPU. Sums are split among them, so results
+            depend on it.
 
     Yields:
         `Changes`, a mapping of switch → (before, after).
 
     Raises:
-        TypeError, ValueError: mode is none of False, True, "warn"; tf32 is neither False nor None; `threads` is no
+        TypeError, ValueError: mode is none of False, True, "warn"; tf32 is neither False nor None;
+            `threads` is no
             positive integer.
     """
     chosen = chosen_switches(mode, tf32=tf32, threads=threads)
@@ -145,7 +155,8 @@ class Switch(NamedTuple):
     """One setting.
 
     Attributes:
-        get: gives the value in force; raises AttributeError where this torch does not have the switch.
+        get: gives the value in force; raises AttributeError where this torch does not have the
+            switch.
         wanted: the value to set.
         fine: further values that need no change.
     """
@@ -157,7 +168,9 @@ class Switch(NamedTuple):
     fine: tuple[Any, ...] = ()
 
     def read(self) -> Any:
-        """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
+        """The value in force; None where there is no such switch (an older torch, or one without
+        CUDA).
+        """
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter(
@@ -191,7 +204,9 @@ def checked_mode(what: str, mode: Any) -> Mode:
 def chosen_switches(
     mode: Mode, *, tf32: Literal[False] | None = False, threads: int | None = None
 ) -> list[Switch]:
-    """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
+    """The switches to set, in the order in which they are set and put back. Arguments are those of
+    `deterministic_mode`.
+    """
     on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
@@ -249,7 +264,9 @@ def _write_algorithms(mode: Mode) -> None:
 
 
 def compiles_reproducibly() -> bool:
-    """Whether ``torch.compile`` can be kept from choosing kernels by timing, as `deterministic_mode` does: from torch 2.9 on."""
+    """Whether ``torch.compile`` can be kept from choosing kernels by timing, as
+    `deterministic_mode` does: from torch 2.9 on.
+    """
     from torch._inductor import config  # takes seconds
 
     return hasattr(config, "deterministic")
@@ -266,9 +283,10 @@ def set_variable(name: str, value: str | None) -> None:
 def _tf32_switches() -> list[Switch]:
     """torch's old flags, and the settings per backend and operation since torch 2.9.
 
-    Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where they contradict each
-    other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). What others
-    follow comes first, so that they are right as soon as it is.
+    Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where
+    they contradict each other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA
+    semantics, "TensorFloat-32 on Ampere"). What others follow comes first, so that they are right
+    as soon as it is.
     """
     read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
     new = [(backend, "all") for backend in ("generic", "cuda", "mkldnn")]

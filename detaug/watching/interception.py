@@ -1,7 +1,9 @@
-"""Replaces functions for a while in every module that holds them, finds the line that called them, and listens to calls.
+"""Replaces functions for a while in every module that holds them, finds the line that called them,
+and listens to calls.
 
-``from os import urandom`` copies the function into the importing module, where replacing ``os.urandom`` has no effect. All
-modules are searched, so it does not matter how a function was imported.
+``from os import urandom`` copies the function into the importing module, where replacing
+``os.urandom`` has no effect. All modules are searched, so it does not matter how a function was
+imported.
 """
 
 from __future__ import annotations
@@ -85,7 +87,8 @@ _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detau
 
 
 def caller_of_randomness(frame: FrameType | None) -> Site | None:
-    """The line that asked for random numbers, directly or through `random`, `secrets`, `uuid`, NumPy or torch.
+    """The line that asked for random numbers, directly or through `random`, `secrets`, `uuid`,
+    NumPy or torch.
 
     None where the standard library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
@@ -104,7 +107,9 @@ def direct_caller(frame: FrameType | None) -> Site | None:
 
 
 def first_outside_library(frame: FrameType | None) -> Site | None:
-    """The innermost line that is not the standard library's; None where that is detaug's machinery, or an import."""
+    """The innermost line that is not the standard library's; None where that is detaug's machinery,
+    or an import.
+    """
     while frame is not None and _is_standard_library(frame):
         if _package(frame) == "importlib":
             return None
@@ -134,8 +139,9 @@ Listener = Callable[[FrameType, str, Any], object]
 
 @contextmanager
 def listening(listen: Listener) -> Iterator[None]:
-    """Inside, `listen` is this thread's profile function, as for `sys.setprofile`. The program's own is called as well, if it is
-    written in Python, and goes on afterwards."""
+    """Inside, `listen` is this thread's profile function, as for `sys.setprofile`. The program's
+    own is called as well, if it is written in Python, and goes on afterwards.
+    """
     outer: Any = sys.getprofile()
 
     def both(frame: FrameType, event: str, argument: Any) -> None:

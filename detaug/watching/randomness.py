@@ -1,7 +1,9 @@
-"""Finds the lines that draw unseeded random numbers: functions that take the place of those which ask the system, and a guard.
+"""Finds the lines that draw unseeded random numbers: functions that take the place of those which
+ask the system, and a guard.
 
-All generators that are created without a seed ask the operating system: NumPy's, Python's `random.Random`,
-`random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name in a module.
+All generators that are created without a seed ask the operating system: NumPy's, Python's
+`random.Random`, `random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name
+in a module.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ import torch
 
 from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller
 
-#: Is told the function, how many bytes it asks for, and where the call stands; gives them, or None: the system's own.
+#: Is told the function, how many bytes it asks for, and where the call stands; gives them, or None:
+#: the system's own.
 Asked = Callable[[str, int, FrameType], bytes | None]
 #: Is told a seed, and where the call stands.
 Seeded = Callable[[Any, FrameType], None]
@@ -45,7 +48,9 @@ _seed_of_python = random.Random.seed
 
 
 def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any]:
-    """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as well."""
+    """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as
+    well.
+    """
 
     def asking(name: str) -> Callable[..., bytes]:
         def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
@@ -102,7 +107,9 @@ def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any
 
 @contextmanager
 def seeding_watched(asked: Asked, seeded: Seeded = lambda *_: None) -> Iterator[None]:
-    """Inside, ``random.Random()`` asks too. It asks the system in C, where only its method can be replaced."""
+    """Inside, ``random.Random()`` asks too. It asks the system in C, where only its method can be
+    replaced.
+    """
 
     def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
         _seed_of_python(generator, _seed_for_python(a, asked, seeded, sys._getframe(1)), version)
@@ -122,10 +129,12 @@ def _seed_for_python(a: Any, asked: Asked, seeded: Seeded, frame: FrameType) -> 
 
 
 class Guard:
-    """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
+    """The cheap check at run time: reports each line that draws unseeded random numbers while a
+    batch is made, once.
 
-    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day, and by
-    the number of a process that the pipeline has asked for, in the functions that seed. `detaug.verify` finds the rest.
+    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding
+    by the time of day, and by the number of a process that the pipeline has asked for, in the
+    functions that seed. `detaug.verify` finds the rest.
 
     Args:
         report: gets a sentence that names ``file:line``.
@@ -203,7 +212,9 @@ class Guard:
 
 
 def is_the_time(seed: float) -> bool:
-    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two."""
+    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits
+    keep of the first two.
+    """
     if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
         return False
     now = time.time()

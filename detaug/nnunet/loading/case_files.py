@@ -1,6 +1,8 @@
-"""nnU-Net's preprocessed cases on disk: what is in a folder, and each case's arrays and places of classes.
+"""nnU-Net's preprocessed cases on disk: what is in a folder, and each case's arrays and places of
+classes.
 
-Arrays (``.b2nd``) are opened, not read: they give any box of voxels by decompressing the blocks it touches.
+Arrays (``.b2nd``) are opened, not read: they give any box of voxels by decompressing the blocks it
+touches.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
+#: How many compressed files a process keeps open: opening one takes as long as reading a plane of
+#: it.
 OPEN_FILES = 64
 #: Of how many cases a process knows the places of classes: some 100 kB each.
 KNOWN_PLACES = 512
@@ -73,7 +76,8 @@ class Case(NamedTuple):
 
 
 class CaseFolder:
-    """A folder of one configuration (``nnUNetPlans_3d_fullres``) as ``nnUNetv2_preprocess`` leaves it.
+    """A folder of one configuration (``nnUNetPlans_3d_fullres``) as ``nnUNetv2_preprocess`` leaves
+    it.
 
     Args:
         identifiers: names of the cases to use; None: all there are. They are sorted.
@@ -114,7 +118,9 @@ class CaseFolder:
         return Case(identifier, opened(image), opened(segmentation), before, places)
 
     def files(self, identifier: str) -> list[str]:
-        """All files of a case that a training reads; no paths, for these take 3 % of a 2-D batch to make."""
+        """All files of a case that a training reads; no paths, for these take 3 % of a 2-D batch to
+        make.
+        """
         found = [f"{self.folder}/{identifier}{ending}" for ending in (".b2nd", "_seg.b2nd", ".pkl")]
         if self.previous_stage is not None:
             found.append(f"{self.previous_stage}/{identifier}.b2nd")
@@ -176,7 +182,9 @@ class UnreadableCase(OSError):
 
 @contextmanager
 def reading(file: str | Path) -> Iterator[None]:
-    """Inside, a case's file is read; what the library raises becomes an `UnreadableCase`, which names case and file."""
+    """Inside, a case's file is read; what the library raises becomes an `UnreadableCase`, which
+    names case and file.
+    """
     try:
         yield
     except (FileNotFoundError, UnreadableCase, MemoryError):
@@ -205,7 +213,9 @@ def opened(file: str) -> Any:
 
 @lru_cache(KNOWN_PLACES)
 def places_of_classes(file: str) -> dict[Any, np.ndarray] | None:
-    """Places of each class, voxel indices in as few bytes as hold them. To read them takes as long as augmenting a plane."""
+    """Places of each class, voxel indices in as few bytes as hold them. To read them takes as long
+    as augmenting a plane.
+    """
     with open(file, "rb") as stream, reading(file):
         places = pickle.load(stream).get("class_locations")
     return (
@@ -224,7 +234,9 @@ def _compact(places: np.ndarray) -> np.ndarray:
 
 
 def listed_cases(folder: Path) -> list[str]:
-    """The cases of a folder in ascending order, as nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` lists them."""
+    """The cases of a folder in ascending order, as nnunetv2's
+    ``nnUNetDatasetBlosc2.get_identifiers`` lists them.
+    """
     return sorted(
         name[:-5]
         for name in os.listdir(folder)

@@ -16,11 +16,13 @@ _lent = threading.local()  # memory of the last boxes, one of each dtype
 
 
 class CasePatch(LazyVolume):
-    """A box of one or more stored arrays, their channels behind each other; what lies outside of the case is padding.
+    """A box of one or more stored arrays, their channels behind each other; what lies outside of
+    the case is padding.
 
     Args:
         stored: ``blosc2.NDArray``s (C, X, Y, Z) or (X, Y, Z) of equal spatial extents.
-        starts, extents: first voxel of the box in the case, which may be negative, and voxels along each axis.
+        starts, extents: first voxel of the box in the case, which may be negative, and voxels along
+            each axis.
         flat: the box is one plane thick, and that axis is left out.
     """
 
@@ -43,7 +45,8 @@ class CasePatch(LazyVolume):
         return self._read_into(np.empty(self._extents(starts, stops), self.dtype), starts, stops)
 
     def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears it page by page.
+        # A new array of 34 MB, a turned patch's box, costs as much as reading it: the system clears
+        # it page by page.
         extents = self._extents(starts, stops)
         size = math.prod(extents)
         memory = vars(_lent).get(self.dtype.char)
@@ -97,7 +100,9 @@ class CasePatch(LazyVolume):
 
 
 def _copy_box(stored: Any, lows: Sequence[int], highs: Sequence[int], array: np.ndarray) -> None:
-    """A box of what is stored into an array (C, *extents): slicing in Python's way takes twice as long for a plane."""
+    """A box of what is stored into an array (C, *extents): slicing in Python's way takes twice as
+    long for a plane.
+    """
     bounds = (tuple(lows), tuple(highs))
     if len(stored.shape) == 4:
         bounds = (0, *lows), (len(array), *highs)

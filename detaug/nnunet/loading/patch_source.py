@@ -24,32 +24,40 @@ IMAGE_PADDING, LABEL_PADDING = 0.0, -1
 
 
 class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
-    """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them and with its arguments.
+    """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them
+    and with its arguments.
 
-    For each sample, from its own Generator: a case, the patch's place in it, then the transforms' params. Only then are
-    voxels read, and of them only those that the transforms will look at: nnU-Net reads the enlarged patch for every
-    sample, though most of them are neither turned nor scaled. What lies outside of the case, or of the enlarged patch, is
-    padding as nnU-Net has it (0, and -1 for labels; then what the spatial transform puts outside).
+    For each sample, from its own Generator: a case, the patch's place in it, then the transforms'
+    params. Only then are voxels read, and of them only those that the transforms will look at:
+    nnU-Net reads the enlarged patch for every sample, though most of them are neither turned nor
+    scaled. What lies outside of the case, or of the enlarged patch, is padding as nnU-Net has it
+    (0, and -1 for labels; then what the spatial transform puts outside).
 
-    Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between batches.
+    Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between
+    batches.
 
     Args:
-        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it (for a cascade, or some
+        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects
+            of it (for a cascade, or some
             of the cases).
         batch_size: samples per batch.
-        patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of volumes; larger than
+        patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of
+            volumes; larger than
             `final_patch_size` where the transforms turn and scale.
         final_patch_size: what the network gets.
         label_manager: nnU-Net's, for its labels and whether there is an ignore label.
-        oversample_foreground_percent: the part of a batch that is made to show foreground: its last samples (rounded), or,
-            with `probabilistic_oversampling`, each sample with this probability. nnU-Net's trainer has 0.33.
+        oversample_foreground_percent: the part of a batch that is made to show foreground: its last
+            samples (rounded), or, with `probabilistic_oversampling`, each sample with this
+            probability. nnU-Net's trainer has 0.33.
         sampling_probabilities: one per case, summing to 1; None: all alike.
         pad_sides: further voxels around every case that patches may reach into.
-        transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any other callable with
-            batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
+        transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any
+            other callable with batchgeneratorsv2's calling convention works as well; it is handed
+            the whole enlarged patch.
 
-    A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
-    identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
+    A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest
+    resolution first, "keys": identifiers}``, tensors, without the X axis for 2-D patches. Without
+    transforms labels are int16.
 
     Raises:
         FileNotFoundError, ValueError: there are no such cases, or an argument is out of range.
@@ -103,10 +111,12 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.transforms = transforms
 
     def generate_train_batch(self) -> dict[str, Any]:
-        """The batch that the running augmenter wants: its sample n is made from the batch's sample child n.
+        """The batch that the running augmenter wants: its sample n is made from the batch's sample
+        child n.
 
         Raises:
-            RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
+            RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single
+                samples anywhere.
         """
         batch = current()
         made: list[np.ndarray] = []
@@ -139,7 +149,8 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
             number: which sample of the batch it is; the last ones show foreground.
 
         Returns:
-            ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's name.
+            ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's
+                name.
         """
         identifier, _, volumes = self.draw(rng, number)
         arrays: dict[str, Any]
@@ -154,7 +165,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     def draw(
         self, rng: np.random.Generator, number: int = 0
     ) -> tuple[str, list[int], dict[str, CasePatch]]:
-        """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read yet. Arguments as `sample`."""
+        """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read
+        yet. Arguments as `sample`.
+        """
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
@@ -162,8 +175,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         return identifier, start, self.patch(case, start)
 
     def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
-        """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read yet. The previous stage's
-        segmentation is the second channel of ``segmentation``."""
+        """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read
+        yet. The previous stage's segmentation is the second channel of ``segmentation``.
+        """
         labels = [
             case.segmentation,
             *([case.previous_stage] if case.previous_stage is not None else []),
@@ -194,8 +208,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     def _draw_start(self, rng: np.random.Generator, case: Case, foreground: bool) -> list[int]:
         """The first voxel of a patch, by the rules of nnU-Net v2.8's ``nnUNetDataLoader.get_bbox``.
 
-        Anywhere in the padded case, each place as likely as the others; with `foreground`, about a random voxel of a random
-        class of those that the case has; with an ignore label and without `foreground`, about a random annotated voxel.
+        Anywhere in the padded case, each place as likely as the others; with `foreground`, about a
+        random voxel of a random class of those that the case has; with an ignore label and without
+        `foreground`, about a random annotated voxel.
         """
         # for both sides together; a case that is smaller than the patch is padded to its size
         space, sizes = case.image.shape[1:], self.patch_size
@@ -222,7 +237,9 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         ]
 
     def _places(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
-        """Return the voxels of the class that the patch is to show; None where the case has none."""
+        """Return the voxels of the class that the patch is to show; None where the case has
+        none.
+        """
         annotated = self.annotated_classes_key
         if not foreground:
             places = case.annotated_locations(annotated)

@@ -1,7 +1,7 @@
 """The cases of a training: checked before it starts, and fingerprinted for its record.
 
-What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn, and nnU-Net's final
-validation after the last epoch.
+What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn,
+and nnU-Net's final validation after the last epoch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""State that a training carries on and its checkpoints lack, so that ``--c`` goes on without it: told, once."""
+"""State that a training carries on and its checkpoints lack, so that ``--c`` goes on without it:
+told, once.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,11 @@ logger = logging.getLogger("detaug")
 class UnsavedState:
     """Looks at a trainer when its training starts, at its first checkpoint, and when it goes on.
 
-    Tensors and arrays that the trainer reaches, have changed and are in no file of the output folder are told: averaged
-    weights, for one. A trainer may write its checkpoint anew, or files of its own, after nnU-Net's `save_checkpoint`; so
-    files are looked at when training goes on. And gradients are told to which the first step after the checkpoint adds: those
-    that are left over, as nnU-Net's `train_step` leaves them, are set to zero before.
+    Tensors and arrays that the trainer reaches, have changed and are in no file of the output
+    folder are told: averaged weights, for one. A trainer may write its checkpoint anew, or files of
+    its own, after nnU-Net's `save_checkpoint`; so files are looked at when training goes on. And
+    gradients are told to which the first step after the checkpoint adds: those that are left over,
+    as nnU-Net's `train_step` leaves them, are set to zero before.
 
     Args:
         trainer: before its first epoch.
@@ -94,7 +97,9 @@ def _content(file: Path) -> Any:
 
 
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is referred to."""
+    """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is
+    referred to.
+    """
     saved = [getattr(trainer, name, None) for name in _SAVED]
     saved += [*trainer.network.parameters(), *trainer.network.buffers()]
     held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}

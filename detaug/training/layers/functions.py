@@ -1,4 +1,6 @@
-"""Cross-entropy, average pooling and linear up-sampling: PyTorch's forward pass, with reproducible values and gradients."""
+"""Cross-entropy, average pooling and linear up-sampling: PyTorch's forward pass, with reproducible
+values and gradients.
+"""
 
 from __future__ import annotations
 
@@ -27,20 +29,25 @@ def cross_entropy(
 ) -> torch.Tensor:
     """As `torch.nn.functional.cross_entropy`, deterministic.
 
-    For spatial targets, PyTorch's `nll_loss2d` adds atomically on CUDA where it reduces to a mean or a sum, and raises under
-    `torch.use_deterministic_algorithms` (pytorch issue 17350). With ``reduction="none"`` it does neither: every voxel is read
-    and written once. This is PyTorch's loss without reduction, and PyTorch's ordinary sum over the voxels.
+    For spatial targets, PyTorch's `nll_loss2d` adds atomically on CUDA where it reduces to a mean
+    or a sum, and raises under `torch.use_deterministic_algorithms` (pytorch issue 17350). With
+    ``reduction="none"`` it does neither: every voxel is read and written once. This is PyTorch's
+    loss without reduction, and PyTorch's ordinary sum over the voxels.
 
     Args:
         input: logits ``(N, C, ...)`` or ``(C,)``, with any number of spatial axes.
-        target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of `input`'s shape, which
+        target: class numbers, ``(N, ...)`` or ``()``, int64 or uint8; or class probabilities of
+            `input`'s shape, which
             PyTorch's own, deterministic computation takes, as it does ``reduction="none"``.
         weight, ignore_index, reduction, label_smoothing: as PyTorch has them.
-        size_average, reduce: PyTorch's deprecated ones; with them the loss is PyTorch's own, which is not deterministic.
+        size_average, reduce: PyTorch's deprecated ones; with them the loss is PyTorch's own, which
+            is not deterministic.
 
     Raises:
-        IndexError: a class number is outside ``0 … C - 1`` and is not `ignore_index` (on CUDA: a device assertion).
-        RuntimeError, ValueError: what PyTorch raises for shapes, dtypes and reductions that it does not take.
+        IndexError: a class number is outside ``0 … C - 1`` and is not `ignore_index` (on CUDA: a
+            device assertion).
+        RuntimeError, ValueError: what PyTorch raises for shapes, dtypes and reductions that it does
+            not take.
     """
     if (
         reduction not in ("mean", "sum")
@@ -76,10 +83,11 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.avg_pool3d`, for ``(N, C, D, H, W)`` or ``(C, D, H, W)``, with a deterministic gradient.
+    """As `torch.nn.functional.avg_pool3d`, for ``(N, C, D, H, W)`` or ``(C, D, H, W)``, with a
+    deterministic gradient.
 
-    PyTorch's adds atomically on CUDA and raises under `torch.use_deterministic_algorithms`; that of AvgPool1d and AvgPool2d
-    is reproducible.
+    PyTorch's adds atomically on CUDA and raises under `torch.use_deterministic_algorithms`; that of
+    AvgPool1d and AvgPool2d is reproducible.
     """
     has_stride = stride is not None and not (isinstance(stride, (tuple, list)) and not stride)
     sizes = (kernel_size, stride if has_stride else kernel_size, padding)
@@ -129,13 +137,16 @@ def interpolate(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> torch.Tensor:
-    """As `torch.nn.functional.interpolate`; the modes linear, bilinear and trilinear have a deterministic gradient.
+    """As `torch.nn.functional.interpolate`; the modes linear, bilinear and trilinear have a
+    deterministic gradient.
 
-    PyTorch's adds atomically on CUDA; newer releases replace some of them in deterministic mode by compositions of
-    `index_put`, which sort. The other modes and antialiasing are PyTorch's: nearest and nearest-exact are reproducible.
+    PyTorch's adds atomically on CUDA; newer releases replace some of them in deterministic mode by
+    compositions of `index_put`, which sort. The other modes and antialiasing are PyTorch's: nearest
+    and nearest-exact are reproducible.
 
     Args:
-        input: ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``; the other arguments are PyTorch's.
+        input: ``(N, C, L)``, ``(N, C, H, W)`` or ``(N, C, D, H, W)``; the other arguments are
+            PyTorch's.
     """
     axes, one_given = input.ndim - 2, (size is None) != (scale_factor is None)
     if (
@@ -156,7 +167,8 @@ def interpolate(
             None,
         )
 
-    # Not functional.interpolate: in deterministic mode, on CUDA, it calls a slow composition, and rounds differently.
+    # Not functional.interpolate: in deterministic mode, on CUDA, it calls a slow composition, and
+    # rounds differently.
     kernel: Any = getattr(torch.ops.aten, f"upsample_{mode}{axes}d").vec
 
     def band(axis: int, inputs: int, outputs: int, device: torch.device) -> Band:
@@ -168,8 +180,10 @@ def interpolate(
 def _linear_band(
     inputs: int, outputs: int, corners: bool, scale: float | None, device: torch.device
 ) -> Band:
-    """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``, and reaches one input to
-    either side. The weights are 0 where they end: an output that rounding moves in or out adds nothing."""
+    """Output o looks at position ``ratio * o`` (aligned corners) or ``ratio * (o + 0.5) - 0.5``,
+    and reaches one input to either side. The weights are 0 where they end: an output that rounding
+    moves in or out adds nothing.
+    """
     if inputs == outputs:
         scale = None  # PyTorch then copies, whatever scale factor was asked for
     if corners:

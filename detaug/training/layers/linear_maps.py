@@ -1,12 +1,14 @@
 """Linear operations whose gradient is computed here, always in the same order.
 
-On CUDA, the forward pass of pooling and up-sampling is reproducible: each output reads its inputs. The gradient is not,
-because many outputs are added atomically into one input. These operations keep PyTorch's forward pass, byte for byte, and
-bring their own transpose: every input reads the outputs that it went into, in ascending order, without atomic additions,
-matrix products (hence no cuBLAS workspace and no TF32) or sorting.
+On CUDA, the forward pass of pooling and up-sampling is reproducible: each output reads its inputs.
+The gradient is not, because many outputs are added atomically into one input. These operations keep
+PyTorch's forward pass, byte for byte, and bring their own transpose: every input reads the outputs
+that it went into, in ascending order, without atomic additions, matrix products (hence no cuBLAS
+workspace and no TF32) or sorting.
 
-The gradient of the transpose is the forward pass, so second derivatives work, as does `torch.compile(fullgraph=True)`.
-TorchScript cannot express them: script or export a model before `make_deterministic`.
+The gradient of the transpose is the forward pass, so second derivatives work, as does
+`torch.compile(fullgraph=True)`. TorchScript cannot express them: script or export a model before
+`make_deterministic`.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ class Band:
     Attributes:
         first: the first of them (inputs,); may lie outside.
         count: how many there are at most.
-        weigh: from numbers of outputs (count, inputs) to the inputs' weights in them, of the same shape.
+        weigh: from numbers of outputs (count, inputs) to the inputs' weights in them, of the same
+            shape.
     """
 
     first: torch.Tensor
@@ -67,7 +70,8 @@ def apply(
     band: Callable[[int, int, int, torch.device], Band],
     tensor: torch.Tensor,
 ) -> torch.Tensor:
-    """``forward(tensor)``, of a map that is separable along the last ``len(inputs)`` axes; it has derivatives of any order.
+    """``forward(tensor)``, of a map that is separable along the last ``len(inputs)`` axes; it has
+    derivatives of any order.
 
     Args:
         inputs: sizes of those axes.
@@ -78,7 +82,8 @@ def apply(
         first = gradient.ndim - len(inputs)
         # Half precision is summed in float32 and rounded once at the end.
         result = gradient.float() if gradient.dtype in HALF else gradient
-        # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones then meet a small tensor.
+        # Outer axes first where the tensor shrinks, inner ones first where it grows: inner ones
+        # then meet a small tensor.
         numbers = range(len(inputs))
         for number in numbers if inputs[0] <= gradient.shape[first] else reversed(numbers):
             axis = first + number

@@ -1,7 +1,9 @@
-"""`make_deterministic`: swaps a model's or loss's layers in place, and reports which it could and could not swap.
+"""`make_deterministic`: swaps a model's or loss's layers in place, and reports which it could and
+could not swap.
 
-A layer is swapped by giving the module another class. The object stays, with its parameters, hooks, name and all references
-to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) keeps its own ``forward``. What that calls is redirected.
+A layer is swapped by giving the module another class. The object stays, with its parameters, hooks,
+name and all references to it. A user's subclass (nnU-Net's RobustCrossEntropyLoss) keeps its own
+``forward``. What that calls is redirected.
 """
 
 from __future__ import annotations
@@ -44,14 +46,16 @@ _REDIRECT = "run it within detaug.training.deterministic_functions()"
 
 @contextlib.contextmanager
 def deterministic_functions() -> Iterator[None]:
-    """Within the block (or the function it decorates), calls of PyTorch's functions go to this package's.
+    """Within the block (or the function it decorates), calls of PyTorch's functions go to this
+    package's.
 
-    It reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself. Redirected are
-    cross_entropy, avg_pool3d and linear, bilinear and trilinear interpolate (which upsample and upsample_bilinear call). The
-    backward pass may run outside the block.
+    It reaches what `make_deterministic` cannot: a ``forward`` that calls ``F.interpolate`` itself.
+    Redirected are cross_entropy, avg_pool3d and linear, bilinear and trilinear interpolate (which
+    upsample and upsample_bilinear call). The backward pass may run outside the block.
 
-    The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint repeats during the backward
-    pass is redirected only if the block is inside the checkpointed function.
+    The block holds for the thread that enters it. A forward pass that torch.utils.checkpoint
+    repeats during the backward pass is redirected only if the block is inside the checkpointed
+    function.
     """
     with _Redirection():
         yield
@@ -70,7 +74,9 @@ class _Redirection(TorchFunctionMode):
 
 
 class _Redirected:
-    """Before a module's class, in its method resolution order: what ``forward`` calls is redirected."""
+    """Before a module's class, in its method resolution order: what ``forward`` calls is
+    redirected.
+    """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         with _Redirection():
@@ -89,8 +95,8 @@ class _Redirected:
 class SwapReport:
     """What `swap_layers` did. Names are as in `nn.Module.named_modules`; the root's is ``""``.
 
-    It covers classes of modules, not functions that other modules call: `detaug.training.audit` finds out whether a step is
-    deterministic, on the GPU that is to train.
+    It covers classes of modules, not functions that other modules call: `detaug.training.audit`
+    finds out whether a step is deterministic, on the GPU that is to train.
 
     Attributes:
         swapped: name → class.
@@ -109,13 +115,15 @@ class SwapReport:
 
 
 def make_deterministic(model: M) -> M:
-    """Swap the deterministic layers into a model or loss, in place, log what was done, and return the model.
+    """Swap the deterministic layers into a model or loss, in place, log what was done, and return
+    the model.
 
         model, loss = make_deterministic(model), make_deterministic(loss)
 
-    It also finds modules in lists, tuples and dictionaries among a module's attributes. Hooks, parameters and state_dict keys
-    stay, `isinstance` with the original class holds, and the model can be copied and pickled. A second call changes
-    nothing. Call it before torch.compile; a swapped model cannot be scripted.
+    It also finds modules in lists, tuples and dictionaries among a module's attributes. Hooks,
+    parameters and state_dict keys stay, `isinstance` with the original class holds, and the model
+    can be copied and pickled. A second call changes nothing. Call it before torch.compile; a
+    swapped model cannot be scripted.
 
     Args:
         model: any module, also a loss or a single layer.
@@ -208,7 +216,9 @@ def _new_instance(kind: type[nn.Module], *arguments: Any) -> Any:
 
 
 def _modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Every module once, by its shortest name; those in plain containers as ``name[0]`` or ``name['key']``."""
+    """Every module once, by its shortest name; those in plain containers as ``name[0]`` or
+    ``name['key']``.
+    """
 
     def parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         if not isinstance(value, nn.Module):
