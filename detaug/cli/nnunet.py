@@ -115,7 +115,10 @@ def _new_folder(
     "--keep",
     type=click.Path(path_type=Path),
     callback=_new_folder,
-    help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
+    help=(
+        "Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or"
+        " empty."
+    ),
 )
 def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     """Prove that a training on your own preprocessed data is reproducible, or find where it

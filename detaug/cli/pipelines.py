@@ -88,7 +88,8 @@ def _verify_against(
     for name, option in _WITHOUT_LEDGER.items():
         if settings[name] not in (None, ()):
             raise click.UsageError(
-                f"{option} has no effect with --against: batches are made in this process, with the ledger's seed"
+                f"{option} has no effect with --against: batches are made in this process, with the"
+                " ledger's seed"
             )
     from detaug.reports.progress import progress
     from detaug.verification.handed_in import load_factory
@@ -170,7 +171,8 @@ def preview(
         shown.update("draw")
         write_output(output, result.png)
     click.echo(
-        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them"
+        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed"
+        " them"
     )
 
 

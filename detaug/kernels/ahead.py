@@ -22,7 +22,10 @@ from detaug.reports.progress import Progress, progress, say
 logger = logging.getLogger("detaug")
 
 #: Imports are resolved as here, wherever the package lies.
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve; serve(sys.argv[1:])"
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve;"
+    " serve(sys.argv[1:])"
+)
 _SECONDS = 2.0  # that an idle core compiles a kernel, on average
 _WORTH = 3  # kernels to compile: an interpreter takes about as long to start
 

@@ -66,8 +66,8 @@ def cache_folder() -> Path | None:
         return folder if _can_be_written(folder) else _private_folder()
     private = _private_folder()
     warn_once(
-        "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you. They are kept %s. Set "
-        "NUMBA_CACHE_DIR to a folder that is yours alone.",
+        "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you."
+        " They are kept %s. Set NUMBA_CACHE_DIR to a folder that is yours alone.",
         folder,
         danger,
         "in memory alone" if private is None else f"in {private}",

@@ -56,8 +56,9 @@ def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
 
 def _warn_not_kept(why: str) -> None:
     warn_once(
-        "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
-        "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
+        "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every"
+        " new process compiles them again. Make room there, or set NUMBA_CACHE_DIR to a folder that"
+        " can be written to.",
         why,
     )
 
@@ -121,7 +122,7 @@ class Kernel:
                     self.dispatcher.compile(signature)
                     _warn_not_kept(_told(error))
             self.dispatcher.disable_compile()
-            (types, *_) = self.dispatcher.signatures
+            types, *_ = self.dispatcher.signatures
             self._arrays = tuple(
                 n for n, each in enumerate(types) if isinstance(each, numba.types.Array)
             )

@@ -16,7 +16,8 @@ from detaug.kernels.compiling import kernel
 
 
 @kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
+    " ::1])"
 )
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
     """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of
@@ -59,7 +60,8 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
 
 
 @kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
+    " ::1])"
 )
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
     """A field (X, Y, Z), plane by plane.

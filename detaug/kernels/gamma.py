@@ -117,7 +117,8 @@ def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 
 @kernel(
-    "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1], float32[::1], float32)",
+    "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1],"
+    " float32[::1], float32)",
 )
 def gamma_curve(
     source: Any,

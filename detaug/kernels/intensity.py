@@ -81,7 +81,8 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
 
 
 @kernel(
-    "void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])"
+    "void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1],"
+    " float64[::1])"
 )
 def multiply_by_field(
     source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any

@@ -61,14 +61,16 @@ class Comparison:
         )
         if not self.counts[DIFFERENT]:
             yield Text(
-                "whatever both have is equal: one run ended earlier, left batches out, or was of another rank"
+                "whatever both have is equal: one run ended earlier, left batches out, or was of"
+                " another rank"
             )
         if self.header:
             yield Text("the headers differ in (the most likely cause first):")
             yield from header_lines(self.header, "in a", "in b")
         elif self.counts[DIFFERENT]:
             yield Text(
-                "the headers do not differ: the pipeline itself may not be deterministic (detaug verify finds the line)"
+                "the headers do not differ: the pipeline itself may not be deterministic (detaug"
+                " verify finds the line)"
             )
 
 

@@ -91,8 +91,8 @@ def key_of(record: Record) -> Key:
         names = ", ".join(short(repr(name)) for name in mute)
         advice = f". Leave it out by check=Check(ignore={mute})" if record["keys"] else ""
         raise Damaged(
-            f"there is no fingerprint of {names}: it is no array, tensor, number or string, nor a container "
-            f"of these, and has no bytes that are the same everywhere{advice}"
+            f"there is no fingerprint of {names}: it is no array, tensor, number or string, nor a"
+            f" container of these, and has no bytes that are the same everywhere{advice}"
         )
     return Key(epoch, place)
 

@@ -56,7 +56,8 @@ def read_header(path: Path) -> Record:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if header.get("format") != FORMAT:
         raise NotALedger(
-            f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads format {FORMAT}"
+            f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads"
+            f" format {FORMAT}"
         )
     wrong = [name for name, kind in _ENTRIES.items() if not conforms(header.get(name), kind)]
     wrong += [
@@ -68,7 +69,8 @@ def read_header(path: Path) -> Record:
         wrong = ["environment"]
     if wrong:
         raise NotALedger(
-            f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header"
+            f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its"
+            " header"
         )
     return header
 
@@ -149,5 +151,8 @@ class LedgerSummary:
             return "has no batches before it"
         end = course.end_epoch()
         if any(line.record.get(name) != end[name] for name in ("batches", "digest")):
-            return "does not follow from the lines before it: one was changed, or is missing or elsewhere"
+            return (
+                "does not follow from the lines before it: one was changed, or is missing or"
+                " elsewhere"
+            )
         return ""

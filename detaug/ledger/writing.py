@@ -105,8 +105,8 @@ def check_place(path: Path) -> None:
     """
     if not path.parent.is_dir():
         raise ValueError(
-            f"ledger={os.fspath(path)!r}: there is no folder {os.fspath(path.parent)!r}. Make it first, or name a file in "
-            "one that is there"
+            f"ledger={os.fspath(path)!r}: there is no folder {os.fspath(path.parent)!r}. Make it"
+            " first, or name a file in one that is there"
         )
     try:
         if path.exists() and not _is_empty(path):

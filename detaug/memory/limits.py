@@ -66,7 +66,10 @@ def advice_for(error: BaseException) -> str:
     )
     of_group = f", in the control group to {min(groups)} (pids.max)" if groups else ""
     here = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
-    return f"The {what} is {here} here (ulimit {option}){of_group}: raise the limit, or use fewer (num_processes)."
+    return (
+        f"The {what} is {here} here (ulimit {option}){of_group}: raise the limit, or use fewer"
+        " (num_processes)."
+    )
 
 
 class MemoryKills:
@@ -131,8 +134,8 @@ def _memory() -> str:
     with suppress(OSError):
         known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
     return (
-        f"Memory: {', '.join(known)}. Use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), "
-        "or raise the limit."
+        f"Memory: {', '.join(known)}. Use smaller batches, fewer processes (num_processes) or fewer"
+        " batches ahead (num_cached), or raise the limit."
     )
 
 

@@ -51,8 +51,10 @@ def check_nnunet_version() -> None:
         return
     known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
     raise UnusableError(
-        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
-        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
+        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might"
+        " silently not be "
+        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"),'
+        " or set "
         f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
     )
 
@@ -114,7 +116,8 @@ def external_trainer(name: str) -> Any:
         if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
             raise
         raise UnusableError(
-            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={trainer_folders()}"
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in"
+            f" {EXTERNAL_VARIABLE}={trainer_folders()}"
         ) from None
 
 

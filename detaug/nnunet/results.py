@@ -66,8 +66,8 @@ def export(model: Path, into: Path | None) -> Path:
     trainer, *others = model.resolve().name.split("__")
     if len(others) != 2 or not whole or not files:
         raise UnusableError(
-            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
-            "with a checkpoint, as nnU-Net makes for a model"
+            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
+            f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"
         )
     stock = stock_trainer(trainer)
     target = into or model.resolve().with_name("__".join((stock, *others)))
@@ -104,8 +104,8 @@ def stock_trainer(name: str) -> str:
     builder = next(base for base in trainer.__mro__ if "build_network_architecture" in vars(base))
     if not is_nnunets_own(builder):
         raise UnusableError(
-            f"{name} builds a network of its own ({builder.__name__}.build_network_architecture), which nnU-Net's own trainers "
-            "do not: who predicts with its weights needs that class"
+            f"{name} builds a network of its own ({builder.__name__}.build_network_architecture),"
+            " which nnU-Net's own trainers do not: who predicts with its weights needs that class"
         )
     return str(stock.__name__)
 
@@ -125,7 +125,8 @@ def compare_trainings(
     common = next((name for name in found[0] if name in found[1]), None)
     if common is None:
         raise UnusableError(
-            f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
+            f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r}"
+            f" {' and '.join(found[1])}"
         )
     mine, theirs = (_read_to_compare(each[common]) for each in found)
     told = list(_differences(mine, theirs))

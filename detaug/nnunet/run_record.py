@@ -117,15 +117,16 @@ class RunRecord:
                 sorted(map(str, stored)) if isinstance(stored, Mapping) else type(stored).__name__
             )
             raise StateMismatch(
-                f"the checkpoint's record of its training has {found}, and detaug {__version__} reads {sorted(names)}: "
-                "continue with the version of detaug that wrote it"
+                f"the checkpoint's record of its training has {found}, and detaug {__version__}"
+                f" reads {sorted(names)}: continue with the version of detaug that wrote it"
             )
         wrong = [
             name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
         ]
         if wrong or not is_small(stored):
             raise StateMismatch(
-                f"the checkpoint's record of its training is damaged: {', '.join(wrong) or 'it is nested too deeply'}"
+                "the checkpoint's record of its training is damaged:"
+                f" {', '.join(wrong) or 'it is nested too deeply'}"
             )
         return cls(**stored)
 
@@ -153,10 +154,12 @@ class RunRecord:
         if refused:
             lines = [line for part in refused for line in found[part]]
             raise StateMismatch(
-                "this checkpoint cannot be continued: the training would not be the one that it began as.\n  "
+                "this checkpoint cannot be continued: the training would not be the one that it"
+                " began as.\n  "
                 + "\n  ".join(lines)
-                + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues nevertheless, and the next "
-                "checkpoints say so; the result then does not follow from the seed alone."
+                + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues"
+                " nevertheless, and the next checkpoints say so; the result then does not follow"
+                " from the seed alone."
             )
         return [line for lines in found.values() for line in lines]
 
@@ -168,7 +171,8 @@ def allowed_parts() -> set[str]:
     unknown = sorted(names - set(parts))
     if unknown:
         raise ValueError(
-            f"{ALLOW_VARIABLE} in the environment names {', '.join(map(repr, unknown))}; it may name {', '.join(parts)}"
+            f"{ALLOW_VARIABLE} in the environment names {', '.join(map(repr, unknown))}; it may"
+            f" name {', '.join(parts)}"
         )
     return names
 

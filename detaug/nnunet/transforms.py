@@ -250,7 +250,8 @@ def previous_stage(
         return []
     if foreground_labels is None:
         raise ValueError(
-            "a cascade needs foreground_labels: those that the previous stage's segmentation may have"
+            "a cascade needs foreground_labels: those that the previous stage's segmentation may"
+            " have"
         )
     moved = MoveSegAsOneHotToData(
         source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True

@@ -79,7 +79,8 @@ def preview(
         )
     else:
         raise TypeError(
-            f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
+            "pass a function that makes the pipeline: lambda: (loader, transform), not a"
+            f" {type(pipeline).__name__}"
         )
     with preserved_global_rngs():
         return _previewed(factory, title, samples, seed, epoch, step, channel)

@@ -118,9 +118,15 @@ class Preview:
     def _footer(self) -> str:
         words = ""
         if self.unchanging:
-            words = f"Applied without a change to these samples, and not shown: {', '.join(self.unchanging)}. "
+            words = (
+                "Applied without a change to these samples, and not shown:"
+                f" {', '.join(self.unchanging)}. "
+            )
         if any(len(sample.before.planes) > 1 for sample in self.samples):
-            words += "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
+            words += (
+                "The planes in the middle of the volume, across each of its axes; the first axis"
+                " runs upwards."
+            )
         return words
 
     def _cells(self, sample: Sample) -> Iterator[tuple[View | None, list[str]]]:

@@ -82,8 +82,8 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
             name: getattr(value, "shape", type(value).__name__) for name, value in given.items()
         }
         raise UnusableError(
-            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
-            f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
+            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z])"
+            f" under {', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
         )
     if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
         labels, of_labels = labels[:, None], shape

@@ -24,11 +24,19 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 #: Parts of the names in PyTorch's alerts → what to use instead.
 ADVICE = {
-    "nll_loss2d": "detaug.training.make_deterministic swaps in a form of CrossEntropyLoss; NLLLoss has none here",
-    "adaptive_avg_pool": "it has no deterministic form here: pool with a fixed kernel, or to an output size of 1",
+    "nll_loss2d": (
+        "detaug.training.make_deterministic swaps in a form of CrossEntropyLoss; NLLLoss has none"
+        " here"
+    ),
+    "adaptive_avg_pool": (
+        "it has no deterministic form here: pool with a fixed kernel, or to an output size of 1"
+    ),
     "avg_pool": "detaug.training.make_deterministic swaps in a form of AvgPool3d",
     "upsample_bicubic": "it has no deterministic form here: upsample bilinearly",
-    "upsample_": "detaug.training.make_deterministic swaps in a form of Upsample; antialias=True has none here",
+    "upsample_": (
+        "detaug.training.make_deterministic swaps in a form of Upsample; antialias=True has none"
+        " here"
+    ),
     "reflection_pad": "it has no deterministic form here: pad with zeros or replicate",
     "grid_sampler": "resample before the network (detaug.transforms)",
     "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
@@ -64,9 +72,11 @@ class AuditReport:
 
     def __str__(self) -> str:
         lines = [
-            f"Not deterministic: the first difference is in {self.difference}"
-            if self.difference
-            else f"Deterministic: the same bytes in all outputs and gradients on {self.device}"
+            (
+                f"Not deterministic: the first difference is in {self.difference}"
+                if self.difference
+                else f"Deterministic: the same bytes in all outputs and gradients on {self.device}"
+            )
         ]
         if not self.operations:
             elsewhere = "" if self.device.startswith("cuda") else "; on a GPU it may: audit there"

@@ -116,8 +116,10 @@ def environment() -> dict[str, Any]:
         },
         "gpu": _graphics_cards(),
         "blas": _blas(),
-        "switches": {each.name: each.read() for each in chosen_switches(True)}
-        | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
+        "switches": (
+            {each.name: each.read() for each in chosen_switches(True)}
+            | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled}
+        ),
         "threads": {
             "torch": torch.get_num_threads(),
             "torch_interop": torch.get_num_interop_threads(),

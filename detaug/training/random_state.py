@@ -181,8 +181,8 @@ def _checked(generators: Any) -> dict[str, Any]:
     for name, each in (generators or {}).items():
         if not isinstance(name, str) or _kind(each) is None:
             raise TypeError(
-                f"generators[{name!r}] must be one of {', '.join(KINDS)} with a state, under a name that is a string, got "
-                f"{each!r} of type {type(each).__name__}"
+                f"generators[{name!r}] must be one of {', '.join(KINDS)} with a state, under a name"
+                f" that is a string, got {each!r} of type {type(each).__name__}"
             )
     return dict(generators or {})
 
@@ -197,8 +197,8 @@ def _check_versions(state: Any) -> None:
         raise TypeError(f"the state must be the dict that rng_state() gave, got {state!r}")
     if state.get("format", FORMAT) != FORMAT:
         raise StateMismatch(
-            f"this random state has format {state['format']!r}, and this detaug reads format {FORMAT}: "
-            "load it with the version of detaug that wrote it"
+            f"this random state has format {state['format']!r}, and this detaug reads format"
+            f" {FORMAT}: load it with the version of detaug that wrote it"
         )
     here = str(torch.__version__)
     there = str(state.get("torch", here))
@@ -209,8 +209,9 @@ def _check_versions(state: Any) -> None:
         )
     if major != here.split(".")[0]:
         raise StateMismatch(
-            f"this random state was taken with torch {there}, and this is torch {here}: generators of another major "
-            f"version may draw other numbers from it. Resume with torch {major}.x, or seed again with seed_everything"
+            f"this random state was taken with torch {there}, and this is torch {here}: generators"
+            " of another major version may draw other numbers from it. Resume with torch"
+            f" {major}.x, or seed again with seed_everything"
         )
 
 
@@ -235,8 +236,9 @@ def _on_devices(kind: str, stored: Any) -> list[tuple[str, Any, Any]]:
     devices = device_generators(kind)
     if len(stored) != len(devices):
         raise StateMismatch(
-            f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there are {len(devices)}: "
-            "resume with as many, or pass include_cuda=False to leave their part out (they then draw another stream)"
+            f"this random state was taken with {len(stored)} {kind.upper()} devices, and here there"
+            f" are {len(devices)}: resume with as many, or pass include_cuda=False to leave their"
+            " part out (they then draw another stream)"
         )
     return [
         (f"{kind}[{number}]", *pair)
@@ -269,7 +271,8 @@ def _put_back(where: str, generator: Any, stored: Any) -> None:
         and stored.get("bit_generator") != here["bit_generator"]
     ):
         raise StateMismatch(
-            f"{where}: the state is of a {stored.get('bit_generator')}, not a {here['bit_generator']}"
+            f"{where}: the state is of a {stored.get('bit_generator')}, not a"
+            f" {here['bit_generator']}"
         )
     try:
         if isinstance(generator, torch.Generator):

@@ -88,8 +88,9 @@ def seed_everything(
     own_rank = known_rank(rank) if rank is not None or seed is None or diff_rank_seed else None
     if diff_rank_seed and own_rank is None:
         raise RankUnknown(
-            "diff_rank_seed=True needs this process's rank, which is unknown: pass rank=, initialise the process "
-            "group (torch.distributed.init_process_group) first, or start with torchrun, which sets RANK"
+            "diff_rank_seed=True needs this process's rank, which is unknown: pass rank=,"
+            " initialise the process group (torch.distributed.init_process_group) first, or start"
+            " with torchrun, which sets RANK"
         )
     common = (
         common_seed(own_rank, verbose=verbose)
@@ -106,8 +107,9 @@ def seed_everything(
             logger.info("deterministic=%r: %s", deterministic, changes)
         if verbose and threads is None and not torch.cuda.is_available():
             logger.warning(
-                "torch computes with %d threads on this CPU, and with another number of them the same seed gives other "
-                "weights: pass threads=1 (slower, the same everywhere), or a fixed number",
+                "torch computes with %d threads on this CPU, and with another number of them the"
+                " same seed gives other weights: pass threads=1 (slower, the same everywhere), or a"
+                " fixed number",
                 torch.get_num_threads(),
             )
     return common

@@ -138,8 +138,8 @@ def _set(switches: list[Switch]) -> Changes:
 def _warn_of_cublas(value: str | None) -> None:
     if value == NOT_SET and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         logger.warning(
-            "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it before the "
-            "first use of a GPU, or call this earlier.",
+            "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it"
+            " before the first use of a GPU, or call this earlier.",
             CUBLAS_VARIABLE,
         )
     elif value not in (None, NOT_SET, *CUBLAS_ALLOWED):

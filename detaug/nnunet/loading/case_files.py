@@ -99,15 +99,15 @@ class CaseFolder:
         present = listed_cases(self.folder) if self.folder.is_dir() else []
         if not present:
             raise FileNotFoundError(
-                f"there are no preprocessed cases (.b2nd) in {self.folder}: run nnUNetv2_preprocess of nnU-Net 2.8, or check "
-                "nnUNet_preprocessed"
+                f"there are no preprocessed cases (.b2nd) in {self.folder}: run nnUNetv2_preprocess"
+                " of nnU-Net 2.8, or check nnUNet_preprocessed"
             )
         self.identifiers = sorted(map(str, identifiers)) if identifiers is not None else present
         missing = sorted(set(self.identifiers) - set(present))
         if missing:
             raise ValueError(
-                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}: {some_of(missing)}. Preprocess the "
-                "data set again, or correct splits_final.json"
+                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}:"
+                f" {some_of(missing)}. Preprocess the data set again, or correct splits_final.json"
             )
 
     def open(self, identifier: str) -> Case:
@@ -146,8 +146,8 @@ class CaseFolder:
                 faults.append(f"{identifier}: {str(error).removeprefix(name)}")
         if faults:
             raise ValueError(
-                f"{len(faults)} of {len(self.identifiers)} cases in {self.folder} cannot be used. Preprocess them again "
-                "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
+                f"{len(faults)} of {len(self.identifiers)} cases in {self.folder} cannot be used."
+                " Preprocess them again (nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
     def _check_case(self, identifier: str, annotated: tuple[int, ...] | None) -> None:
@@ -168,7 +168,8 @@ class CaseFolder:
                 array.shape[-3:] != case.image.shape[-3:]
             ):  # predicted for another preprocessing of the case
                 raise ValueError(
-                    f"the previous stage's segmentation is {array.shape}, the image {case.image.shape}"
+                    f"the previous stage's segmentation is {array.shape}, the image"
+                    f" {case.image.shape}"
                 )
             # the last voxel: a file that was cut short has none
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
@@ -194,8 +195,9 @@ def reading(file: str | Path) -> Iterator[None]:
     ) as error:  # damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind
         case = Path(file).name.partition(".")[0].removesuffix("_seg")
         raise UnreadableCase(
-            f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes are damaged, preprocess the "
-            "case again (nnUNetv2_preprocess) or restore the file, and continue the training from its last checkpoint"
+            f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes"
+            " are damaged, preprocess the case again (nnUNetv2_preprocess) or restore the file,"
+            " and continue the training from its last checkpoint"
         ) from error
 
 

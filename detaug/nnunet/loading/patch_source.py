@@ -267,7 +267,8 @@ def _case_folder(data: Any) -> CaseFolder:
         )
     except AttributeError:
         raise TypeError(
-            f"data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got {type(data).__name__}"
+            "data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got"
+            f" {type(data).__name__}"
         ) from None
 
 
@@ -280,7 +281,8 @@ def _sizes(
     )
     if len(patch) not in (2, 3) or len(patch) != len(final):
         raise ValueError(
-            f"patch_size and final_patch_size must have two or three numbers each, got {patch} and {final}"
+            f"patch_size and final_patch_size must have two or three numbers each, got {patch} and"
+            f" {final}"
         )
     return patch, final
 
@@ -301,7 +303,8 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
 def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:
     if sample.shape != batch.shape[1:] or sample.dtype != batch.dtype:
         raise ValueError(
-            f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before it are "
-            f"{tuple(batch.shape[1:])} of {batch.dtype}: the transforms must give all samples one shape"
+            f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before"
+            f" it are {tuple(batch.shape[1:])} of {batch.dtype}: the transforms must give all"
+            " samples one shape"
         )
     batch[number] = sample

@@ -100,8 +100,8 @@ def _check_images(folder: Path, present: Collection[str]) -> None:
     if halves:
         kind = " (.b2nd)" if _are_compressed(folder) else ""
         raise ValueError(
-            f"{len(halves)} cases in {folder} have no image{kind}: {some_of(halves)}. Preprocess them "
-            "again (nnUNetv2_preprocess), or remove what is left of them"
+            f"{len(halves)} cases in {folder} have no image{kind}: {some_of(halves)}. Preprocess"
+            " them again (nnUNetv2_preprocess), or remove what is left of them"
         )
 
 

@@ -117,8 +117,9 @@ class LateAugmenter(DeterministicAugmenter):
             raise
         except StopIteration:
             raise RuntimeError(
-                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that it says: set "
-                "num_iterations_per_epoch and num_val_iterations_per_epoch before get_dataloaders, to all that are taken"
+                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that"
+                " it says: set num_iterations_per_epoch and num_val_iterations_per_epoch before"
+                " get_dataloaders, to all that are taken"
             ) from None
 
     def _name_case(self, error: BatchError) -> None:

@@ -136,8 +136,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                 base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
             )
             raise TypeError(
-                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never runs and nothing is seeded: "
-                f"class {cls.__name__}({mixin}, ...)"
+                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never"
+                f" runs and nothing is seeded: class {cls.__name__}({mixin}, ...)"
             )
 
     # --- seed -------------------------------------------------------------------------------------
@@ -256,9 +256,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             world_size=self._number_of_ranks(),
             check=self._check,
             executor=_executor(name),
-            ledger=ledger_in(Path(self.output_folder), name)
-            if switched_on(LEDGER_VARIABLE)
-            else None,
+            ledger=(
+                ledger_in(Path(self.output_folder), name) if switched_on(LEDGER_VARIABLE) else None
+            ),
             replaced=lambda loader: self._replaced(loader, name),
             facts={"data": dict(self._cases)},
         )
@@ -298,7 +298,10 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         else:
             self._keep_pretrained_weights()
             if Path(self.output_folder, CHECKPOINTS[0]).exists():
-                taken = "is of an earlier training: --c would take it, and not this one's checkpoints; move it away"
+                taken = (
+                    "is of an earlier training: --c would take it, and not this one's checkpoints;"
+                    " move it away"
+                )
                 logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, taken)
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
         self.print_to_log_file(opening_line(loaders, self._do_i_compile(), self._threads()))
@@ -384,7 +387,10 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             checkpoint = read_checkpoint(Path(checkpoint))
         record = RunRecord.from_checkpoint(checkpoint)
         if record is None:
-            lacking = "this checkpoint has no record of a seed: what was trained before it cannot be repeated"
+            lacking = (
+                "this checkpoint has no record of a seed: what was trained before it cannot be"
+                " repeated"
+            )
             self.print_to_log_file(f"detaug: {lacking}")
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed

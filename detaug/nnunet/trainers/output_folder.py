@@ -69,10 +69,8 @@ def write_checkpoint(checkpoint: Any, file: Any) -> None:
     leaves what was there before.
     """
     with (
-        whole_file(Path(file))
-        if isinstance(file, (str, os.PathLike))
-        else nullcontext(file) as stream
-    ):
+        whole_file(Path(file)) if isinstance(file, (str, os.PathLike)) else nullcontext(file)
+    ) as stream:
         _save(canonical(checkpoint), stream)
 
 
@@ -141,7 +139,8 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and foreign:
             raise UnusableError(
-                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it would run code of the file"
+                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it"
+                " would run code of the file"
             ) from None
         first_line = str(error).partition("\n")[0]
         reason = f"{type(error).__name__}: {first_line}" if file.stat().st_size else "it is empty"
@@ -229,7 +228,10 @@ def _described(loader: Any) -> str:
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
     where = type(loader.executor).__name__
-    return f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard and check on)"
+    return (
+        f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard"
+        " and check on)"
+    )
 
 
 def named(value: Any) -> str:

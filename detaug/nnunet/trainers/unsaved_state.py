@@ -80,9 +80,9 @@ class UnsavedState:
         self._changed = {}
         if lacking:
             logger.warning(
-                "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in all, the first %s): a "
-                "training that is continued with --c goes on without their values. Save and load them in save_checkpoint "
-                "and load_checkpoint",
+                "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in"
+                " all, the first %s): a training that is continued with --c goes on without their"
+                " values. Save and load them in save_checkpoint and load_checkpoint",
                 ", ".join(dict.fromkeys(re.split(r"\W", name)[0] for name in lacking)),
                 len(lacking),
                 lacking[0],
@@ -124,8 +124,9 @@ def _tell_nested_schedules(schedule: Any) -> None:
     names = state_that_is_not_recorded(schedule)
     if names:
         logger.warning(
-            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is continued with --c "
-            "goes on without it. Save and load it in save_checkpoint and load_checkpoint",
+            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is"
+            " continued with --c goes on without it. Save and load it in save_checkpoint and"
+            " load_checkpoint",
             ", ".join(map(repr, names)),
         )
 
@@ -142,8 +143,9 @@ def _tell_added_gradients(network: torch.nn.Module) -> None:
         handle.remove()
         if parameter.grad is not None and parameter.grad.any():
             logger.warning(
-                "the checkpoint lacks the gradients that this trainer was adding up over several steps when it was saved: a "
-                "training that is continued with --c goes on without them. Take an optimiser step before checkpoints are saved"
+                "the checkpoint lacks the gradients that this trainer was adding up over several"
+                " steps when it was saved: a training that is continued with --c goes on without"
+                " them. Take an optimiser step before checkpoints are saved"
             )
 
     handle = parameter.register_hook(look)  # type: ignore[no-untyped-call]

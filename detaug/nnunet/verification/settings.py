@@ -57,7 +57,8 @@ def checked(settings: Settings) -> Settings:
         configurations = load_plans(dataset, plans)[0]["configurations"]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise UnusableError(
-            f"there is no preprocessed data set {settings.dataset!r} with {plans}: run nnUNetv2_plan_and_preprocess ({error})"
+            f"there is no preprocessed data set {settings.dataset!r} with {plans}: run"
+            f" nnUNetv2_plan_and_preprocess ({error})"
         ) from None
     if settings.configuration not in configurations:
         there = ", ".join(configurations)

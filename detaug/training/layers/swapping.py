@@ -149,8 +149,9 @@ def swap_layers(model: nn.Module) -> SwapReport:
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
-            f"make_deterministic takes a torch.nn.Module (a model or a loss), not {type(model).__name__}; run a "
-            "function within detaug.training.deterministic_functions()"
+            "make_deterministic takes a torch.nn.Module (a model or a loss), not"
+            f" {type(model).__name__}; run a function within"
+            " detaug.training.deterministic_functions()"
         )
     report = SwapReport()
     for name, module in _modules(model):
