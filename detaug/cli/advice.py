@@ -1,4 +1,4 @@
-"""What `detaug --version --verbose` advises: rules over the record that `environment` gives."""
+"""Advice of `detaug --version --verbose`: rules over the record that `environment` gives."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def advice(environment: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _on_gpus(variables: Mapping[str, str], num_gpus: int) -> Iterator[str]:
+    """Yield advice on variables that matter where GPUs compute."""
     if variables.get("CUBLAS_WORKSPACE_CONFIG") not in CUBLAS_ALLOWED:
         yield (
             "cuBLAS: it is reproducible with export CUBLAS_WORKSPACE_CONFIG=:4096:8 alone, set"
@@ -65,6 +66,7 @@ def _chosen_by_timing(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _versions(nnunet: str | None) -> Iterator[str]:
+    """Yield advice on a version of nnunetv2 that is not supported; None: it is not installed."""
     supported = tuple(f"{version}." for version in SUPPORTED_NNUNET)
     if nnunet is None or nnunet.startswith(supported):
         return

@@ -46,5 +46,5 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
         )
     from detaug.ledger.comparing import compare
 
-    found = compare(a, b)
-    conclude(found.shown(str(a), str(b)), 0 if found.first is None else 1)
+    comparison = compare(a, b)
+    conclude(comparison.shown(str(a), str(b)), int(comparison.first is not None))

@@ -1,4 +1,4 @@
-"""`detaug nnunet`: what goes with nnU-Net's own command line."""
+"""`detaug nnunet`: commands that go with nnU-Net's own command line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import importlib.resources
 import tempfile
 from pathlib import Path
 from traceback import print_exc, walk_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detaug.cli import options
 from detaug.cli.options import CannotRun, conclude
 
-_DEFAULT = """\
-detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
-nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or nnUNetTrainerDeterministic.
-Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code that is in them.
-"""
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_DEFAULT = (
+    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what "
+    "that trains, nnU-Net's own\n"
+    "nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or "
+    "nnUNetTrainerDeterministic.\n"
+    "Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code "
+    "that is in them.\n"
+)
 
 
 @click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
@@ -65,26 +71,38 @@ def train(arguments: tuple[str, ...]) -> None:
         click.echo(_DEFAULT)
     try:
         train_command(arguments)
-    except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
-        raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None
+    except SystemExit as exiting:
+        # argparse exits after its help, and after a wrong argument.
+        status = 2
+        if isinstance(exiting.code, int):
+            status = exiting.code
+        raise click.exceptions.Exit(status) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raised_in = [
-            frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)
-        ][-1]
-        if isinstance(error, UnusableError) or (
-            raised_in.startswith("detaug.") and not isinstance(error, BatchError)
-        ):
-            raise CannotRun(
-                str(error)
-            ) from error  # it says what is wrong; others want their traceback
+        is_own = _raising_module(error).startswith("detaug.") and not isinstance(error, BatchError)
+        if is_own or isinstance(error, UnusableError):
+            # The message says what is wrong. Anything else needs its traceback.
+            raise CannotRun(str(error)) from error
         print_exc()
         raise click.exceptions.Exit(2) from None
+
+
+def _raising_module(error: BaseException) -> str:
+    """Return the name of the module whose code raised the error."""
+    *_, (frame, _line) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _new_folder(
     _context: click.Context, _parameter: click.Parameter, folder: Path | None
 ) -> Path | None:
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Return the option's folder if it is new or empty.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    if folder is None or not folder.exists():
+        return folder
+    if not folder.is_dir() or any(folder.iterdir()):
         raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
     return folder
 
@@ -140,15 +158,16 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     from detaug.nnunet.verification.settings import Settings, checked
     from detaug.reports.progress import progress
 
-    settings = checked(
-        Settings(**asked, device=device or "")
-    )  # before torch is imported, which takes seconds
+    # A mistake is reported before torch is imported, which takes seconds.
+    settings = checked(Settings(**asked, device=device or ""))
     from detaug.nnunet.verification.verifying import verify_training
 
-    with progress("nnunet verify") as shown:
-        result = verify_training(settings, keep, shown)
-    where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
-    conclude([result, *where], result.status)
+    with progress("nnunet verify") as bar:
+        result = verify_training(settings, keep, bar)
+    lines: list[RenderableType] = [result]
+    if keep is not None:
+        lines.append(Text(f"Logs, traces and checkpoints are in {keep}", "dim"))
+    conclude(lines, result.status)
 
 
 @nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
@@ -194,8 +213,8 @@ def demo() -> None:
     from detaug.reports.progress import progress
 
     with (
-        progress("nnunet demo") as shown,
+        progress("nnunet demo") as bar,
         tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder,
     ):
-        result = train_and_compare(Path(folder), shown)
+        result = train_and_compare(Path(folder), bar)
     conclude([result], result.status)

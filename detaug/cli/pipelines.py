@@ -68,8 +68,8 @@ def verify(
     from detaug.verification.real_runs import DEFAULT_BATCHES
 
     # What is left on screen is the table; the bar is for the time until then.
-    with progress("verify") as shown:
-        result = run(target, batches=batches or DEFAULT_BATCHES, progress=shown.update, **settings)
+    with progress("verify") as bar:
+        result = run(target, batches=batches or DEFAULT_BATCHES, progress=bar.update, **settings)
     conclude([result], result.status, json_file, result.as_json())
 
 
@@ -95,9 +95,9 @@ def _verify_against(
     from detaug.verification.handed_in import load_factory
     from detaug.verification.replay import DEFAULT_BATCHES, verify_against
 
-    with progress("verify") as shown:
-        result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, shown)
-    conclude(result.shown(), 0 if result.ok else 1, json_file, result.as_json())
+    with progress("verify") as bar:
+        result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, bar)
+    conclude(result.shown(), int(not result.ok), json_file, result.as_json())
 
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
@@ -137,7 +137,7 @@ def preview(
     trainer: str,
     plans: str,
     output: Path,
-    **asked: Any,
+    **arguments: Any,
 ) -> None:
     """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
 
@@ -155,20 +155,20 @@ def preview(
 
     if target is not None and nnunet is not None:
         raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
-    with progress("preview") as shown:
-        shown.update("make samples")
+    with progress("preview") as bar:
+        bar.update("make samples")
         if nnunet is None:
-            result = make(target, **asked)
+            result = make(target, **arguments)
         else:
             from detaug.nnunet.verification.settings import Settings
             from detaug.previews.previewing import preview_training
 
-            seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
-            settings = Settings(
-                *nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed
-            )
-            result = preview_training(settings, **asked)
-        shown.update("draw")
+            training: dict[str, Any] = {"fold": fold, "trainer": trainer, "plans": plans}
+            if arguments["seed"] is not None:
+                training["seed"] = arguments["seed"]
+            settings = Settings(*nnunet, device="cpu", **training)
+            result = preview_training(settings, **arguments)
+        bar.update("draw")
         write_output(output, result.png)
     click.echo(
         f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed"
@@ -220,8 +220,8 @@ def bench(
     from detaug.reports.progress import progress
 
     require_matplotlib()
-    with progress("bench") as shown:
-        result = benching.bench(target, processes or (), seconds, shown)
+    with progress("bench") as bar:
+        result = benching.bench(target, processes or (), seconds, bar)
     write_output(output, result.png())
     conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
 
@@ -239,6 +239,6 @@ def demo() -> None:
     from detaug.reports.progress import progress
 
     # What is left on screen is the table; the bar is for the time until then.
-    with progress("demo") as shown:
-        result = run_all(shown)
+    with progress("demo") as bar:
+        result = run_all(bar)
     conclude([result], result.status)
