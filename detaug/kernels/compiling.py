@@ -73,8 +73,7 @@ class Kernel:
     Args:
         function: the Python function.
         signatures: Numba signatures as strings, e.g. ``"void(float32[::1], float32)"``; a call with
-            other types is an
-            error rather than a surprise of several seconds.
+            other types is an error rather than a surprise of several seconds.
     """
 
     def __init__(self, function: Callable[..., Any], signatures: tuple[str, ...]) -> None:

@@ -119,8 +119,7 @@ def _settle_piece(
 
     Args:
         pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane
-            the upper four are
-            the lower ones once more.
+            the upper four are the lower ones once more.
         parts: how far each voxel lies from its lowest neighbour along x, y and z.
     """
     count = out.shape[0]

@@ -201,8 +201,7 @@ def run_program(
     Args:
         source, destination: the first is longer, by what a box has more than one voxel.
         steps: (steps, 7): places of the lesser and of the greater numbers; place and shift of one
-            operand and of the other; how
-            many voxels more than the output's are made.
+            operand and of the other; how many voxels more than the output's are made.
         planes: of a box, which take the first places. places: how many lines are kept at a time.
         result, result_shift: place and shift of the middle value.
     """

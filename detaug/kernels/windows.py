@@ -97,8 +97,8 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
     Relative errors are below 1e-15 (1 + d²), with d the distance from the centre in standard
     deviations: the rounding of the exponent. But where all voxels lie more than 5 standard
     deviations above the centre, factors are differences of the distribution function in float64, as
-    batchgeneratorsv2 takes them: these become multiples of 2^-53, and vanish beyond
-    8.2 standard deviations.
+    batchgeneratorsv2 takes them: these become multiples of 2^-53, and vanish beyond 8.2 standard
+    deviations.
 
     Args:
         out: one factor for each voxel; all 0 where the probabilities vanish.

@@ -58,8 +58,7 @@ def export(model: Path, into: Path | None) -> Path:
 
     Raises:
         UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds
-            a network of its own; the new
-            folder is there already.
+            a network of its own; the new folder is there already.
     """
     files = sorted(file for name in CHECKPOINTS for file in model.glob(f"fold_*/{name}"))
     whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])

@@ -99,8 +99,8 @@ def training_transforms(
         patch_size: the patch's shape, (X, Y) or (X, Y, Z) voxels; what comes in is larger.
         rotation: angles in radians (nnU-Net: ``rotation_for_DA``).
         ds_scales: deep supervision's factors, one number or one number per axis for each level,
-            which makes
-            ``segmentation`` a list; None: no list (nnU-Net: ``deep_supervision_scales``).
+            which makes ``segmentation`` a list; None: no list (nnU-Net:
+            ``deep_supervision_scales``).
         mirror_axes: spatial axes that may be mirrored; None or empty: no mirroring.
         do_dummy_2d: patches are deformed slice by slice, for anisotropic 3-D data (nnU-Net:
             ``do_dummy_2d_data_aug``).

@@ -59,8 +59,7 @@ def planes_of(
     Args:
         image: (C, X, Y) or (C, X, Y, Z).
         labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each
-            channel.
-            What has another spatial shape than the image is left out.
+            channel. What has another spatial shape than the image is left out.
         spacing: lengths of a voxel's edges, one for each axis; None: they are equal.
         channel: which of the image's is shown.
 

@@ -38,12 +38,10 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
 
     Args:
         data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects
-            of it (for a cascade, or some
-            of the cases).
+            of it (for a cascade, or some of the cases).
         batch_size: samples per batch.
         patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of
-            volumes; larger than
-            `final_patch_size` where the transforms turn and scale.
+            volumes; larger than `final_patch_size` where the transforms turn and scale.
         final_patch_size: what the network gets.
         label_manager: nnU-Net's, for its labels and whether there is an ignore label.
         oversample_foreground_percent: the part of a batch that is made to show foreground: its last

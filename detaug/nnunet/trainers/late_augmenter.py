@@ -64,8 +64,8 @@ class LateAugmenter(DeterministicAugmenter):
 
     Args:
         replaced: what makes the batches in place of the loader, given the loader; itself where it
-            stays. It is asked once,
-            when the first batch is: until then attributes of the loader (`generator`) may be set.
+            stays. It is asked once, when the first batch is: until then attributes of the loader
+            (`generator`) may be set.
         facts: further entries of the ledger's header.
     """
 

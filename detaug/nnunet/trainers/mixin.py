@@ -107,8 +107,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
 
     Attributes:
         deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for
-            networks with operations that
-            are nondeterministic in torch (their results then differ from run to run).
+            networks with operations that are nondeterministic in torch (their results then differ
+            from run to run).
     """
 
     deterministic_mode: Mode = True

@@ -30,8 +30,7 @@ class Settings:
         device: "cpu" or "cuda"; "": cuda where there is a GPU.
         seed: in the trainings' ``DETAUG_SEED``.
         iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a
-            branch of the pipeline
-            that one sample of twenty takes with 99 % confidence.
+            branch of the pipeline that one sample of twenty takes with 99 % confidence.
     """
 
     dataset: str
