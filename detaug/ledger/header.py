@@ -1,4 +1,4 @@
-"""A ledger's first line: what was run, and where."""
+"""A ledger's first line: the pipeline, the arguments, the machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Record = dict[str, Any]
 FORMAT = 3
 WHAT = "detaug ledger"
 
-#: Two runs that are equal in these have the same batches; what they are called in messages.
+#: Two runs that are equal in these entries have the same batches; their names in messages.
 IDENTITY = {
     "seed": "seed",
     "name": "name of the seed tree's branch",
@@ -26,14 +26,12 @@ IDENTITY = {
 #: An absolute path in quotes, its last name in a group.
 _ABSOLUTE = re.compile(r"(?<=['\"])(?:/|~/|[A-Za-z]:[/\\])[^'\"]*?([^'\"/\\]+)[/\\]*(?=['\"])")
 
-#: Of the environment: what changes from one minute to the next.
+#: Entries of the environment that change from one minute to the next begin with these.
 _VOLATILE = ("shared_memory.", "kernel_cache.")
 
 
 def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
-    """The first line: a pipeline's description, the machine, and the arguments with which the same
-    pipeline is made again.
-    """
+    """Return the first line of a ledger."""
     return {
         "kind": "header",
         "what": WHAT,
@@ -49,31 +47,34 @@ def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any
 
 
 def portable(declared: Sequence[str]) -> list[str]:
-    """A description in which absolute paths are their last names: where somebody keeps data is no
-    part of a pipeline, and nobody else's business.
+    """Return a description in which absolute paths are their last names.
+
+    The place where somebody keeps data is no part of a pipeline, and nobody else's business.
     """
-    return [_ABSOLUTE.sub(lambda found: f".../{found[1]}", line) for line in declared]
+    return [_ABSOLUTE.sub(r".../\1", line) for line in declared]
 
 
 def digest(declared: Sequence[str]) -> str:
-    """SHA-256 of a pipeline's description."""
+    """Return the SHA-256 of a pipeline's description."""
     return sha256("\n".join(declared).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def lasting(environment: Any) -> dict[str, Any]:
-    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and
-    without empty parts.
+    """Return an environment's lasting entries, flat (``cpu.model``).
+
+    Empty parts, and entries that change from one minute to the next, are left out.
     """
-    return {
-        name: value
-        for name, value in flat(environment)
-        if value != {} and not f"{name}.".startswith(_VOLATILE)
-    }
+    entries: dict[str, Any] = {}
+    for name, value in flat(environment):
+        if value != {} and not f"{name}.".startswith(_VOLATILE):
+            entries[name] = value
+    return entries
 
 
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """(path such as ``blas.0.version``, value) of whatever is within dictionaries, and within lists
-    of these.
+    """Yield (path, value) of whatever is within dictionaries, and within lists of these.
+
+    A path is such as ``blas.0.version``.
     """
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
@@ -85,5 +86,5 @@ def flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def by_name(declared: Sequence[str]) -> dict[str, str]:
-    """A pipeline's description, whose lines are ``name = value``."""
+    """Return a pipeline's description, whose lines are ``name = value``, as a dict."""
     return dict(str(line).partition(" = ")[::2] for line in declared)
