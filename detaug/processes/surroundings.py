@@ -142,8 +142,9 @@ class ProcessSettings:
             if value != self.values[name]:
                 write(self.values[name])
                 log(
-                    f"a batch changed {text} from {self.values[name]} to {value}, and left it so. It is put back after "
-                    "every batch: set it before the augmenter starts, or in the transform for as long as that needs it"
+                    f"a batch changed {text} from {self.values[name]} to {value}, and left it so."
+                    " It is put back after every batch: set it before the augmenter starts, or in"
+                    " the transform for as long as that needs it"
                 )
 
     @contextmanager
