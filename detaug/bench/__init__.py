@@ -1,1 +1,1 @@
-"""`detaug bench`: a pipeline under detaug, batchgenerators and torch; and how benchmarks measure."""
+"""`detaug bench`: a pipeline under detaug, batchgenerators and torch, and fair measurements."""

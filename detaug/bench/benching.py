@@ -76,7 +76,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Load:
-    """What other programs did meanwhile.
+    """The load by other programs while a benchmark ran.
 
     Attributes:
         cores: that this program may use.
@@ -93,14 +93,21 @@ class Load:
 
     @classmethod
     def of(cls, elsewhere: Sequence[float], before: float, after: float) -> Load:
-        """Return the load of runs during which other programs used so many cores."""
+        """Return the load of some runs.
+
+        Args:
+            elsewhere: cores that other programs kept busy, on average, in each run.
+            before, after: the system's load average of one minute.
+        """
         cores = len(usable_core_numbers())
-        mean = fmean(elsewhere) if elsewhere else 0.0
+        mean = 0.0
+        if elsewhere:
+            mean = fmean(elsewhere)
         return cls(cores, mean, before, after, mean < MOST_ELSEWHERE * cores)
 
     @property
     def warning(self) -> str:
-        """What a reader of the figures has to know; empty if they are valid."""
+        """A sentence for readers of the figures; empty if they are valid."""
         if self.is_valid:
             return ""
         return (
@@ -111,7 +118,15 @@ class Load:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What was measured, and on which machine."""
+    """The result of a benchmark, and the machine that it was measured on.
+
+    Attributes:
+        target: the pipeline's factory, as MODULE:FACTORY; None: the demo.
+        seconds_per_run: that each run was measured for.
+        rates: of each system with each number of processes.
+        load: by other programs, meanwhile.
+        environment: as `detaug.training.environment` returns it.
+    """
 
     target: str | None
     seconds_per_run: float
@@ -120,7 +135,7 @@ class Benchmark:
     environment: dict[str, Any]
 
     def shown(self) -> Iterator[RenderableType]:
-        """Yield a table, and what a reader has to know of its numbers."""
+        """Yield a table, and sentences on how far its numbers can be trusted."""
         rates = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         rates.add_column("system", overflow="fold")
         for name in ("processes", "batches/s", "detaug over it"):
@@ -161,9 +176,9 @@ class Benchmark:
         for index, system in enumerate(systems):
             rates = [rate for rate in measured if rate.system == system]
             offset = 0.27 * (index - (len(systems) - 1) / 2)
-            places = [counts.index(rate.processes) + offset for rate in rates]
+            positions = [counts.index(rate.processes) + offset for rate in rates]
             heights = [median(rate.batches_per_second) for rate in rates]
-            bars = axes.bar(places, heights, 0.25, color=COLOURS[index], label=system)
+            bars = axes.bar(positions, heights, 0.25, color=COLOURS[index], label=system)
             axes.bar_label(bars, fmt="%.3g")
         axes.set_xticks(range(len(counts)), counts)
         axes.set(title="batches per second", xlabel="processes")
@@ -175,6 +190,7 @@ class Benchmark:
 
 
 def _cells(rate: Rate) -> tuple[str, str]:
+    """Return the table's cells of a rate: batches per second, and detaug's speed-up over it."""
     if not rate.batches_per_second:
         return "not run", ""
     batches = f"{median(rate.batches_per_second):.3g}"
@@ -183,16 +199,14 @@ def _cells(rate: Rate) -> tuple[str, str]:
     return batches, f"{rate.times.median:.2g} ({rate.times.lowest:.2g}-{rate.times.highest:.2g})"
 
 
-def bench(
-    target: str | None, processes: Sequence[int], seconds: float, shown: Progress
-) -> Benchmark:
+def bench(target: str | None, processes: Sequence[int], seconds: float, bar: Progress) -> Benchmark:
     """Measure a pipeline under detaug, NonDetMultiThreadedAugmenter and torch's DataLoader.
 
     Args:
         target: of the factory; None: the demo's pipeline.
         processes: numbers of worker processes; empty: one, and as many as there are cores.
         seconds: that each run is measured for.
-        shown: shows the runs.
+        bar: shows the runs.
 
     Raises:
         UnusableError: detaug itself cannot run the pipeline.
@@ -200,14 +214,15 @@ def bench(
     if target is None:
         from detaug.demo.mri import load_template
 
-        load_template()  # once for all runs
-    counts = sorted({*(processes or (1, usable_cores()))})
-    shown.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
+        # Here, so that the runs, which are forks of this process, need not read the file.
+        load_template()
+    counts = sorted(set(processes or (1, usable_cores())))
+    bar.update("start", total=len(SYSTEMS) * ROUNDS * len(counts))
     load_before = os.getloadavg()[0]
     rates: list[Rate] = []
     elsewhere: list[float] = []
     for count in counts:
-        measure = partial(_measured, shown, target, seconds, count)
+        measure = partial(_measured, bar, target, seconds, count)
         results = interleaved(tuple(SYSTEMS), ROUNDS, measure)
         rates += [_rate(system, count, results) for system in SYSTEMS]
         for runs in results.values():
@@ -217,7 +232,13 @@ def bench(
 
 
 def _rate(system: str, processes: int, results: dict[str, list[Consumption | str]]) -> Rate:
-    """Return the rate of a system from the results of all, each of which is a run or a reason."""
+    """Return the rate of a system.
+
+    Args:
+        system: its name.
+        processes: worker processes.
+        results: of all systems; a result is a run, or the reason why there was none.
+    """
     runs = [run for run in results[system] if isinstance(run, Consumption)]
     reasons = [run for run in results[system] if isinstance(run, str)]
     if reasons:
@@ -225,30 +246,32 @@ def _rate(system: str, processes: int, results: dict[str, list[Consumption | str
     batches_per_second = tuple(run.batches / run.wall for run in runs)
     if system == OURS:
         return Rate(system, processes, batches_per_second)
-    ours = [run.batches / run.wall for run in results[OURS] if isinstance(run, Consumption)]
-    return Rate(system, processes, batches_per_second, Ratio.of(ours, batches_per_second))
+    own_runs = [run for run in results[OURS] if isinstance(run, Consumption)]
+    own_rates = [run.batches / run.wall for run in own_runs]
+    return Rate(system, processes, batches_per_second, Ratio.of(own_rates, batches_per_second))
 
 
 def _measured(
-    shown: Progress, target: str | None, seconds: float, processes: int, system: str
+    bar: Progress, target: str | None, seconds: float, processes: int, system: str
 ) -> Consumption | str:
-    """Run a system in a process of its own; return the run, or why there was none.
+    """Return the run of a system in a process of its own, or the reason why there was none.
 
     Raises:
-        UnusableError: it is detaug that could not run.
+        UnusableError: detaug itself could not run.
     """
-    shown.update(f"{system}, processes: {processes}")
+    bar.update(f"{system}, processes: {processes}")
     try:
         result = in_fresh_process(_run, target, seconds, processes, system)
     except MeasurementError as error:
         result = str(error)
     if system == OURS and isinstance(result, str):
         raise UnusableError(f"the pipeline cannot be measured: {result}")
-    shown.advance()
+    bar.advance()
     return result
 
 
 def _run(target: str | None, seconds: float, processes: int, system: str) -> Consumption | str:
+    """Run a system in this process; return the run, or the reason why there is none."""
     workers = Workers(processes, NUM_CACHED)
     try:
         with collected_notices(), SYSTEMS[system](_pipeline(target), workers) as batches:
@@ -257,15 +280,20 @@ def _run(target: str | None, seconds: float, processes: int, system: str) -> Con
             )
     except KeyboardInterrupt:
         return "interrupted"
-    except BaseException as error:  # the user's code may raise anything
+    except BaseException as error:
+        # The user's code may raise anything.
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        # torch's loader puts the traceback of its worker before the message.
-        return lines[-1] if lines[0].startswith("Caught ") else lines[0]
+        if lines[0].startswith("Caught "):
+            # torch's loader puts the traceback of its worker before the message.
+            return lines[-1]
+        return lines[0]
 
 
 def _pipeline(target: str | None) -> HandedIn:
     """Return the user's pipeline, or the demo's, with its kernels compiled."""
-    factory = partial(demo_pipeline, DEMO_PATCH) if target is None else load_factory(target)
-    pipeline = call_factory(factory)
+    if target is None:
+        pipeline = call_factory(partial(demo_pipeline, DEMO_PATCH))
+    else:
+        pipeline = call_factory(load_factory(target))
     warm_up(pipeline.transform, pipeline.source.loader)
     return pipeline

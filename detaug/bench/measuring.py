@@ -57,6 +57,11 @@ def in_fresh_process(function: Callable[..., T], *args: Any) -> T:
 
 
 def _result_of(process: Any, receiver: Connection) -> Any:
+    """Wait for the result of a process, and for the end of the process.
+
+    Raises:
+        MeasurementError: the process failed, died or hung.
+    """
     try:
         if not receiver.poll(MEASUREMENT_TIMEOUT):
             raise MeasurementError(
@@ -81,6 +86,7 @@ def _result_of(process: Any, receiver: Connection) -> Any:
 
 
 def _call(sender: Connection, function: Callable[..., T], args: tuple[Any, ...]) -> None:
+    """Send (False, the function's result), or (True, the traceback) if it raises."""
     try:
         message: tuple[bool, Any] = (False, function(*args))
     except BaseException:
@@ -113,14 +119,14 @@ def interleaved(
 
 @dataclass(frozen=True)
 class Consumption:
-    """What it took to consume some batches.
+    """The time that it took to consume some batches.
 
     Attributes:
-        batches: how many were timed.
+        batches: number of batches that were timed.
         wall: seconds.
         waited: seconds of these inside ``next()``.
         cpu: CPU seconds of this process and its descendants.
-        elsewhere: how many cores other programs kept busy meanwhile, on average.
+        elsewhere: cores that other programs kept busy meanwhile, on average.
     """
 
     batches: int
@@ -159,13 +165,13 @@ def consume(
     """
     # No pause may come between warming up and timing: buffers would fill, and their batches be
     # counted for free.
-    taken = 0
-    warm = 0.0
-    while taken < warm_up or time.perf_counter() < warm:
+    num_taken = 0
+    warm_at = 0.0
+    while num_taken < warm_up or time.perf_counter() < warm_at:
         batch = next(batches)
-        if taken == 0:
-            warm = time.perf_counter() + warm_up_seconds
-        taken += 1
+        if num_taken == 0:
+            warm_at = time.perf_counter() + warm_up_seconds
+        num_taken += 1
         if step is not None:
             step(batch)
 
@@ -246,15 +252,15 @@ def draws_until(least: int, seconds: float) -> Iterator[int]:
         draw += 1
 
 
-# --- what a stretch of work took ------------------------------------------------------------------
+# --- CPU time -------------------------------------------------------------------------------------
 
 
 class Spent(NamedTuple):
-    """What was spent since a `Meter` was made.
+    """The CPU time that was spent since a `Meter` was made.
 
     Attributes:
         cpu: CPU seconds of this process and its descendants.
-        elsewhere: how many cores other programs kept busy, on average.
+        elsewhere: cores that other programs kept busy, on average.
     """
 
     cpu: float

@@ -28,7 +28,7 @@ ORDER_SEED = (1, 2, 3, 4)
 
 @dataclass(frozen=True)
 class Workers:
-    """How many worker processes make batches, the same for every system.
+    """The worker processes that make batches, the same for every system.
 
     Attributes:
         processes: worker processes.
@@ -42,7 +42,7 @@ class Workers:
 
     @property
     def cached_per_process(self) -> int:
-        """For systems that count the waiting batches of each worker by itself."""
+        """The waiting batches of one worker, for systems that count them by worker."""
         return max(1, self.num_cached // self.processes)
 
 
@@ -83,6 +83,7 @@ def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iter
 
 
 def _torch_options(workers: Workers) -> dict[str, Any]:
+    """Return the arguments of torch's `DataLoader` that say how its workers run."""
     return {
         "num_workers": workers.processes,
         # torch counts the batch that is being made, too.
@@ -117,6 +118,7 @@ System = Callable[[HandedIn, Workers], AbstractContextManager[Iterator[Any]]]
 
 
 def _nondet_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+    """Run a pipeline under `NonDetMultiThreadedAugmenter`."""
     source = pipeline.source.made()
     if _gives_samples(source):
         raise UnusableError("it takes loaders of batches, and this is a data set")
@@ -124,6 +126,7 @@ def _nondet_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[I
 
 
 def _torch_loader_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+    """Run a pipeline under torch's `DataLoader`."""
     source = pipeline.source.made()
     transform = _drawing(pipeline.transform)
     if _gives_samples(source):
@@ -139,7 +142,7 @@ SYSTEMS: dict[str, System] = {
 
 
 def _gives_samples(source: Source) -> bool:
-    """Return whether it is a data set, whose samples are put together to batches."""
+    """Return True for a data set, whose samples are put together to batches."""
     return getattr(source, "batch_size", None) is not None
 
 
@@ -171,6 +174,8 @@ class _Collated:
 
 
 class _Batches(IterableDataset[Any]):
+    """The transformed batches of a loader, of which every worker has a copy."""
+
     def __init__(self, loader: Any, transform: Any) -> None:
         self.loader = loader
         self.transform = transform
@@ -179,7 +184,10 @@ class _Batches(IterableDataset[Any]):
         loader = self.loader
         if not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
             loader = loader()
-        batches = loader if hasattr(loader, "__iter__") else iter(loader.__next__, None)
+        if hasattr(loader, "__iter__"):
+            batches = iter(loader)
+        else:
+            batches = iter(loader.__next__, None)
         for batch in batches:
             yield _transformed(self.transform, batch)
 
@@ -196,6 +204,7 @@ def _endless(batches: Any) -> Iterator[Any]:
 
 
 def _transformed(transform: Any, batch: Any) -> Any:
+    """Return the transformed batch; a mapping goes to the transform as its keyword arguments."""
     if transform is None:
         return batch
     if isinstance(batch, Mapping):

@@ -1,8 +1,9 @@
 """The command line, `detaug`.
 
-A file here has the arguments and the exit status of a few commands. What is found, and mostly how it is put into words, is in
-the room that finds it: `detaug.ledger.comparing`, `detaug.verification.result`, `detaug.bench.benching` ... These files import
-nothing heavy before their command runs, so that ``detaug --help`` answers at once.
+A file here has the arguments and the exit status of a few commands. What is found, and mostly how
+it is put into words, is in the room that finds it: `detaug.ledger.comparing`,
+`detaug.verification.result`, `detaug.bench.benching` ... These files import nothing heavy before
+their command runs, so that ``detaug --help`` answers at once.
 """
 
 from __future__ import annotations

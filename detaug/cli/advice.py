@@ -1,4 +1,4 @@
-"""What `detaug --version --verbose` advises: rules over the record that `environment` gives."""
+"""Advice of `detaug --version --verbose`: rules over the record that `environment` gives."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ def advice(environment: Mapping[str, Any]) -> Iterator[str]:
     yield from _versions(environment["packages"]["nnunetv2"])
     if environment["kernel_cache"]["folder"] is None:
         yield (
-            "compile cache: no folder for compiled kernels can be written to, so that every process compiles its own: "
-            "set NUMBA_CACHE_DIR to one that can be"
+            "compile cache: no folder for compiled kernels can be written to, so that every process"
+            " compiles its own: set NUMBA_CACHE_DIR to one that can be"
         )
     if "OMP_NUM_THREADS" not in variables:
         threads = environment["threads"]["torch"]
         yield (
-            f"threads: torch uses {threads} threads, by the number of cores, and sums on the CPU change with it: set "
-            "OMP_NUM_THREADS for trainings that must be reproducible on another machine"
+            f"threads: torch uses {threads} threads, by the number of cores, and sums on the CPU"
+            " change with it: set OMP_NUM_THREADS for trainings that must be reproducible on"
+            " another machine"
         )
     if variables.get("PYTHONHASHSEED", "random") == "random":
         yield (
@@ -38,17 +39,19 @@ def advice(environment: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _on_gpus(variables: Mapping[str, str], num_gpus: int) -> Iterator[str]:
+    """Yield advice on variables that matter where GPUs compute."""
     if variables.get("CUBLAS_WORKSPACE_CONFIG") not in CUBLAS_ALLOWED:
         yield (
-            "cuBLAS: it is reproducible with export CUBLAS_WORKSPACE_CONFIG=:4096:8 alone, set before CUDA starts"
+            "cuBLAS: it is reproducible with export CUBLAS_WORKSPACE_CONFIG=:4096:8 alone, set"
+            " before CUDA starts"
         )
     if variables.get("NVIDIA_TF32_OVERRIDE") == "1":
         yield "TF32: NVIDIA_TF32_OVERRIDE=1 forces it on, whatever is set in torch: unset it"
     is_nccl_set = "NCCL_ALGO" in variables and variables.get("NCCL_NVLS_ENABLE") == "0"
     if num_gpus > 1 and not is_nccl_set:
         yield (
-            "NCCL: with several GPUs it may add up in another order (pytorch #154880): export NCCL_ALGO=Ring "
-            "NCCL_NVLS_ENABLE=0"
+            "NCCL: with several GPUs it may add up in another order (pytorch #154880): export"
+            " NCCL_ALGO=Ring NCCL_NVLS_ENABLE=0"
         )
 
 
@@ -63,10 +66,12 @@ def _chosen_by_timing(variables: Mapping[str, str]) -> Iterator[str]:
 
 
 def _versions(nnunet: str | None) -> Iterator[str]:
+    """Yield advice on a version of nnunetv2 that is not supported; None: it is not installed."""
     supported = tuple(f"{version}." for version in SUPPORTED_NNUNET)
     if nnunet is None or nnunet.startswith(supported):
         return
     known = " or ".join(f"{version}x" for version in supported)
     yield (
-        f"nnU-Net: nnunetv2 {nnunet} is not {known}, which detaug.nnunet supports: pip install 'detaug[nnunet]'"
+        f"nnU-Net: nnunetv2 {nnunet} is not {known}, which detaug.nnunet supports: pip install"
+        " 'detaug[nnunet]'"
     )

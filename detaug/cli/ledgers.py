@@ -20,11 +20,13 @@ _RUN = click.Path(path_type=Path)
     help="Of two trainings of nnU-Net: draw their curves into this file.",
 )
 def diff(a: Path, b: Path, plot: Path | None) -> None:
-    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which keys, how many batches differ
-    after it, and what differs in the headers, the most likely cause first. Times, process numbers and restarts do not count.
+    """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which
+    keys, how many batches differ after it, and what differs in the headers, the most likely cause
+    first. Times, process numbers and restarts do not count.
 
-    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed, data, plans, pipeline ...), the
-    metrics of every epoch, and the weights are compared, by the best checkpoint that both have.
+    Of nnU-Net, A and B are folders fold_X of its results. What the trainings are made of (seed,
+    data, plans, pipeline ...), the metrics of every epoch, and the weights are compared, by the
+    best checkpoint that both have.
 
     Both may be somebody else's: they are read as data, and none of their code is run.
 
@@ -35,12 +37,12 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
 
         from detaug.nnunet.results import compare_trainings
 
-        comparison = compare_trainings(a, b)
+        trainings = compare_trainings(a, b)
         if plot is not None:
             from detaug.pictures.curves import draw_curves
 
-            draw_curves(comparison.checkpoint, *comparison.curves, plot)
-        conclude(map(Text, comparison.lines), int(comparison.differ))
+            draw_curves(trainings.checkpoint, *trainings.curves, plot)
+        conclude(map(Text, trainings.lines), int(trainings.differ))
         return
     if plot is not None:
         raise click.UsageError(
@@ -48,5 +50,5 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
         )
     from detaug.ledger.comparing import compare
 
-    found = compare(a, b)
-    conclude(found.shown(str(a), str(b)), 0 if found.first is None else 1)
+    comparison = compare(a, b)
+    conclude(comparison.shown(str(a), str(b)), int(comparison.first is not None))

@@ -1,4 +1,4 @@
-"""Of a machine: `detaug warmup`, and what `detaug --version` prints."""
+"""Commands about this machine: `detaug warmup` and `detaug --version`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import click
 
-#: What `torch.utils.collect_env` lists itself.
+#: Packages that `torch.utils.collect_env` lists itself.
 _LISTED_BY_TORCH = ("torch", "numpy", "pytorch-lightning")
 
 
@@ -32,13 +32,14 @@ def _print_machine() -> None:
     from detaug.training.machine import environment
 
     record = environment()
-    detaug, cache = record["detaug"], record["kernel_cache"]
-    click.echo(f"seed scheme {detaug['seed_scheme']}, numerics {detaug['numerics']}")
+    versions = record["detaug"]
+    click.echo(f"seed scheme {versions['seed_scheme']}, numerics {versions['numerics']}")
     for name, version in record["packages"].items():
         if version is not None and name not in _LISTED_BY_TORCH:
             click.echo(f"{name} {version}")
     for name, value in record["variables"].items():
         click.echo(f"{name}={value}")
+    cache = record["kernel_cache"]
     folder = cache["folder"] or "no folder"
     click.echo(f"kernels: {cache['compiled']} of {cache['kernels']} compiled, in {folder}")
     click.echo(f"\n{collect_env.get_pretty_env_info().strip()}")  # type: ignore[no-untyped-call]
@@ -51,10 +52,12 @@ def _print_machine() -> None:
 
 @click.command(short_help="Compile the transforms' kernels ahead.")
 def warmup() -> None:
-    """Compile the transforms' kernels, so that no training waits for it: for this machine and this version.
+    """Compile the transforms' kernels, so that no training waits for it: for this machine and this
+    version.
 
-    Compiled code is kept in the package's own folder or, where that is read-only, in the user's cache folder; the environment
-    variable NUMBA_CACHE_DIR chooses another place. Run it while building a container's image, and its processes only load.
+    Compiled code is kept in the package's own folder or, where that is read-only, in the user's
+    cache folder; the environment variable NUMBA_CACHE_DIR chooses another place. Run it while
+    building a container's image, and its processes only load.
     """
     from detaug.kernels.ahead import compile_ahead
     from detaug.kernels.cache import cache_folder
@@ -64,14 +67,15 @@ def warmup() -> None:
     kernels = all_kernels()
     compiled = compile_ahead(kernels, load=False)
     seconds = time.perf_counter() - began
-    there = len(kernels) - compiled
+    loaded = len(kernels) - compiled
     click.echo(
-        f"{len(kernels)} kernels: {compiled} compiled, {there} already there, in {seconds:.1f} s"
+        f"{len(kernels)} kernels: {compiled} compiled, {loaded} already there, in {seconds:.1f} s"
     )
     folder = cache_folder()
-    kept = (
-        f"kept in {folder}"
-        if folder
-        else "not kept: no folder can be written to, so every process compiles its own"
-    )
-    click.echo(f"Compiled code is {kept}")
+    if folder:
+        click.echo(f"Compiled code is kept in {folder}")
+    else:
+        click.echo(
+            "Compiled code is not kept: no folder can be written to, so every process compiles"
+            " its own"
+        )

@@ -1,4 +1,4 @@
-"""`detaug nnunet`: what goes with nnU-Net's own command line."""
+"""`detaug nnunet`: commands that go with nnU-Net's own command line."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import importlib.resources
 import tempfile
 from pathlib import Path
 from traceback import print_exc, walk_tb
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from detaug.cli import options
 from detaug.cli.options import CannotRun, conclude
 
-_DEFAULT = """\
-detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what that trains, nnU-Net's own
-nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or nnUNetTrainerDeterministic.
-Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code that is in them.
-"""
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_DEFAULT = (
+    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what "
+    "that trains, nnU-Net's own\n"
+    "nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or "
+    "nnUNetTrainerDeterministic.\n"
+    "Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code "
+    "that is in them.\n"
+)
 
 
 @click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
@@ -32,7 +38,8 @@ def nnunet() -> None:
 
 @nnunet.command()
 def path() -> None:
-    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs no such variable.
+    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs
+    no such variable.
 
     For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
     """
@@ -51,7 +58,8 @@ def path() -> None:
     "arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ..."
 )
 def train(arguments: tuple[str, ...]) -> None:
-    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's trainers.
+    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's
+    trainers.
 
     It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
     """
@@ -63,26 +71,38 @@ def train(arguments: tuple[str, ...]) -> None:
         click.echo(_DEFAULT)
     try:
         train_command(arguments)
-    except SystemExit as leaving:  # argparse's: after its help, or what is wrong with the arguments
-        raise click.exceptions.Exit(leaving.code if isinstance(leaving.code, int) else 2) from None
+    except SystemExit as exiting:
+        # argparse exits after its help, and after a wrong argument.
+        status = 2
+        if isinstance(exiting.code, int):
+            status = exiting.code
+        raise click.exceptions.Exit(status) from None
     except (OSError, RuntimeError, TypeError, ValueError) as error:
-        raised_in = [
-            frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)
-        ][-1]
-        if isinstance(error, UnusableError) or (
-            raised_in.startswith("detaug.") and not isinstance(error, BatchError)
-        ):
-            raise CannotRun(
-                str(error)
-            ) from error  # it says what is wrong; others want their traceback
+        is_own = _raising_module(error).startswith("detaug.") and not isinstance(error, BatchError)
+        if is_own or isinstance(error, UnusableError):
+            # The message says what is wrong. Anything else needs its traceback.
+            raise CannotRun(str(error)) from error
         print_exc()
         raise click.exceptions.Exit(2) from None
+
+
+def _raising_module(error: BaseException) -> str:
+    """Return the name of the module whose code raised the error."""
+    *_, (frame, _line) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def _new_folder(
     _context: click.Context, _parameter: click.Parameter, folder: Path | None
 ) -> Path | None:
-    if folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    """Return the option's folder if it is new or empty.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    if folder is None or not folder.exists():
+        return folder
+    if not folder.is_dir() or any(folder.iterdir()):
         raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
     return folder
 
@@ -113,17 +133,23 @@ def _new_folder(
     "--keep",
     type=click.Path(path_type=Path),
     callback=_new_folder,
-    help="Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or empty.",
+    help=(
+        "Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or"
+        " empty."
+    ),
 )
 def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
-    """Prove that a training on your own preprocessed data is reproducible, or find where it diverges.
+    """Prove that a training on your own preprocessed data is reproducible, or find where it
+    diverges.
 
-    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a few steps: straight through
-    with two processes that load data, straight through with none, and killed in the middle of an epoch and resumed. The
-    three checkpoint_final.pth are compared byte for byte. Where they differ, the first step and what differs in it are named.
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a
+    few steps: straight through with two processes that load data, straight through with none, and
+    killed in the middle of an epoch and resumed. The three checkpoint_final.pth are compared byte
+    for byte. Where they differ, the first step and what differs in it are named.
 
-    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes when it first
-    trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
+    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes
+    when it first trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it,
+    which runs code that is in them.
 
     The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
     """
@@ -132,15 +158,16 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     from detaug.nnunet.verification.settings import Settings, checked
     from detaug.reports.progress import progress
 
-    settings = checked(
-        Settings(**asked, device=device or "")
-    )  # before torch is imported, which takes seconds
+    # A mistake is reported before torch is imported, which takes seconds.
+    settings = checked(Settings(**asked, device=device or ""))
     from detaug.nnunet.verification.verifying import verify_training
 
-    with progress("nnunet verify") as shown:
-        result = verify_training(settings, keep, shown)
-    where = [] if keep is None else [Text(f"Logs, traces and checkpoints are in {keep}", "dim")]
-    conclude([result, *where], result.status)
+    with progress("nnunet verify") as bar:
+        result = verify_training(settings, keep, bar)
+    lines: list[RenderableType] = [result]
+    if keep is not None:
+        lines.append(Text(f"Logs, traces and checkpoints are in {keep}", "dim"))
+    conclude(lines, result.status)
 
 
 @nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
@@ -152,10 +179,12 @@ def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
     help="The new folder.  [default: beside MODEL, under the stock trainer's name]",
 )
 def export(model: Path, output: Path | None) -> None:
-    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own trainer.
+    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own
+    trainer.
 
-    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints and what prediction
-    needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the same. The new folder's name is printed.
+    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints
+    and what prediction needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the
+    same. The new folder's name is printed.
 
     The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
     """
@@ -166,13 +195,16 @@ def export(model: Path, output: Path | None) -> None:
 
 @nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
 def demo() -> None:
-    """Show on a toy data set that a training which is killed and continued ends with the same checkpoint.
+    """Show on a toy data set that a training which is killed and continued ends with the same
+    checkpoint.
 
-    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with another number of workers,
-    killed (SIGKILL) in the second epoch and continued with --c. The two checkpoint_final.pth are compared byte for byte. It
-    takes about two minutes on two idle cores; afterwards nothing is left of it.
+    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with
+    another number of workers, killed (SIGKILL) in the second epoch and continued with --c. The two
+    checkpoint_final.pth are compared byte for byte. It takes about two minutes on two idle cores;
+    afterwards nothing is left of it.
 
-    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first training fails.
+    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first
+    training fails.
     """
     from detaug.nnunet.compatibility import require_nnunet
 
@@ -181,8 +213,8 @@ def demo() -> None:
     from detaug.reports.progress import progress
 
     with (
-        progress("nnunet demo") as shown,
+        progress("nnunet demo") as bar,
         tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder,
     ):
-        result = train_and_compare(Path(folder), shown)
+        result = train_and_compare(Path(folder), bar)
     conclude([result], result.status)

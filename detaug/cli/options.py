@@ -1,4 +1,4 @@
-"""What several commands have in common: how they end, their options, and where they print."""
+"""Parts that commands share: how they end, their options, and where they print."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 #: The exit status of a program that Ctrl-C ended, as shells have it: 128 + SIGINT.
 INTERRUPTED = 130
 
-#: That of a program whose reader went away (``detaug diff ... | head -1``): 128 + SIGPIPE. 1 would mean "differs".
+#: That of a program whose reader went away (``detaug diff ... | head -1``): 128 + SIGPIPE. 1 would
+#: mean "differs".
 UNREAD = 141
 
 
@@ -40,11 +41,14 @@ class CannotRun(click.ClickException):
 
 
 class Command(click.Command):
-    """Ends with status 130 after Ctrl-C, with 141 where nobody reads its output, and with 2 after any other error: 1 means
-    "differs"."""
+    """A command whose exit status says how it ended.
+
+    It is 130 after Ctrl-C, 141 where nobody reads the output, and 2 after any other error: 1 is for
+    batches that differ.
+    """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it, and end with the status of what stopped it."""
+        """Run the command, and turn whatever stops it into an exit status."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -53,12 +57,14 @@ class Command(click.Command):
         except BrokenPipeError:
             _stop_printing()
             raise click.exceptions.Exit(UNREAD) from None
-        except SystemExit as leaving:  # click's own comes later
+        except SystemExit as exiting:
+            # The user's code: click itself exits later, in `main`.
             raise CannotRun(
-                f"the pipeline ends the program: sys.exit({leaving.code!r})"
-            ) from leaving
+                f"the pipeline ends the program: sys.exit({exiting.code!r})"
+            ) from exiting
         except (UnusableError, NotInstalled) as error:
-            if details := getattr(error, "details", ""):
+            details = getattr(error, "details", "")
+            if details:
                 click.echo(printable_lines(details), err=True)
             raise CannotRun(str(error)) from error
         except (OSError, click.exceptions.Exit, click.ClickException, click.Abort):
@@ -68,97 +74,119 @@ class Command(click.Command):
             raise click.exceptions.Exit(2) from None
 
     def main(self, *arguments: Any, **options: Any) -> Any:
-        """As click's; a missing file or a full stdout is one line and status 2."""
+        """Run the command line; a missing file or a full stdout is one line and status 2."""
         try:
             return super().main(*arguments, **options)
         except OSError as error:
+            text = str(error)
             if error.filename is None:
                 _stop_printing()
-            text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            if error.filename:
+                text = f"{error.filename}: {error.strerror}"
             click.echo(f"Error: {printable_lines(text)}", err=True)
             sys.exit(2)
 
 
 class Commands(Command, click.Group):
-    """A group whose commands end so."""
+    """A group of commands, whose exit status is that of a `Command`."""
 
 
 def _stop_printing() -> None:
-    """What is still in stdout's buffer must not fail when Python ends."""
+    """Send stdout to /dev/null, so that Python can flush its buffer at the end without an error."""
     with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
 
 
 def console() -> Console:
-    """For what people read, on stdout.
+    """Return a console that writes to stdout.
 
-    In a file or a pipe lines are as long as they are, so that they can be searched; COLUMNS sets another width.
+    Lines for a file or a pipe are not wrapped, so that they can be searched; COLUMNS sets another
+    width.
     """
     from rich.console import Console
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
-            """A pipe that nobody reads is an error, as anywhere."""
+            """Raise an error for a pipe that nobody reads; rich would end the program."""
             raise BrokenPipeError
 
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else 1000
-    return Output(highlight=False, width=width)
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return Output(highlight=False)
+    return Output(highlight=False, width=1000)
 
 
-def write_json(file: Path | None, found: Any) -> None:
+def write_json(file: Path | None, result: Any) -> None:
     """Write a result where `--json` asks for it."""
     if file is not None:
-        write_output(file, (json.dumps(found, indent=2) + "\n").encode())
+        write_output(file, (json.dumps(result, indent=2) + "\n").encode())
 
 
 def write_output(file: Path, content: bytes) -> None:
-    """Write a file; one that cannot be written ends the command with status 2."""
+    """Write a file.
+
+    Raises:
+        CannotRun: it cannot be written.
+    """
     try:
-        with whole_file(file) as opened:
-            opened.write(content)
+        with whole_file(file) as stream:
+            stream.write(content)
     except OSError as error:
         raise CannotRun(f"cannot write {str(file)!r}: {error.strerror or error}") from error
 
 
 def conclude(
-    shown: Iterable[RenderableType], status: int, file: Path | None = None, found: Any = None
+    parts: Iterable[RenderableType], status: int, file: Path | None = None, result: Any = None
 ) -> None:
-    """Show a result, one part after the other, write it where `--json` asks for it, and end with the status."""
+    """Show a result, write it where `--json` asks for it, and end the command.
+
+    Args:
+        parts: shown one after the other.
+        status: the exit status.
+        file: of `--json`.
+        result: as it is written there.
+    """
     from rich.text import Text
 
     output = console()
-    for part in shown:
+    for part in parts:
         if isinstance(part, Text):
             output.print(_escaped(part), soft_wrap=True)
         else:
             output.print(part)
-    write_json(file, found)
+    write_json(file, result)
     if status:
         raise click.exceptions.Exit(status)
 
 
 def _escaped(text: Text) -> Text:
-    """Escape what a terminal would act on; what is escaped has one style."""
+    """Return a text without control characters; a text that had any is in one style."""
     from rich.text import Text
 
     plain = printable_lines(text.plain)
-    return text if plain == text.plain else Text(plain, text.style)
+    if plain == text.plain:
+        return text
+    return Text(plain, text.style)
 
 
-# --- types of options: click's name for one in a help text is the function's ------------------------------------------
+# --- types of options: click's name for one in a help text is the function's ----------------------
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """Non-negative integers with commas between them; nothing is an empty tuple."""
+    """Return non-negative integers that stand with commas between them; "" is an empty tuple."""
     if not re.fullmatch(r"\s*|\s*\d+\s*(,\s*\d+\s*)*", text):
         raise click.BadParameter(f"{text!r} is not a list of non-negative integers such as 1,2,3")
-    return tuple(map(int, text.split(","))) if text.strip() else ()
+    if not text.strip():
+        return ()
+    return tuple(map(int, text.split(",")))
 
 
 def seed(text: str) -> Any:
-    """Whatever ``DETAUG_SEED`` may be: a non-negative integer of any size, or several with commas between them."""
+    """Return a seed as ``DETAUG_SEED`` may hold it.
+
+    That is a non-negative integer of any size, or several with commas between them.
+    """
     from detaug.seeding.tree import seed_of_text
 
     try:
@@ -169,14 +197,19 @@ def seed(text: str) -> Any:
 
 
 def fold(text: str) -> int | str:
-    """A fold as `nnUNetv2_train` takes it."""
-    if text != "all" and not re.fullmatch(r"-?\d+", text):
+    """Return a fold as `nnUNetv2_train` takes it."""
+    if text == "all":
+        return text
+    if not re.fullmatch(r"-?\d+", text):
         raise click.BadParameter(f"{text!r} is neither a number nor 'all'")
-    return text if text == "all" else int(text)
+    return int(text)
 
 
-class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic from click 8.2 on
-    """A file that can be written, which is found out before the work; a `Path`, of which no later `os.chdir` makes another.
+# `ParamType` is generic from click 8.2 on.
+class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
+    """The type of an output file, an absolute `Path`.
+
+    A file that cannot be written is refused before the work begins.
 
     Args:
         suffix: that its name must have; "": any.
@@ -188,10 +221,14 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # ge
         self._suffix = suffix
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """Return the file's path, or fail."""
+        # Absolute: a pipeline's `os.chdir` must not make another file of it.
         file = Path(value).absolute()
-        if file.exists() and not file.is_file():  # a device would be replaced
-            self.fail(f"{value!r} is {'a folder' if file.is_dir() else 'no file'}", param, ctx)
+        if file.is_dir():
+            self.fail(f"{value!r} is a folder", param, ctx)
+        if file.exists() and not file.is_file():
+            # A device, which would be replaced.
+            self.fail(f"{value!r} is no file", param, ctx)
         if not file.name.lower().endswith(self._suffix):
             self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
         if not os.access(file.parent, os.W_OK):

@@ -47,17 +47,17 @@ def verify(
 ) -> None:
     """Prove that a pipeline gives the same batches under all circumstances, or find what does not.
 
-    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without arguments. It returns
-    (loader, transform), where the transform may be None, a map-style data set, or a DeterministicAugmenter. Its batches
-    are made with several process counts and start methods, resumed, replayed, with another clock, another PYTHONHASHSEED
-    and more.
+    MODULE:FACTORY, as package.module:factory or path/to/file.py:factory, is a function without
+    arguments. It returns (loader, transform), where the transform may be None, a map-style data
+    set, or a DeterministicAugmenter. Its batches are made with several process counts and start
+    methods, resumed, replayed, with another clock, another PYTHONHASHSEED and more.
 
-    With --against, some batches of a run that kept a ledger are made again with its seed, in this process, and compared with it:
-    evenly spaced, from the first to the last. Where any differs, its keys are named, and the parameters and versions that are
-    not the ledger's.
+    With --against, some batches of a run that kept a ledger are made again with its seed, in this
+    process, and compared with it: evenly spaced, from the first to the last. Where any differs, its
+    keys are named, and the parameters and versions that are not the ledger's.
 
-    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or ledger, or a row or batch
-    could not be made.
+    The exit status is 0 if all are equal, 1 if bytes differ, 2 if there is no such pipeline or
+    ledger, or a row or batch could not be made.
     """
     from detaug.reports.progress import progress
 
@@ -68,8 +68,8 @@ def verify(
     from detaug.verification.real_runs import DEFAULT_BATCHES
 
     # What is left on screen is the table; the bar is for the time until then.
-    with progress("verify") as shown:
-        result = run(target, batches=batches or DEFAULT_BATCHES, progress=shown.update, **settings)
+    with progress("verify") as bar:
+        result = run(target, batches=batches or DEFAULT_BATCHES, progress=bar.update, **settings)
     conclude([result], result.status, json_file, result.as_json())
 
 
@@ -88,15 +88,16 @@ def _verify_against(
     for name, option in _WITHOUT_LEDGER.items():
         if settings[name] not in (None, ()):
             raise click.UsageError(
-                f"{option} has no effect with --against: batches are made in this process, with the ledger's seed"
+                f"{option} has no effect with --against: batches are made in this process, with the"
+                " ledger's seed"
             )
     from detaug.reports.progress import progress
     from detaug.verification.handed_in import load_factory
     from detaug.verification.replay import DEFAULT_BATCHES, verify_against
 
-    with progress("verify") as shown:
-        result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, shown)
-    conclude(result.shown(), 0 if result.ok else 1, json_file, result.as_json())
+    with progress("verify") as bar:
+        result = verify_against(load_factory(target), ledger, batches or DEFAULT_BATCHES, bar)
+    conclude(result.shown(), int(not result.ok), json_file, result.as_json())
 
 
 @click.command(short_help="Draw what a pipeline does to samples, transform by transform.")
@@ -136,15 +137,16 @@ def preview(
     trainer: str,
     plans: str,
     output: Path,
-    **asked: Any,
+    **arguments: Any,
 ) -> None:
     """Draw a contact sheet: a row for each sample, a column for each transform, with its params.
 
-    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed gets, and with the
-    augmenter's name if the factory returns one: name="train" draws other numbers than no name. Without a factory, a demo is
-    drawn: a pipeline on an MRI that comes with nilearn.
+    MODULE:FACTORY is as for `detaug verify`. The samples are those that a training with this seed
+    gets, and with the augmenter's name if the factory returns one: name="train" draws other numbers
+    than no name. Without a factory, a demo is drawn: a pipeline on an MRI that comes with nilearn.
 
-    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in them.
+    With --nnunet, preprocessed cases are unpickled, as nnU-Net does it, which runs code that is in
+    them.
 
     The exit status is 2 where there is no pipeline with images.
     """
@@ -153,23 +155,24 @@ def preview(
 
     if target is not None and nnunet is not None:
         raise click.UsageError("give MODULE:FACTORY or --nnunet, not both")
-    with progress("preview") as shown:
-        shown.update("make samples")
+    with progress("preview") as bar:
+        bar.update("make samples")
         if nnunet is None:
-            result = make(target, **asked)
+            result = make(target, **arguments)
         else:
             from detaug.nnunet.verification.settings import Settings
             from detaug.previews.previewing import preview_training
 
-            seed = {} if asked["seed"] is None else {"seed": asked["seed"]}
-            settings = Settings(
-                *nnunet, fold=fold, trainer=trainer, plans=plans, device="cpu", **seed
-            )
-            result = preview_training(settings, **asked)
-        shown.update("draw")
+            training: dict[str, Any] = {"fold": fold, "trainer": trainer, "plans": plans}
+            if arguments["seed"] is not None:
+                training["seed"] = arguments["seed"]
+            settings = Settings(*nnunet, device="cpu", **training)
+            result = preview_training(settings, **arguments)
+        bar.update("draw")
         write_output(output, result.png)
     click.echo(
-        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed them"
+        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed"
+        " them"
     )
 
 
@@ -197,12 +200,14 @@ def bench(
 ) -> None:
     """Measure batches per second by the number of processes.
 
-    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured. The same pipeline runs
-    under DeterministicAugmenter, batchgenerators' NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a
-    process of its own. It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use the
-    cores, table and picture say that the figures are not valid.
+    MODULE:FACTORY is as for `detaug verify`; without it, the demo's patches of an MRI are measured.
+    The same pipeline runs under DeterministicAugmenter, batchgenerators'
+    NonDetMultiThreadedAugmenter and torch's DataLoader, in turn, each run in a process of its own.
+    It takes about a minute on two idle cores; --seconds bounds each run. Where other programs use
+    the cores, table and picture say that the figures are not valid.
 
-    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run is said in the report.
+    The exit status is 2 where detaug cannot run the pipeline; what only another system cannot run
+    is said in the report.
     """
     if 0 in (processes or ()):
         raise click.BadParameter(
@@ -215,8 +220,8 @@ def bench(
     from detaug.reports.progress import progress
 
     require_matplotlib()
-    with progress("bench") as shown:
-        result = benching.bench(target, processes or (), seconds, shown)
+    with progress("bench") as bar:
+        result = benching.bench(target, processes or (), seconds, bar)
     write_output(output, result.png())
     conclude([*result.shown(), Text(f"Drawn in {output}", "dim")], 0, json_file, asdict(result))
 
@@ -225,14 +230,15 @@ def bench(
 def demo() -> None:
     """Run one augmentation pipeline on a real MRI again and again, and compare the batches.
 
-    It goes through batchgenerators' own 3-D augmentation: twice through its NonDetMultiThreadedAugmenter, then through
-    DeterministicAugmenter in the calling process, in two workers, with a worker killed in mid-run, and stopped halfway and
-    resumed. The exit status is 1 if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
+    It goes through batchgenerators' own 3-D augmentation: twice through its
+    NonDetMultiThreadedAugmenter, then through DeterministicAugmenter in the calling process, in two
+    workers, with a worker killed in mid-run, and stopped halfway and resumed. The exit status is 1
+    if any two runs of DeterministicAugmenter differ, and 2 if the MRI is missing.
     """
     from detaug.demo.run import run_all
     from detaug.reports.progress import progress
 
     # What is left on screen is the table; the bar is for the time until then.
-    with progress("demo") as shown:
-        result = run_all(shown)
+    with progress("demo") as bar:
+        result = run_all(bar)
     conclude([result], result.status)

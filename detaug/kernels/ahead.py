@@ -1,7 +1,8 @@
-"""Compiles kernels ahead of time, in several interpreters at once, announces it, and shows the progress.
+"""Compiles kernels ahead of time, in several interpreters at once, announces it, and shows the
+progress.
 
-Each interpreter is given its kernels and leaves the compiled code in the cache on disk. Where one fails or is killed, the
-caller compiles what is missing.
+Each interpreter is given its kernels and leaves the compiled code in the cache on disk. Where one
+fails or is killed, the caller compiles what is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from detaug.reports.progress import Progress, progress, say
 logger = logging.getLogger("detaug")
 
 #: Imports are resolved as here, wherever the package lies.
-_PROGRAM = "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve; serve(sys.argv[1:])"
+_PROGRAM = (
+    "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve;"
+    " serve(sys.argv[1:])"
+)
 _SECONDS = 2.0  # that an idle core compiles a kernel, on average
 _WORTH = 3  # kernels to compile: an interpreter takes about as long to start
 
@@ -29,7 +33,8 @@ _WORTH = 3  # kernels to compile: an interpreter takes about as long to start
 def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
     """Compile kernels, or load them from the cache on disk.
 
-    Announces what has to be compiled in the log (INFO) where that is shown, else on stderr, with a bar on a terminal.
+    Announces what has to be compiled in the log (INFO) where that is shown, else on stderr, with a
+    bar on a terminal.
 
     Args:
         load: whether this process will call them. Else those that are in the cache are left there.

@@ -1,11 +1,13 @@
-"""Where compiled kernels are kept: for the code that compiles and for code that only asks. Does not import Numba.
+"""Where compiled kernels are kept: for the code that compiles and for code that only asks. Does not
+import Numba.
 
-Compiled code lies in a folder for each module's source digest, below the first of these that can be written to:
-``NUMBA_CACHE_DIR`` if that is set, else the package itself, else (a read-only installation) the user's cache folder; then
-a folder of this user's own among the temporary files.
+Compiled code lies in a folder for each module's source digest, below the first of these that can be
+written to: ``NUMBA_CACHE_DIR`` if that is set, else the package itself, else (a read-only
+installation) the user's cache folder; then a folder of this user's own among the temporary files.
 
-Compiled code is run as it is found. So the folder must be this user's own, and closed to all others. The package's own
-folder is not looked at: whoever can write there can write to the modules beside it, which are run as well.
+Compiled code is run as it is found. So the folder must be this user's own, and closed to all
+others. The package's own folder is not looked at: whoever can write there can write to the modules
+beside it, which are run as well.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ def warn_once(text: str, *arguments: object) -> None:
 def cache_folder() -> Path | None:
     """Return the folder; None where there is none: every process then compiles its own kernels.
 
-    It is made where it is missing. A folder in which others could plant code is passed over, with a warning.
+    It is made where it is missing. A folder in which others could plant code is passed over, with a
+    warning.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
@@ -63,8 +66,8 @@ def cache_folder() -> Path | None:
         return folder if _can_be_written(folder) else _private_folder()
     private = _private_folder()
     warn_once(
-        "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you. They are kept %s. Set "
-        "NUMBA_CACHE_DIR to a folder that is yours alone.",
+        "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you."
+        " They are kept %s. Set NUMBA_CACHE_DIR to a folder that is yours alone.",
         folder,
         danger,
         "in memory alone" if private is None else f"in {private}",
@@ -85,7 +88,8 @@ def _can_be_written(folder: Path) -> bool:
 
 
 def _danger_in(folder: Path) -> str:
-    """Return how others could write into a folder, "" where they cannot; closes it to readers as well.
+    """Return how others could write into a folder, "" where they cannot; closes it to readers as
+    well.
 
     A link is followed if this user laid it, or root, who can run code as everybody.
     """
@@ -120,7 +124,9 @@ def _users_folder() -> Path | None:
 
 
 def _private_folder() -> Path | None:
-    """Return the folder among the temporary files; None where it is not this user's, or open to others."""
+    """Return the folder among the temporary files; None where it is not this user's, or open to
+    others.
+    """
     if not hasattr(os, "geteuid"):
         return None
     try:
@@ -136,8 +142,8 @@ def _private_folder() -> Path | None:
 def source_digest(module: str) -> str:
     """A digest of a kernel module's source and of those it imports from this package.
 
-    It is a part of the cache's path, for Numba by itself does not notice that a function which a kernel calls has
-    changed in another file.
+    It is a part of the cache's path, for Numba by itself does not notice that a function which a
+    kernel calls has changed in another file.
     """
     found: dict[str, bytes] = {}
     waiting = [module]
@@ -155,7 +161,9 @@ def source_digest(module: str) -> str:
 
 
 def bring_compiled(digest: str, folder: Path) -> None:
-    """Code that was compiled into the package before it became read-only (`detaug warmup` in a container's image)."""
+    """Code that was compiled into the package before it became read-only (`detaug warmup` in a
+    container's image).
+    """
     there, here = _PACKAGE_FOLDER / digest, folder / digest
     if (
         folder == _PACKAGE_FOLDER
@@ -175,7 +183,9 @@ def bring_compiled(digest: str, folder: Path) -> None:
 
 
 def count_kernels(folder: Path | None) -> tuple[int, int]:
-    """(kernels that there are, those of them that are compiled in that folder for this source and this Python)."""
+    """(kernels that there are, those of them that are compiled in that folder for this source and
+    this Python).
+    """
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
     kernels = compiled = 0
     for source in _SOURCES.glob("*.py"):

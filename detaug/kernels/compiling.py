@@ -1,8 +1,8 @@
 """How every kernel is compiled: one decorator, one registry, one way to compile ahead.
 
-No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order in which it is
-written, so that a kernel gives the same bytes whatever instructions the CPU has. Compiled code is cached on disk
-(`detaug.kernels.cache` says where).
+No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order
+in which it is written, so that a kernel gives the same bytes whatever instructions the CPU has.
+Compiled code is cached on disk (`detaug.kernels.cache` says where).
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ _CACHE_FOLDER = cache_folder()
 
 
 def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
-    """Numba reads its setting when caching is enabled; other packages' functions keep their own place."""
+    """Numba reads its setting when caching is enabled; other packages' functions keep their own
+    place.
+    """
     digest = source_digest(dispatcher.py_func.__module__.rpartition(".")[2])
     bring_compiled(digest, folder)
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
@@ -54,8 +56,9 @@ def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
 
 def _warn_not_kept(why: str) -> None:
     warn_once(
-        "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every new process compiles "
-        "them again. Make room there, or set NUMBA_CACHE_DIR to a folder that can be written to.",
+        "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every"
+        " new process compiles them again. Make room there, or set NUMBA_CACHE_DIR to a folder that"
+        " can be written to.",
         why,
     )
 
@@ -69,8 +72,8 @@ class Kernel:
 
     Args:
         function: the Python function.
-        signatures: Numba signatures as strings, e.g. ``"void(float32[::1], float32)"``; a call with other types is an
-            error rather than a surprise of several seconds.
+        signatures: Numba signatures as strings, e.g. ``"void(float32[::1], float32)"``; a call with
+            other types is an error rather than a surprise of several seconds.
     """
 
     def __init__(self, function: Callable[..., Any], signatures: tuple[str, ...]) -> None:
@@ -100,7 +103,8 @@ class Kernel:
     def compile(self) -> None:
         """Compile every signature, or take it from the cache on disk. Does nothing the second time.
 
-        Where the cache cannot be written to or read, the compiled code is kept in memory, and a warning says so once.
+        Where the cache cannot be written to or read, the compiled code is kept in memory, and a
+        warning says so once.
         """
         with _compiling:
             if self._compiled:
@@ -111,13 +115,13 @@ class Kernel:
                 try:
                     self.dispatcher.compile(signature)
                 except (OSError, EOFError, pickle.UnpicklingError) as error:
-                    # The disk is full, say, or what was cached cannot be read. What had been compiled by then is there,
-                    # and is not compiled again.
+                    # The disk is full, say, or what was cached cannot be read. What had been
+                    # compiled by then is there, and is not compiled again.
                     self.dispatcher._cache.disable()
                     self.dispatcher.compile(signature)
                     _warn_not_kept(_told(error))
             self.dispatcher.disable_compile()
-            (types, *_) = self.dispatcher.signatures
+            types, *_ = self.dispatcher.signatures
             self._arrays = tuple(
                 n for n, each in enumerate(types) if isinstance(each, numba.types.Array)
             )
@@ -139,7 +143,8 @@ class Kernel:
 
 
 def _for_kernel(argument: Any) -> Any:
-    """A read-only array as one that is not marked so: to Numba it would be of another type, for which nothing is compiled.
+    """A read-only array as one that is not marked so: to Numba it would be of another type, for
+    which nothing is compiled.
 
     Kernels write into what they are given to write into, and into nothing else; nothing is copied.
     """
@@ -156,7 +161,9 @@ def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
 
 
 def inlined(function: _F) -> _F:
-    """A function that kernels call: compiled into each of them, and not to be called from Python."""
+    """A function that kernels call: compiled into each of them, and not to be called from
+    Python.
+    """
     return cast(_F, numba.njit(forceinline=True, **_WITHOUT_WRAPPERS)(function))
 
 

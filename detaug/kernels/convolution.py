@@ -1,10 +1,11 @@
 """Separable convolution with symmetric kernels along all three axes in one pass, and sharpening.
 
-Volumes come with what lies beyond their ends. Plane after plane is convolved along its own two axes into a ring of planes;
-where the ring holds all that a plane of the output needs, it is summed along the first axis.
+Volumes come with what lies beyond their ends. Plane after plane is convolved along its own two axes
+into a ring of planes; where the ring holds all that a plane of the output needs, it is summed along
+the first axis.
 
-The two voxels at equal distance are added first, then multiplied by their common weight. Sums are in float32; of each
-three pairs the outer, smaller ones are added first.
+The two voxels at equal distance are added first, then multiplied by their common weight. Sums are
+in float32; of each three pairs the outer, smaller ones are added first.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import numpy as np
 from detaug.kernels.compiling import inlined, kernel, shared
 from detaug.kernels.voxels import padded
 
-# Voxels that are swept together, so that their sum stays in the first-level cache from sweep to sweep.
+# Voxels that are swept together, so that their sum stays in the first-level cache from sweep to
+# sweep.
 _CHUNK = 2048
 # Not plain integers, for each of which Numba would compile what is called once more.
 _ZERO, _ONE = np.int64(0), np.int64(1)
@@ -45,7 +47,8 @@ def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any,
                    count: Any, n: Any) -> None:  # fmt: skip
     """Sums of weighted voxels: for k < n, ``out[start + k]`` becomes
 
-    ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] + rows[steps[1, t] + k])``,
+    ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] +
+    rows[steps[1, t] + k])``,
 
     and so on, ``count`` times in all, each time ``pitch`` and ``out_pitch`` elements further on.
     """
@@ -86,7 +89,9 @@ def _symmetric(steps: Any, centre: Any, step: Any, radius: Any) -> None:
 def convolve_padded(
     source: Any, destination: Any, weights0: Any, weights1: Any, weights2: Any
 ) -> None:
-    """Convolve a volume that is longer than ``destination`` by the weights' reach, at both ends of each axis."""
+    """Convolve a volume that is longer than ``destination`` by the weights' reach, at both ends of
+    each axis.
+    """
     n0, n1, n2 = destination.shape
     r0, r1, r2 = weights0.shape[0] - 1, weights1.shape[0] - 1, weights2.shape[0] - 1
     lines, pitch, size, slots = n1 + 2 * r1, n2 + 2 * r2, n1 * n2, 2 * r0 + 1
@@ -122,7 +127,8 @@ def convolve_padded(
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float64)")
 def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
-    """``x + strength * sum of (x - neighbour)`` over the nearest neighbours along all axes, along Y if it has several voxels.
+    """``x + strength * sum of (x - neighbour)`` over the nearest neighbours along all axes, along Y
+    if it has several voxels.
 
     In float64, for the differences are small where an image is smooth.
 

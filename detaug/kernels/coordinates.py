@@ -1,7 +1,8 @@
 """Where a row of an output patch lies in the source, and what reaches outside of it.
 
-A patch voxel (i, j, k) lies at ``matrix @ ((i, j, k) + displacement) + offset`` in source voxels (voxel centres are at
-integers). Two-dimensional arrays have a first axis of one voxel, which is never interpolated along.
+A patch voxel (i, j, k) lies at ``matrix @ ((i, j, k) + displacement) + offset`` in source voxels
+(voxel centres are at integers). Two-dimensional arrays have a first axis of one voxel, which is
+never interpolated along.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from detaug.kernels.compiling import inlined
 
 # How values between voxels are made, and what lies outside the source.
 NEAREST, LINEAR, CUBIC = 0, 1, 2
-# HELD: as ITK has it, values are held for half a voxel beyond the outermost centres, and farther out is the constant.
+# HELD: as ITK has it, values are held for half a voxel beyond the outermost centres, and farther
+# out is the constant.
 CONSTANT, BORDER, HELD = 0, 1, 2
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
@@ -23,8 +25,9 @@ _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
 # A row is worked on in pieces of at most this length.
 PIECE = 512
-# Scratch arrays are flat, their parts this far apart. A constant distance lets the compiler see that they do not overlap, and
-# use vectors; no multiple of 512, or the parts would push each other, and the source's voxels, out of the first-level cache.
+# Scratch arrays are flat, their parts this far apart. A constant distance lets the compiler see
+# that they do not overlap, and use vectors; no multiple of 512, or the parts would push each other,
+# and the source's voxels, out of the first-level cache.
 PITCH = 640
 # Planes that are worked on together.
 BAND = 16
@@ -34,14 +37,16 @@ LINE, PLANE, ORIGIN = 3, 4, 5
 
 
 def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -> np.ndarray:
-    """Where the voxels of a volume are that is there as a window only, for kernels that are handed the window, flat.
+    """Where the voxels of a volume are that is there as a window only, for kernels that are handed
+    the window, flat.
 
     Args:
         space: three extents of the volume.
         starts, window: three numbers each, the window's first voxel and its extents.
 
     Returns:
-        (6,) int64: the extents of the volume; how far a step along the second axis is, and one along the first; and what
+        (6,) int64: the extents of the volume; how far a step along the second axis is, and one
+            along the first; and what
         to take off the index of a voxel of the volume.
     """
     line, plane = window[2], window[1] * window[2]
@@ -80,8 +85,9 @@ class Sampling(NamedTuple):
 
 @inlined
 def row_of(number: Any, planes: Any, lines: Any) -> Any:
-    """Plane and line of a row, in the order in which rows are worked on: line after line of a few planes, so that what these
-    have in common of a turned source stays in the CPU's cache."""
+    """Plane and line of a row, in the order in which rows are worked on: line after line of a few
+    planes, so that what these have in common of a turned source stays in the CPU's cache.
+    """
     begin = number // (BAND * lines) * BAND
     band = min(BAND, planes - begin)
     rest = number % (BAND * lines)
@@ -92,11 +98,14 @@ def row_of(number: Any, planes: Any, lines: Any) -> Any:
 def place_piece(
     rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by how they are read.
+    """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by
+    how they are read.
 
     Returns:
-        ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours inside the source and may
-        be read in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is summed tap by tap.
+        ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours
+            inside the source and may
+        be read in pairs; beyond ``low ... high`` no voxel has a neighbour inside. The rest is
+            summed tap by tap.
     """
     shape, mode, padding, flat = sampling
     straight = patch_map.displacement.size == 0
@@ -124,7 +133,9 @@ def place_piece(
 
 @inlined
 def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
-    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of ``rows``, float64."""
+    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of
+    ``rows``, float64.
+    """
     matrix, offset, displacement = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
@@ -152,9 +163,10 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
 
 @inlined
 def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, straight: Any) -> Any:
-    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source that are ``margin`` voxels or
-    more from its border; ``0, 0`` if it is not one stretch. ``flat``: the first axis does not count. ``straight``: the
-    piece is a straight line (no displacement)."""
+    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source that
+    are ``margin`` voxels or more from its border; ``0, 0`` if it is not one stretch. ``flat``: the
+    first axis does not count. ``straight``: the piece is a straight line (no displacement).
+    """
     least = np.float64(margin)
     limit_x = np.float64(shape[0] - 1 - margin)
     limit_y = np.float64(shape[1] - 1 - margin)
@@ -202,7 +214,9 @@ def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
 
 @inlined
 def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond the nearest count."""
+    """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond
+    the nearest count.
+    """
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
     least = np.float64(-1 - margin)
@@ -219,7 +233,9 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
 
 @inlined
 def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the source."""
+    """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the
+    source.
+    """
     low, high = 0, length
     while low < high and touches_nothing(rows, low, shape, margin, flat):
         low += 1
@@ -230,7 +246,9 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 
 @inlined
 def _held_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
-    """The part ``low, high`` of a straight piece that lies on voxels of the source, their upper faces excluded."""
+    """The part ``low, high`` of a straight piece that lies on voxels of the source, their upper
+    faces excluded.
+    """
     low, high = 0, length
     for axis in range(1 if flat else 0, 3):
         row, end = rows[axis * PITCH :], np.float64(shape[axis]) - 0.5
@@ -243,9 +261,12 @@ def _held_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
 
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours inside."""
-    # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and only the index becomes an
-    # integer. To make integers of the coordinates, and numbers of these, took a third of the time.
+    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours
+    inside.
+    """
+    # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and
+    # only the index becomes an integer. To make integers of the coordinates, and numbers of these,
+    # took a third of the time.
     plane, line, origin = (
         np.float64(shape[PLANE]),
         np.float64(shape[LINE]),
@@ -277,10 +298,11 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 def split_straight(
     patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
 ) -> Any:  # fmt: skip
-    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than 2**31 voxels; False, and
-    nothing done, where the piece does not lie within the source.
+    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than
+    2**31 voxels; False, and nothing done, where the piece does not lie within the source.
 
-    Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of its ends.
+    Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of
+    its ends.
     """
     matrix, offset, _ = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
@@ -321,7 +343,9 @@ def split_straight(
 
 @inlined
 def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
-    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False where a voxel has no two."""
+    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False
+    where a voxel has no two.
+    """
     matrix, offset, _ = patch_map
     found: Any = True
     for axis in range(1 if flat else 0, 3):
@@ -340,10 +364,11 @@ def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, pa
 
 @inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
-    """Which voxels the samples of a piece draw on, and with which weights; the number of them along each axis.
+    """Which voxels the samples of a piece draw on, and with which weights; the number of them along
+    each axis.
 
-    Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``. An index of -1 is a
-    voxel outside (constant border).
+    Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``.
+    An index of -1 is a voxel outside (constant border).
     """
     shape, mode, padding, flat = sampling
     count = 4 if mode == CUBIC else (1 if mode == NEAREST else 2)
@@ -378,9 +403,10 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
 
 @inlined
 def nearest_voxel(p: Any) -> Any:
-    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the one with the even number, as
-    in torch's grid_sample: always the upper one would shift a patch that lies half a voxel off its source by half a voxel.
-    Compared, and not left to a rounding mode."""
+    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the one
+    with the even number, as in torch's grid_sample: always the upper one would shift a patch that
+    lies half a voxel off its source by half a voxel. Compared, and not left to a rounding mode.
+    """
     upper = np.floor(p + 0.5)
     half = 0.5 * upper
     return upper - 1.0 if (upper - p == 0.5) & (np.floor(half) != half) else upper

@@ -1,8 +1,9 @@
 """Images resampled with Keys' cubic kernel (a = -0.75, as torch's grid_sample has it).
 
-R. Keys, "Cubic convolution interpolation for digital image processing", 1981. Of the four neighbours along an axis the
-second one, p1, is the base: ``p1 + w0 (p0 - p1) + w2 (p2 - p1) + w3 (p3 - p1)``, so that the fourth weight, 1 - w0 - w2 -
-w3, is never rounded, and a constant image stays constant.
+R. Keys, "Cubic convolution interpolation for digital image processing", 1981. Of the four
+neighbours along an axis the second one, p1, is the base: ``p1 + w0 (p0 - p1) + w2 (p2 - p1) + w3
+(p3 - p1)``, so that the fourth weight, 1 - w0 - w2 - w3, is never rounded, and a constant image
+stays constant.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(
 
 @inlined
 def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
-    """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a of voxel k is at
-    ``(3 * a + n) * PITCH + k``. For voxels that have all neighbours inside."""
+    """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a
+    of voxel k is at ``(3 * a + n) * PITCH + k``. For voxels that have all neighbours inside.
+    """
     for k in range(count):
         index[k] = -np.int32(shape[ORIGIN])
     for axis in range(1 if flat else 0, 3):
@@ -54,7 +56,9 @@ def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weigh
 
 @inlined
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
-    """Interpolated between four voxels, lines or planes, whose values are in the parts of ``parts``."""
+    """Interpolated between four voxels, lines or planes, whose values are in the parts of
+    ``parts``.
+    """
     for k in range(count):
         base = parts[PITCH + k]
         out[k] = base + (
@@ -70,7 +74,9 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
 def resample_cubic(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any, flat: Any
 ) -> None:  # fmt: skip
-    """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`, ``value`` lies outside."""
+    """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`,
+    ``value`` lies outside.
+    """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
     weight = np.empty(9 * PITCH, np.float32)

@@ -1,8 +1,9 @@
 """Smooth random displacement fields: white noise under a periodic Gaussian filter.
 
-The filter multiplies the coefficient of frequency f along an axis of n voxels by exp(-2 π² σ² f² / n²). A wide filter leaves
-only a few low frequencies, whose Fourier coefficients the field is computed from. Bases are orthonormal, real, and given as
-(voxels, frequencies) matrices. A narrow filter leaves nearly all frequencies, but draws on few voxels: it is a convolution.
+The filter multiplies the coefficient of frequency f along an axis of n voxels by exp(-2 π² σ² f² /
+n²). A wide filter leaves only a few low frequencies, whose Fourier coefficients the field is
+computed from. Bases are orthonormal, real, and given as (voxels, frequencies) matrices. A narrow
+filter leaves nearly all frequencies, but draws on few voxels: it is a convolution.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ from detaug.kernels.compiling import kernel
 
 
 @kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
+    " ::1])"
 )
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
-    """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of the voxels."""
+    """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of
+    the voxels.
+    """
     row = np.empty(basis_z.shape[1], np.float32)
     plane = np.empty((basis_y.shape[1], basis_z.shape[1]), np.float32)
     coefficients[:] = np.float32(0)
-    # rows and planes are indexed, not taken as views: a view costs atomic operations on a reference count
+    # rows and planes are indexed, not taken as views: a view costs atomic operations on a reference
+    # count
     for i in range(noise.shape[0]):
         plane[:] = np.float32(0)
         for j in range(noise.shape[1]):
@@ -55,7 +60,8 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
 
 
 @kernel(
-    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :, ::1])"
+    "void(float32[:, :, ::1], float32[:, ::1], float32[:, ::1], float32[:, ::1], float32[:, :,"
+    " ::1])"
 )
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
     """A field (X, Y, Z), plane by plane.

@@ -1,10 +1,10 @@
 """exp, log and pow in float32 as polynomials in a fixed order: the same bytes on every CPU.
 
-A libm chooses among variants by the CPU it finds, and so do vectorised NumPy and torch. What is here uses
-only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754 says
-(`tests/unit/kernels/test_elementary.py` measures the errors over the ranges given below). Coefficients are
-minimax fits on the reduced range, rounded to float32 one after another; polynomials are summed in pairs (Estrin's
-scheme), for a CPU has more than one multiplier.
+A libm chooses among variants by the CPU it finds, and so do vectorised NumPy and torch. What is
+here uses only additions, multiplications, comparisons and bit operations, each rounded as IEEE 754
+says (`tests/unit/kernels/test_elementary.py` measures the errors over the ranges given below).
+Coefficients are minimax fits on the reduced range, rounded to float32 one after another;
+polynomials are summed in pairs (Estrin's scheme), for a CPU has more than one multiplier.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _SIGN = _u32(0x80000000)
 
 @inlined
 def key_of(x: Any) -> Any:
-    """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN first)."""
+    """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN
+    first).
+    """
     bits = bits_of_float(x)
     flip = _u32(_i32(_i32(bits) >> _i32(31)))
     return _u32(bits ^ _u32(flip | _SIGN))
@@ -87,7 +89,9 @@ _G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (_f32(c) for c in _G)
 
 @inlined
 def negative_log(x: Any) -> Any:
-    """-ln x of 0 < x <= 1, good to 5e-8 absolutely or 2 ulp, whichever is more: for random numbers."""
+    """-ln x of 0 < x <= 1, good to 5e-8 absolutely or 2 ulp, whichever is more: for random
+    numbers.
+    """
     k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(k) >> _i32(23)))
     f = float_from_bits(_u32(_u32(k & _MANTISSA) + _SQRT_HALF_BITS)) - _ONE
@@ -98,7 +102,9 @@ def negative_log(x: Any) -> Any:
 
 @inlined
 def exponential(x: Any) -> Any:
-    """e^x within 2 ulp; infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of NaN."""
+    """e^x within 2 ulp; infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of
+    NaN.
+    """
     x = _f32(90) if x > _f32(90) else x
     x = _f32(-105) if x < _f32(-105) else x
     shifted = x * _f32(_LOG2_E) + _ROUNDER
@@ -118,10 +124,11 @@ def exponential(x: Any) -> Any:
 
 @inlined
 def unit_power(base: Any, exponent: Any) -> Any:
-    """base^exponent for a base from 0 to 1 and an exponent above 0, with an *absolute* error below 1.2e-7.
+    """base^exponent for a base from 0 to 1 and an exponent above 0, with an *absolute* error below
+    1.2e-7.
 
-    What the rounding of exponent · log2(base) does to a result is small where the result itself is. A base below 2^-126
-    counts as 0. NaN of NaN.
+    What the rounding of exponent · log2(base) does to a result is small where the result itself is.
+    A base below 2^-126 counts as 0. NaN of NaN.
     """
     bits = _u32(bits_of_float(base) - _SQRT_HALF_BITS)
     k = _f32(_i32(_i32(bits) >> _i32(23)))

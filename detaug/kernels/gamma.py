@@ -1,8 +1,9 @@
 """x^γ for many x from 0 to 1 and one γ.
 
-With x = 2^k m, m from √½ to √2, the power is 2^(k γ) m^γ. γ is one number for a whole image, so that 2^(k γ) is a table of 128
-entries and m^γ a polynomial made for this γ: less work than a logarithm and an exponential. The relative error is within 3 ulp
-for γ up to 1.5, 6 for 3, 50 for `LARGEST`; the absolute one within 1.3e-7 for γ up to 3. Larger exponents take the longer way.
+With x = 2^k m, m from √½ to √2, the power is 2^(k γ) m^γ. γ is one number for a whole image, so
+that 2^(k γ) is a table of 128 entries and m^γ a polynomial made for this γ: less work than a
+logarithm and an exponential. The relative error is within 3 ulp for γ up to 1.5, 6 for 3, 50 for
+`LARGEST`; the absolute one within 1.3e-7 for γ up to 3. Larger exponents take the longer way.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ _LONG_WAY = _f32(LARGEST)
 
 
 def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
-    """What `gamma_curve` wants to know of an exponent, float32: the coefficients (8,) of q in m^γ = 1 + f q(f), f = m - 1, by
-    interpolation at Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to 127, 0 for n = 0.
+    """What `gamma_curve` wants to know of an exponent, float32: the coefficients (8,) of q in m^γ =
+    1 + f q(f), f = m - 1, by interpolation at Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to
+    127, 0 for n = 0.
     """
     differences = [
         (exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)
@@ -115,7 +117,8 @@ def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 
 @kernel(
-    "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1], float32[::1], float32)",
+    "UniTuple(float64, 2)(float32[::1], float32[::1], float32, float32, float32, float32[::1],"
+    " float32[::1], float32)",
 )
 def gamma_curve(
     source: Any,
@@ -127,7 +130,8 @@ def gamma_curve(
     scales: Any,
     pivot: Any,
 ) -> Any:
-    """``((source - origin) / width) ^ exponent``; gives the mean and standard deviation of what it wrote.
+    """``((source - origin) / width) ^ exponent``; gives the mean and standard deviation of what it
+    wrote.
 
     Args:
         source, destination: flat, which may be one array; all bases must be from 0 to 1.

@@ -1,4 +1,6 @@
-"""Maps of intensities, voxel by voxel. Source and destination may be one array, or must not overlap."""
+"""Maps of intensities, voxel by voxel. Source and destination may be one array, or must not
+overlap.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def clamp(values: Any, low: Any, high: Any) -> None:
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
 def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
     """``(source - center) · factor + offset``."""
-    # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors, where they are one
+    # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors,
+    # where they are one
     if source.ctypes.data == destination.ctypes.data:
         for i in range(destination.shape[0]):
             destination[i] = (destination[i] - center) * factor + offset
@@ -39,12 +42,14 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
 def map_piecewise(
     source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
 ) -> None:
-    """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies; NaN stays NaN.
+    """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies;
+    NaN stays NaN.
 
     Args:
         source, destination: of values from ``low`` on.
         per_step: pieces per intensity unit.
-        knots, values, slopes: one for each piece: where it begins, with which value, and how it rises.
+        knots, values, slopes: one for each piece: where it begins, with which value, and how it
+            rises.
     """
     last = _f32(knots.shape[0] - 1)
     for i in range(destination.shape[0]):
@@ -59,7 +64,8 @@ def map_piecewise(
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
     """exp of a line's polynomial, by Horner's scheme in float64.
 
-    What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an ulp of h.
+    What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an
+    ulp of h.
     """
     highest = line.shape[0] - 1
     for k in range(z.shape[0]):
@@ -75,7 +81,8 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
 
 
 @kernel(
-    "void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1], float64[::1])"
+    "void(float32[:,::1], float32[:,::1], float64[:,:,::1], float64[::1], float64[::1],"
+    " float64[::1])"
 )
 def multiply_by_field(
     source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any

@@ -1,7 +1,8 @@
 """Labels resampled through an affine map: per voxel the label with the largest interpolated weight.
 
-This is the argmax over interpolated one-hot channels, without making them: where all neighbours have one label, that is
-the answer; elsewhere the few labels among the neighbours are weighed in float64.
+This is the argmax over interpolated one-hot channels, without making them: where all neighbours
+have one label, that is the answer; elsewhere the few labels among the neighbours are weighed in
+float64.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ TIE = 2.0**-30
 
 # In place of a label: it takes float64 to tell.
 _UNSETTLED = np.int32(1 << 20)
-# Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their rounding, and above `TIE`.
+# Weights are sums of eight products of float32 numbers from 0 to 1: this is far above their
+# rounding, and above `TIE`.
 _MAJORITY = np.float32(0.5 + 2.0**-16)
 
 
@@ -58,7 +60,9 @@ def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
 
 @inlined
 def _first_other(labels: Any, one: Any, other: Any) -> Any:
-    """The first of eight labels that is neither of two; the first of all if there is none. Written out, for vectors."""
+    """The first of eight labels that is neither of two; the first of all if there is none. Written
+    out, for vectors.
+    """
     found = labels[0]
     found = labels[7] if (labels[7] != one) & (labels[7] != other) else found
     found = labels[6] if (labels[6] != one) & (labels[6] != other) else found
@@ -83,7 +87,8 @@ def _weight_of(
 def _settle_majorities(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
 ) -> None:
-    """Settle, in float32, the voxels of a piece of which one label has more than half of the weight.
+    """Settle, in float32, the voxels of a piece of which one label has more than half of the
+    weight.
 
     Looked for are the first neighbour's label, and the first other one.
     """
@@ -109,11 +114,12 @@ def _settle_majorities(
 def _settle_piece(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any
 ) -> Any:
-    """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are `_UNSETTLED` in ``chosen``.
+    """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are
+    `_UNSETTLED` in ``chosen``.
 
     Args:
-        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane the upper four are
-            the lower ones once more.
+        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane
+            the upper four are the lower ones once more.
         parts: how far each voxel lies from its lowest neighbour along x, y and z.
     """
     count = out.shape[0]
@@ -153,7 +159,9 @@ def _settle_scaled(
     source: Any, out: Any, patch_map: Any, sampling: Any, low: Any, part: Any, rows: Any, parts: Any, chosen: Any,
     labels: Any, scores: Any,
 ) -> None:  # fmt: skip
-    """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels between two planes."""
+    """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels
+    between two planes.
+    """
     shape, (planes, lines, length) = sampling.shape, out.shape
     first = min(low[1, 0], low[1, lines - 1])
     pairs = np.empty((2, max(low[1, 0], low[1, lines - 1]) + 2 - first, length), np.uint32)
@@ -217,7 +225,9 @@ def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, score
 
 @inlined
 def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
-    """The label with the largest score; of several, the nearest voxel's where it is one of them, else the lowest."""
+    """The label with the largest score; of several, the nearest voxel's where it is one of them,
+    else the lowest.
+    """
     best = scores[0]
     for n in range(1, known):
         best = max(best, scores[n])

@@ -19,7 +19,8 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
     """Interpolate along the middle axis, from (outer, m, inner) to (outer, n, inner).
 
     Args:
-        lower, weight: for each of n, the one of m before it and the weight of the next one (the last one's next is itself).
+        lower, weight: for each of n, the one of m before it and the weight of the next one (the
+            last one's next is itself).
         of_ends: ``a (1 - weight) + b weight``, else ``a + weight (b - a)``: how they are rounded.
     """
     inner, last = np.uint64(out.shape[2]), coarse.shape[1] - 1

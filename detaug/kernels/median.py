@@ -1,9 +1,11 @@
-"""Median filter: lists of voxels sorted by networks of minima and maxima, which neighbouring boxes share.
+"""Median filter: lists of voxels sorted by networks of minima and maxima, which neighbouring boxes
+share.
 
-Columns of voxels along the first axis are sorted, then merged along the second axis into planes' lists, two, four ... at a time,
-and these along the third axis; of the last merge only the middle value is made. All of it is minima and maxima of whole lines,
-read at a shift, for vectors; a list that several boxes have in common is made once. No step depends on the data. float32 numbers
-are compared as uint32 keys of the same order.
+Columns of voxels along the first axis are sorted, then merged along the second axis into planes'
+lists, two, four ... at a time, and these along the third axis; of the last merge only the middle
+value is made. All of it is minima and maxima of whole lines, read at a shift, for vectors; a list
+that several boxes have in common is made once. No step depends on the data. float32 numbers are
+compared as uint32 keys of the same order.
 """
 
 from __future__ import annotations
@@ -21,17 +23,21 @@ from detaug.kernels.voxels import padded
 #: Voxels of a box along an axis: a larger one's program would take seconds to write.
 LARGEST = 15
 
-# Voxels that are worked on together: lines of them, as long as vectors want, that stay in the cache.
+# Voxels that are worked on together: lines of them, as long as vectors want, that stay in the
+# cache.
 _BLOCK = 512
-# Numbers that loops which the compiler unrolls take at once; what is left over would be done one by one.
+# Numbers that loops which the compiler unrolls take at once; what is left over would be done one by
+# one.
 _VECTORS = 64
 
 
 def median_filter(volume: np.ndarray, box: tuple[int, int, int], out: np.ndarray) -> None:
-    """The middle value of each box of a float32 volume (X, Y, Z), the upper one of two if their number is even.
+    """The middle value of each box of a float32 volume (X, Y, Z), the upper one of two if their
+    number is even.
 
-    A box of s voxels begins s // 2 before its voxel. It reaches beyond the volume into its mirror image about the outermost
-    voxels' outer faces, as SciPy's do. The result may be the volume itself.
+    A box of s voxels begins s // 2 before its voxel. It reaches beyond the volume into its mirror
+    image about the outermost voxels' outer faces, as SciPy's do. The result may be the volume
+    itself.
     """
     source = padded(volume, [(n // 2, n - 1 - n // 2) for n in box], "symmetric")
     run_program(source, out, *_program(*box, source.shape[2]))
@@ -98,7 +104,9 @@ class _Network:
         return of
 
     def middle(self, a: list[Shifted], b: list[Shifted], rank: int) -> Shifted:
-        """What stands at a rank of two sorted lists: the least of the maxima of i from one and rank + 1 - i from the other."""
+        """What stands at a rank of two sorted lists: the least of the maxima of i from one and rank
+        + 1 - i from the other.
+        """
         found: Shifted | None = None
         for taken in range(max(0, rank + 1 - len(b)), min(len(a), rank + 1) + 1):
             other = rank + 1 - taken
@@ -127,7 +135,9 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
 def _scheduled(
     network: _Network, inputs: int, result: Shifted
 ) -> tuple[np.ndarray, int, int, int, int]:
-    """Leaves out what is not needed, and lets numbers take the places of those that are done with."""
+    """Leaves out what is not needed, and lets numbers take the places of those that are done
+    with.
+    """
     extents, last_use = {result.number: result.shift}, {result.number: len(network.comparisons)}
     kept = []
     for at, (low, high, a, b) in reversed(list(enumerate(network.comparisons))):
@@ -190,8 +200,8 @@ def run_program(
 
     Args:
         source, destination: the first is longer, by what a box has more than one voxel.
-        steps: (steps, 7): places of the lesser and of the greater numbers; place and shift of one operand and of the other; how
-            many voxels more than the output's are made.
+        steps: (steps, 7): places of the lesser and of the greater numbers; place and shift of one
+            operand and of the other; how many voxels more than the output's are made.
         planes: of a box, which take the first places. places: how many lines are kept at a time.
         result, result_shift: place and shift of the middle value.
     """
@@ -200,8 +210,8 @@ def run_program(
     extra = size - (n1 - 1) * pitch - n2  # what boxes reach over
     given = source.reshape(-1)
     lines = min(n1, max(1, _BLOCK // pitch))
-    # Room for whole vectors, also where a line is read at a shift; and no multiple of a page, or the lines would push each
-    # other out of the first-level cache.
+    # Room for whole vectors, also where a line is read at a shift; and no multiple of a page, or
+    # the lines would push each other out of the first-level cache.
     width = _whole((lines - 1) * pitch + n2 + extra) + _VECTORS + 16
     numbers = np.zeros(places * width + _VECTORS * 8, np.uint32)
     for i in range(n0):

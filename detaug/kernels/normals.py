@@ -1,8 +1,9 @@
 """Fields of standard normals from `threefry`, in pieces of 1024.
 
-Normal ``1024 p + 256 j + i`` of a field (j from 0 to 3, i from 0 to 255) comes from block ``256 p + i``: words 0 and 1
-give those of j = 0 and 1, words 2 and 3 those of j = 2 and 3, by Box and Muller's transform as `normal_pair` has it. So
-the fields of a small and of a large array under one key begin alike.
+Normal ``1024 p + 256 j + i`` of a field (j from 0 to 3, i from 0 to 255) comes from block ``256 p +
+i``: words 0 and 1 give those of j = 0 and 1, words 2 and 3 those of j = 2 and 3, by Box and
+Muller's transform as `normal_pair` has it. So the fields of a small and of a large array under one
+key begin alike.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _TO_UNIT = _f32(2.0**-32)
 _HALF_STEP = _f32(2.0**-33)
 _SIGN = _u32(0x80000000)
 
-# sin(π t / 2) / t and cos(π t / 2) as polynomials of t², |t| <= 1/2; absolute errors 2^-27.6 and 2^-24.9
+# sin(π t / 2) / t and cos(π t / 2) as polynomials of t², |t| <= 1/2; absolute errors 2^-27.6 and
+# 2^-24.9
 _S0, _S1, _S2, _S3 = (_f32(c) for c in (1.57079625, -0.645961106, 0.0796605572, -0.00455603236))
 _C0, _C1, _C2, _C3 = (_f32(c) for c in (1.0, -1.23369801, 0.253607005, -0.0204279609))
 
@@ -32,9 +34,9 @@ _C0, _C1, _C2, _C3 = (_f32(c) for c in (1.0, -1.23369801, 0.253607005, -0.020427
 def normal_pair(a: Any, b: Any) -> Any:
     """Two standard normals from two uint32, as Box and Muller (1958) make them.
 
-    With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b, they are
-    √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine of φ + 45°. The upper two
-    bits of b are their signs.
+    With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b,
+    they are √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine
+    of φ + 45°. The upper two bits of b are their signs.
     """
     radius = _f32(math.sqrt(negative_log(_f32(a) * _TO_UNIT + _HALF_STEP)))
     t = _f32(_i32(_u32(b << _u32(2)))) * _TO_UNIT
@@ -52,7 +54,9 @@ def normal_pair(a: Any, b: Any) -> Any:
 def add_normals(
     source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any
 ) -> None:
-    """``destination = source + scale * normals`` (flat arrays of one length, which may be one array)."""
+    """``destination = source + scale * normals`` (flat arrays of one length, which may be one
+    array).
+    """
     normals, zero = np.empty(PIECE, np.float32), _u32(0)
     for begin in range(0, source.shape[0], PIECE):
         first = _u32(begin // PIECE * QUARTER)

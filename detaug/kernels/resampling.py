@@ -1,4 +1,5 @@
-"""Images resampled through an affine map, with or without a displacement field: no grid of coordinates is made.
+"""Images resampled through an affine map, with or without a displacement field: no grid of
+coordinates is made.
 
 Linearly, or to the nearest voxel, which labels are as well.
 """
@@ -37,7 +38,9 @@ WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1]"
 
 @inlined
 def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two parts."""
+    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two
+    parts.
+    """
     for part in range(1 if flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
         row = pairs[part * PITCH :]
@@ -47,7 +50,9 @@ def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: An
 
 @inlined
 def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
-    """Along z, then y, then x, by the fractions in ``rest``; ``values`` holds both ends of each z pair beside each other."""
+    """Along z, then y, then x, by the fractions in ``rest``; ``values`` holds both ends of each z
+    pair beside each other.
+    """
     if flat:
         for k in range(count):
             f = rest[2 * PITCH + k]
@@ -115,7 +120,9 @@ def sample_taps(
 def _scale_plane(
     source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any
 ) -> None:
-    """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated lines are kept."""
+    """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated
+    lines are kept.
+    """
     values = pairs.view(np.float32)
     even: Any = np.int64(-1)
     odd: Any = np.int64(-1)
@@ -135,7 +142,8 @@ def _scale_plane(
 
 @inlined
 def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) -> None:
-    """A patch that is scaled, not turned: each plane of the source is interpolated once for all voxels next to it.
+    """A patch that is scaled, not turned: each plane of the source is interpolated once for all
+    voxels next to it.
 
     A voxel's arithmetic is that of `_blend`, step by step: the bytes are the same.
     """
@@ -229,8 +237,8 @@ def resample_images(
 def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     """The index of each voxel's nearest one in the source; negative where that is outside.
 
-    Indices are whole numbers in float64 until they are used: floor, comparison and multiplication are vector operations
-    on all CPUs, and a source may have any number of voxels.
+    Indices are whole numbers in float64 until they are used: floor, comparison and multiplication
+    are vector operations on all CPUs, and a source may have any number of voxels.
     """
     plane, line, origin = (
         np.float64(shape[PLANE]),

@@ -1,10 +1,11 @@
 """exp, log, sine and cosine in float64, the same bits on every machine.
 
-`math.sin` and its like come from the C library, which chooses among variants by the CPU it finds (with and without
-fused multiply-add) and whose results change between versions. Parameters of transforms are computed with what is here:
-plain Python additions, multiplications and divisions, `math.sqrt` and `math.floor`, each rounded as IEEE 754 says.
-Absolute errors of sine and cosine are below 2e-16 up to 1,000 radians and 3e-16 up to a million; relative errors of
-exp (where the result is a normal number) and log are below 4e-16 (`tests/unit/test_arithmetic.py`).
+`math.sin` and its like come from the C library, which chooses among variants by the CPU it finds
+(with and without fused multiply-add) and whose results change between versions. Parameters of
+transforms are computed with what is here: plain Python additions, multiplications and divisions,
+`math.sqrt` and `math.floor`, each rounded as IEEE 754 says. Absolute errors of sine and cosine are
+below 2e-16 up to 1,000 radians and 3e-16 up to a million; relative errors of exp (where the result
+is a normal number) and log are below 4e-16 (`tests/unit/test_arithmetic.py`).
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def exponential(x: float) -> float:
 
 
 def exponentials(x: np.ndarray) -> np.ndarray:
-    """`exponential` of every element of a float64 array, bit for bit; elements must be within -745 ... 709."""
+    """`exponential` of every element of a float64 array, bit for bit; elements must be within -745
+    ... 709.
+    """
     n = np.floor(x / 0.6931471805599453 + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
     total = np.zeros_like(r)

@@ -1,6 +1,7 @@
 """Minimum, maximum, mean and standard deviation of float32 arrays: the same on every CPU.
 
-Sums run in 256 float64 lanes: value i goes to lane i modulo 256, and the lanes are added up from the first to the last.
+Sums run in 256 float64 lanes: value i goes to lane i modulo 256, and the lanes are added up from
+the first to the last.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def add_to_lanes(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 @inlined
 def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
-    """Mean and standard deviation (of a sample: divided by count - 1; 0 for one value) of what is in the lanes."""
+    """Mean and standard deviation (of a sample: divided by count - 1; 0 for one value) of what is
+    in the lanes.
+    """
     total = 0.0
     total_of_squares = 0.0
     for lane in range(LANES):
@@ -45,8 +48,9 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
 
 @inlined
 def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
-    """The least and the largest of each lane, of `_ROWS` values each: of one alone the compiler makes a store on a condition, and
-    no vectors."""
+    """The least and the largest of each lane, of `_ROWS` values each: of one alone the compiler
+    makes a store on a condition, and no vectors.
+    """
     for i in range(LANES):
         a, b, c, d = values[i], values[LANES + i], values[2 * LANES + i], values[3 * LANES + i]
         lowest[i] = min(lowest[i], a, b, c, d)
@@ -55,7 +59,9 @@ def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
 
 @kernel("UniTuple(float64, 4)(float32[::1])")
 def moments(values: Any) -> Any:
-    """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values is not."""
+    """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values
+    is not.
+    """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
     lowest = np.full(LANES, values[0], np.float32)
@@ -82,7 +88,9 @@ def moments(values: Any) -> Any:
 
 @kernel("UniTuple(float64, 2)(float32[:,::1], float64)")
 def deviations(values: Any, pivot: Any) -> Any:
-    """Mean and standard deviation of all channels (C, voxels) together, from sums of what they differ from a pivot."""
+    """Mean and standard deviation of all channels (C, voxels) together, from sums of what they
+    differ from a pivot.
+    """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
     for channel in values:

@@ -1,12 +1,14 @@
-"""Threefry4x32-13: the bulk generator behind noise fields, keyed by one draw from a sample's Generator.
+"""Threefry4x32-13: the bulk generator behind noise fields, keyed by one draw from a sample's
+Generator.
 
-The construction is Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011), with the
-rotation constants and the key schedule of their Random123 library. They report that 12 rounds already pass all of
-TestU01's BigCrush; 13 is the variant whose known answers Random123 publishes. Only 32-bit additions, rotations and
-exclusive-ors are used, so every CPU computes the same words.
+The construction is Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011), with the rotation constants and the key schedule of their Random123 library. They report that
+12 rounds already pass all of TestU01's BigCrush; 13 is the variant whose known answers Random123
+publishes. Only 32-bit additions, rotations and exclusive-ors are used, so every CPU computes the
+same words.
 
-Word ``4 i + j`` of stream ``s`` under the 64-bit key ``k`` is output ``j`` of the block with counter ``(i, s, 0, 0)``
-and key ``(low 32 bits of k, high 32 bits of k, 0, 0)``.
+Word ``4 i + j`` of stream ``s`` under the 64-bit key ``k`` is output ``j`` of the block with
+counter ``(i, s, 0, 0)`` and key ``(low 32 bits of k, high 32 bits of k, 0, 0)``.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ LANES = np.arange(
 
 
 def _turner(count: int) -> Any:
-    """A function that turns a word to the left: by a number that is known when it is compiled, or there are no vectors."""
+    """A function that turns a word to the left: by a number that is known when it is compiled, or
+    there are no vectors.
+    """
     left, right = np.uint32(count), np.uint32(32 - count)
     return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
 
@@ -119,7 +123,8 @@ def fill_evenly(
 ) -> None:
     """``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
 
-    Values in order get the upper 24 bits of the words of a stream, in the order of `fill_piece_of_words`.
+    Values in order get the upper 24 bits of the words of a stream, in the order of
+    `fill_piece_of_words`.
     """
     words = np.empty(PIECE, np.uint32)
     for begin in range(0, values.shape[0], PIECE):

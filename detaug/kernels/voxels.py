@@ -40,7 +40,8 @@ def flip_in_place(
                 row[k] = partner[k]
                 partner[k] = value
             continue
-        # by way of copies, for the compiler uses no vectors where a row is read backwards and written to
+        # by way of copies, for the compiler uses no vectors where a row is read backwards and
+        # written to
         for k in range(n2):
             one[k] = row[k]
         if there > here:
@@ -72,7 +73,9 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
 
 
 def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this order."""
+    """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this
+    order.
+    """
     out = np.empty((len(array), *map(len, places)), array.dtype)
     kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
     source = array.view(kind).reshape(len(array), *lift, *array.shape[1:])
@@ -86,11 +89,13 @@ def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
-    """A copy of a volume (X, Y, Z) that is longer by so many voxels before and behind it along each axis.
+    """A copy of a volume (X, Y, Z) that is longer by so many voxels before and behind it along each
+    axis.
 
     Args:
-        mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a | a b c | c b``), "edge"
-            (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``); again and again where the volume is shorter.
+        mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a
+            | a b c | c b``), "edge" (``a a | a b c | c c``) or "wrap" (``b c | a b c | a b``);
+            again and again where the volume is shorter.
     """
     places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
     made: np.ndarray = picked(volume[None], places)[0]

@@ -1,13 +1,14 @@
-"""Windows over a volume, and intensity changes weighted by them: a Gaussian's share of every voxel, scaled to 0 ... 1, never held
-as a volume.
+"""Windows over a volume, and intensity changes weighted by them: a Gaussian's share of every voxel,
+scaled to 0 ... 1, never held as a volume.
 
-The share of voxel (i, j, k) is a product of one factor per axis: the normal distribution's probability between the
-voxel's faces. Factors are kept relative to their axis' largest, so the product's largest is 1 and its least, ``m``, the
-product of the axes' least ones. The window is ``(f0[i] f1[j] f2[k] - m) / (1 - m)``; along a line it is a straight line
-in ``drop2[k] = (1 - f2[k]) / (1 - m)``, which is how kernels evaluate it.
+The share of voxel (i, j, k) is a product of one factor per axis: the normal distribution's
+probability between the voxel's faces. Factors are kept relative to their axis' largest, so the
+product's largest is 1 and its least, ``m``, the product of the axes' least ones. The window is
+``(f0[i] f1[j] f2[k] - m) / (1 - m)``; along a line it is a straight line in ``drop2[k] = (1 -
+f2[k]) / (1 - m)``, which is how kernels evaluate it.
 
-Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its factors along X and Y,
-its ``drop2`` along Z (whose length is Z) and its least product.
+Volumes are float32 (X, Y * Z); source and destination may be one array. A window comes as its
+factors along X and Y, its ``drop2`` along Z (whose length is Z) and its least product.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _WEIGHTS = (0.362683783378362, 0.31370664587788727, 0.22238103445337448, 0.10122
 _PER_ROOT_2_PI = 0.3989422804014327
 # Standard deviations from which on differences of the distribution function have less than 29 bits.
 _SATURATING = 5.0
-# A share below this is 0: it changes nothing, and float32's numbers below 1.2e-38 are computed with many times slower.
+# A share below this is 0: it changes nothing, and float32's numbers below 1.2e-38 are computed with
+# many times slower.
 _NO_SHARE = 1e-30
 _WINDOW = "float64[::1], float64[::1], float32[::1], float64"
 _TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
@@ -58,7 +60,9 @@ def _relative_density(x: Any, nearest: Any) -> Any:
 
 @inlined
 def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
-    """The integral of the relative density from a >= 0 to b, in panels short enough for errors below an ulp."""
+    """The integral of the relative density from a >= 0 to b, in panels short enough for errors
+    below an ulp.
+    """
     # the density falls by e^-45 within this length
     reach = 2.0 * _NEGLIGIBLE / (a + math.sqrt(a * a + 2.0 * _NEGLIGIBLE))
     length = min(b - a, reach)
@@ -78,19 +82,23 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
 
 @inlined
 def _distribution(x: Any) -> Any:
-    """The probability of less than x >= 0, as SciPy's `norm.cdf` rounds it: one less the upper tail."""
+    """The probability of less than x >= 0, as SciPy's `norm.cdf` rounds it: one less the upper
+    tail.
+    """
     tail = _relative_probability(x, np.inf, x) * _exponential(-0.5 * x * x) * _PER_ROOT_2_PI
     return 1.0 - tail
 
 
 @kernel("float64(float64[::1], float64, float64)")
 def window_factors(out: Any, location: Any, scale: Any) -> Any:
-    """One axis' factors: voxel i's probability under the normal distribution, over that of the likeliest voxel.
+    """One axis' factors: voxel i's probability under the normal distribution, over that of the
+    likeliest voxel.
 
-    Relative errors are below 1e-15 (1 + d²), with d the distance from the centre in standard deviations: the rounding
-    of the exponent. But where all voxels lie more than 5 standard deviations above the centre, factors are differences of
-    the distribution function in float64, as batchgeneratorsv2 takes them: these become multiples of 2^-53, and vanish beyond
-    8.2 standard deviations.
+    Relative errors are below 1e-15 (1 + d²), with d the distance from the centre in standard
+    deviations: the rounding of the exponent. But where all voxels lie more than 5 standard
+    deviations above the centre, factors are differences of the distribution function in float64, as
+    batchgeneratorsv2 takes them: these become multiples of 2^-53, and vanish beyond 8.2 standard
+    deviations.
 
     Args:
         out: one factor for each voxel; all 0 where the probabilities vanish.
@@ -135,7 +143,9 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
 
 @inlined
 def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: Any) -> Any:
-    """``offset + strength * window`` along a line is ``start + slope * drop2[k]``: this start and slope, in float32."""
+    """``offset + strength * window`` along a line is ``start + slope * drop2[k]``: this start and
+    slope, in float32.
+    """
     both = factor0 * factor1
     if both < _NO_SHARE:
         return np.float32(offset), np.float32(0.0)
@@ -145,7 +155,9 @@ def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: A
 
 @kernel(f"float64(float32[:,::1], {_WINDOW})")
 def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
-    """The sum of voxel times window, in float64: one sum for each column of lines, and then these one after another."""
+    """The sum of voxel times window, in float64: one sum for each column of lines, and then these
+    one after another.
+    """
     n2 = drop2.shape[0]
     sums = np.zeros(n2, np.float64)
     for i in range(factors0.shape[0]):

@@ -1,1 +1,4 @@
-"""A ledger: what batches a run has had, line by line, so that others can compare, check and cite it (docs/ledger.md)."""
+"""A ledger: the batches of a run, line by line, for others to compare, check and cite.
+
+docs/ledger.md describes it.
+"""

@@ -1,4 +1,4 @@
-"""Two ledgers, line by line: equal, or where they begin to differ, and what may be why."""
+"""Two ledgers, compared line by line: equal, or the first difference and its likely cause."""
 
 from __future__ import annotations
 
@@ -20,19 +20,35 @@ from detaug.ledger.reading import read_header, records
 from detaug.reports.escaping import short
 from detaug.walking import flat
 
-#: What a batch of two ledgers may be.
-EQUAL, DIFFERENT, ONLY = "equal", "different", {"a": "only in a", "b": "only in b"}
-_MOST_DIFFERENCES, _MOST_KEYS = 8, 8
+#: Relations of the batches of two ledgers, as they are counted and shown.
+EQUAL = "equal"
+DIFFERENT = "different"
+ONLY_IN_A = "only in a"
+ONLY_IN_B = "only in b"
 
+#: Differences of headers, and keys of a batch, that are shown.
+_MOST_DIFFERENCES = 8
+_MOST_KEYS = 8
 
-#: What two headers have that is not the same: its name, and what it is in each.
+#: An entry that differs between two headers: (name, value in a, value in b).
 HeaderDifference = tuple[str, Any, Any]
+
+#: A batch of a ledger: where it stands, the relation if the other has none there, and its
+#: fingerprints (whole, by key).
+_Batch = tuple[Key, str, tuple[str | None, dict[str, str | None]]]
 
 
 @dataclass
 class Comparison:
-    """What two ledgers have in common: how many batches are equal, different, only in a or b (`counts`); the `first` that is not
-    equal, what it is, and in which of its `keys` it differs; what differs in the headers."""
+    """The result of comparing two ledgers, a and b.
+
+    Attributes:
+        header: entries in which the headers differ.
+        counts: numbers of batches by their relation.
+        first: the first batch that is not equal; None: all are.
+        first_is: the relation of the first.
+        keys: those of its keys that differ.
+    """
 
     header: list[HeaderDifference]
     counts: Counter[str] = field(default_factory=Counter)
@@ -41,43 +57,42 @@ class Comparison:
     keys: tuple[str, ...] = ()
 
     def shown(self, a: str, b: str) -> Iterator[Text]:
-        """One screen, with these names for the two."""
+        """Yield one screen of lines, in which the two have these names."""
         if self.first is None:
             yield Text(f"equal: all {self.counts[EQUAL]:,} batches", "green")
             if self.header:
                 yield Text("what differs in the headers has changed no batch:")
                 yield from header_lines(self.header, "in a", "in b")
             return
-        where = {DIFFERENT: "differs", ONLY["a"]: f"is only in {a}", ONLY["b"]: f"is only in {b}"}[
-            self.first_is
-        ]
+        verbs = {DIFFERENT: "differs", ONLY_IN_A: f"is only in {a}", ONLY_IN_B: f"is only in {b}"}
         keys = f", in {listed(self.keys)}" if self.keys else ""
-        yield Text(f"{self.first.text} is the first batch that {where}{keys}", "bold red")
         yield Text(
-            "; ".join(
-                f"{what}: {self.counts[what]:,}" for what in (EQUAL, DIFFERENT, *ONLY.values())
-            )
+            f"{self.first.text} is the first batch that {verbs[self.first_is]}{keys}", "bold red"
         )
+        relations = (EQUAL, DIFFERENT, ONLY_IN_A, ONLY_IN_B)
+        yield Text("; ".join(f"{relation}: {self.counts[relation]:,}" for relation in relations))
         if not self.counts[DIFFERENT]:
             yield Text(
-                "whatever both have is equal: one run ended earlier, left batches out, or was of another rank"
+                "whatever both have is equal: one run ended earlier, left batches out, or was of"
+                " another rank"
             )
         if self.header:
             yield Text("the headers differ in (the most likely cause first):")
             yield from header_lines(self.header, "in a", "in b")
         elif self.counts[DIFFERENT]:
             yield Text(
-                "the headers do not differ: the pipeline itself may not be deterministic (detaug verify finds the line)"
+                "the headers do not differ: the pipeline itself may not be deterministic (detaug"
+                " verify finds the line)"
             )
 
 
 def listed(keys: Sequence[str]) -> str:
-    """Keys of a batch, for the reader."""
+    """Return the first keys of a batch as text."""
     return ", ".join(short(repr(key)) for key in keys[:_MOST_KEYS])
 
 
 def header_lines(differences: Sequence[HeaderDifference], a: str, b: str) -> Iterator[Text]:
-    """For the reader, who knows the two as these."""
+    """Yield lines about the first differences of two headers, which are called `a` and `b`."""
     for name, one, other in differences[:_MOST_DIFFERENCES]:
         yield Text(f"  {short(name)}: {short(one)} {a}, {short(other)} {b}")
     if len(differences) > _MOST_DIFFERENCES:
@@ -91,31 +106,39 @@ def compare(a: Path, b: Path) -> Comparison:
         OSError: one cannot be read.
         NotALedger: one is no ledger, or damaged.
     """
-    found = Comparison(header_differences(read_header(a), read_header(b)))
-    both = heapq.merge(_batches(a, "a"), _batches(b, "b"), key=itemgetter(0))
+    comparison = Comparison(header_differences(read_header(a), read_header(b)))
+    both = heapq.merge(_batches(a, ONLY_IN_A), _batches(b, ONLY_IN_B), key=itemgetter(0))
     for key, group in groupby(both, key=itemgetter(0)):
-        (_, where, ours), *other = group
-        keys: tuple[str, ...] = ()
-        if other:
-            _, _, theirs = other[0]
-            what, keys = (
-                EQUAL if ours == theirs else DIFFERENT,
-                tuple(differing_names(ours[1], theirs[1])),
-            )
-        else:
-            what = ONLY[where]
-        found.counts[what] += 1
-        if found.first is None and what != EQUAL:
-            found.first, found.first_is, found.keys = key, what, keys
-    return found
+        relation, keys = _relation(list(group))
+        comparison.counts[relation] += 1
+        if comparison.first is None and relation != EQUAL:
+            comparison.first = key
+            comparison.first_is = relation
+            comparison.keys = keys
+    return comparison
 
 
-def _batches(
-    path: Path, where: str
-) -> Iterator[tuple[Key, str, tuple[Any, dict[str, str | None]]]]:
+def _relation(batches: list[_Batch]) -> tuple[str, tuple[str, ...]]:
+    """Return the relation of the one or two batches that stand at a key, and keys that differ."""
+    if len(batches) == 1:
+        ((_, only_here, _),) = batches
+        return only_here, ()
+    (_, _, in_a), (_, _, in_b) = batches
+    if in_a == in_b:
+        return EQUAL, ()
+    return DIFFERENT, tuple(differing_names(in_a[1], in_b[1]))
+
+
+def _batches(path: Path, only_here: str) -> Iterator[_Batch]:
+    """Yield the batches of a ledger.
+
+    Args:
+        path: of the ledger.
+        only_here: the relation of batches that the other ledger does not have.
+    """
     for line in records(path):
         if line.record["kind"] == "batch":
-            yield line.key, where, (line.record["whole"], line.record["keys"])
+            yield line.key, only_here, (line.record["whole"], line.record["keys"])
 
 
 def header_differences(a: Record, b: Record) -> list[HeaderDifference]:

@@ -1,4 +1,4 @@
-"""A ledger's first line: what was run, and where."""
+"""A ledger's first line: the pipeline, the arguments, the machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Record = dict[str, Any]
 FORMAT = 3
 WHAT = "detaug ledger"
 
-#: Two runs that are equal in these have the same batches; what they are called in messages.
+#: Two runs that are equal in these entries have the same batches; their names in messages.
 IDENTITY = {
     "seed": "seed",
     "name": "name of the seed tree's branch",
@@ -27,12 +27,12 @@ IDENTITY = {
 #: An absolute path in quotes, its last name in a group.
 _ABSOLUTE = re.compile(r"(?<=['\"])(?:/|~/|[A-Za-z]:[/\\])[^'\"]*?([^'\"/\\]+)[/\\]*(?=['\"])")
 
-#: Of the environment: what changes from one minute to the next.
+#: Entries of the environment that change from one minute to the next begin with these.
 _VOLATILE = ("shared_memory.", "kernel_cache.")
 
 
 def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any) -> Record:
-    """The first line: a pipeline's description, the machine, and the arguments with which the same pipeline is made again."""
+    """Return the first line of a ledger."""
     return {
         "kind": "header",
         "what": WHAT,
@@ -48,13 +48,15 @@ def header(declared: Sequence[str], environment: Mapping[str, Any], **facts: Any
 
 
 def portable(declared: Sequence[str]) -> list[str]:
-    """A description in which absolute paths are their last names: where somebody keeps data is no part of a pipeline, and nobody
-    else's business."""
-    return [_ABSOLUTE.sub(lambda found: f".../{found[1]}", line) for line in declared]
+    """Return a description in which absolute paths are their last names.
+
+    The place where somebody keeps data is no part of a pipeline, and nobody else's business.
+    """
+    return [_ABSOLUTE.sub(r".../\1", line) for line in declared]
 
 
 def digest(declared: Sequence[str]) -> str:
-    """SHA-256 of a pipeline's description."""
+    """Return the SHA-256 of a pipeline's description."""
     return sha256("\n".join(declared).encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Reads ledgers, line by line, and says what they add up to and what is wrong with them."""
+"""Read ledgers line by line, and say what is wrong with them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detaug.ledger.header import FORMAT, WHAT, Record
-from detaug.ledger.lines import Course, Damaged, Key, NotALedger, decoded, key_of, read_lines
+from detaug.ledger.lines import (
+    InvalidLine,
+    Key,
+    NotALedger,
+    RunningDigest,
+    decoded,
+    key_of,
+    read_lines,
+)
 from detaug.reports.escaping import short
 from detaug.reports.untrusted import conforms, is_small
 from detaug.seeding.tree import Seed
 
-#: Entries of every header, and what they are.
+#: Entries of every header, and their types.
 _ENTRIES: dict[str, Any] = {
     "name": str,
     "detaug": str,
@@ -40,41 +48,54 @@ _FURTHER: dict[str, Any] = {
 
 
 def read_header(path: Path) -> Record:
-    """A ledger's first line; `NotALedger` where the file is none, or one of another format."""
+    """Return a ledger's first line.
+
+    Raises:
+    FileNotFoundError: there is no such file.
+    NotALedger: it is no ledger, or one of another format.
+    """
     if not path.exists():
         raise FileNotFoundError(errno.ENOENT, "there is no such file", os.fspath(path))
-    if not path.is_file():  # a pipe could be read once only, and a ledger is read several times
+    # A pipe could be read once only, and a ledger is read several times.
+    if not path.is_file():
         raise NotALedger(f"{path} is no regular file, as a ledger must be")
     line = next(read_lines(path), b"")
     if not line:
         raise NotALedger(f"{path} is no ledger: it has no whole line")
     try:
         header = decoded(line)
-    except Damaged:
+    except InvalidLine:
         header = {}
     if header.get("what") != WHAT:
         raise NotALedger(f"{path} is no ledger: its first line is none of a ledger's")
     if header.get("format") != FORMAT:
         raise NotALedger(
-            f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads format {FORMAT}"
+            f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads"
+            f" format {FORMAT}"
         )
     wrong = [name for name, kind in _ENTRIES.items() if not conforms(header.get(name), kind)]
-    wrong += [
-        name
-        for name, kind in _FURTHER.items()
-        if name in header and not conforms(header[name], kind)
-    ]
+    for name, kind in _FURTHER.items():
+        if name in header and not conforms(header[name], kind):
+            wrong.append(name)
     if not wrong and not is_small(header):
         wrong = ["environment"]
     if wrong:
         raise NotALedger(
-            f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its header"
+            f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its"
+            " header"
         )
     return header
 
 
 class Line(NamedTuple):
-    """Of a ledger, but the header's: its number, from 1, how many bytes end with it, where its batch stands, and its record."""
+    """A line of a ledger, except the header.
+
+    Attributes:
+        number: of the line, from 1.
+        size: bytes of the file up to its end.
+        key: where its batch stands.
+        record: the line's own entries.
+    """
 
     number: int
     size: int
@@ -83,12 +104,16 @@ class Line(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For messages."""
+        """The words for it in messages."""
         return f"line {self.number} ({self.key.text})"
 
 
 def records(path: Path) -> Iterator[Line]:
-    """All lines but the header. One that is none of a ledger's, or not in its place, is `Damaged`."""
+    """Yield all lines but the header.
+
+    Raises:
+        InvalidLine: a line is none of a ledger's, or not in its place.
+    """
     size = 0
     last: Key | None = None
     for number, text in enumerate(read_lines(path), 1):
@@ -98,41 +123,41 @@ def records(path: Path) -> Iterator[Line]:
         try:
             record = decoded(text)
             line = Line(number, size, key_of(record), record)
-        except Damaged as error:
-            raise Damaged(f"line {number} of {path} is damaged: {error}") from None
+        except InvalidLine as error:
+            raise InvalidLine(f"line {number} of {path} is damaged: {error}") from None
         if last is not None and line.key <= last:
-            raise Damaged(f"{path} is damaged: {line.text} stands after {last.text}")
+            raise InvalidLine(f"{path} is damaged: {line.text} stands after {last.text}")
         last = line.key
         yield line
 
 
 class LedgerSummary:
-    """What a ledger adds up to, read from its first line to its last, or as far as it goes `before` a key.
-
+    """The result of reading a ledger from its first line to its last, or `before` a key.
     Attributes:
         header: the first line.
         course: the batches so far, and their digest.
         size: bytes of the lines that were read.
 
     Raises:
-        Damaged: a line is none of a ledger's, or does not belong where it is; the message names the first.
+        InvalidLine: a line is none of a ledger's, or does not belong where it is; the message names
+            the first.
         NotALedger, OSError: see `read_header`.
     """
 
     def __init__(self, path: Path, before: Key | None = None) -> None:
         self.header = read_header(path)
-        self.course = Course(self.header)
+        self.course = RunningDigest(self.header)
         self.size = len(next(read_lines(path)))
         for line in records(path):
             if before is not None and line.key >= before:
                 break
             fault = self._add(line)
             if fault:
-                raise Damaged(f"{path} is damaged: {line.text} {fault}")
+                raise InvalidLine(f"{path} is damaged: {line.text} {fault}")
             self.size = line.size
 
     def _add(self, line: Line) -> str:
-        """Add a line; return what is wrong with it, "" where nothing is."""
+        """Add a line; return what is wrong with it, or ""."""
         course = self.course
         if line.record["kind"] == "batch":
             if course.epoch not in (None, line.key.epoch):
@@ -143,5 +168,8 @@ class LedgerSummary:
             return "has no batches before it"
         end = course.end_epoch()
         if any(line.record.get(name) != end[name] for name in ("batches", "digest")):
-            return "does not follow from the lines before it: one was changed, or is missing or elsewhere"
+            return (
+                "does not follow from the lines before it: one was changed, or is missing or"
+                " elsewhere"
+            )
         return ""

@@ -1,1 +1,1 @@
-"""Anonymous shared memory, and the limits that are met with it."""
+"""Anonymous shared memory, and the system's limits."""

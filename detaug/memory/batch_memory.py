@@ -1,6 +1,7 @@
-"""Memory for a batch's large arrays, which lies where the batch will travel: `empty`.
+"""Memory for a batch's large arrays, which lies where the batch will travel.
 
-A worker says who has such memory (`allocate_with`); in every other process, and for small arrays, it is NumPy's.
+A worker says who has such memory (`allocate_with`); in every other process, and for small arrays,
+it is NumPy's.
 """
 
 from __future__ import annotations
@@ -21,41 +22,50 @@ SMALLEST = 16_384
 
 
 class _Allocator(threading.local):
-    take: Callable[[int], Bytes | None] | None = None
+    """The allocator of each thread."""
+
+    allocate: Callable[[int], Bytes | None] | None = None
 
 
 _allocator = _Allocator()
 
 
-def allocate_with(take: Callable[[int], Bytes | None] | None) -> None:
-    """From now on this thread's `empty` asks `take` for so many bytes, which begin at a multiple of 64; it may have none.
-    None: NumPy's memory, as elsewhere."""
-    _allocator.take = take
+def allocate_with(allocate: Callable[[int], Bytes | None] | None) -> None:
+    """From now on, have this thread's `empty` ask `allocate` for memory.
+
+    Args:
+        allocate: returns that number of bytes, which begin at a multiple of 64, or None. None:
+            NumPy's memory, as in other threads.
+    """
+    _allocator.allocate = allocate
 
 
 @contextmanager
 def ordinary_memory() -> Iterator[None]:
-    """Inside, this thread's `empty` gives NumPy's memory: what is made there does not travel."""
-    take, _allocator.take = _allocator.take, None
+    """Have this thread's `empty` return NumPy's memory, inside the block: it does not travel."""
+    allocate = _allocator.allocate
+    _allocator.allocate = None
     try:
         yield
     finally:
-        _allocator.take = take
+        _allocator.allocate = allocate
 
 
 def empty(
     shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
 ) -> np.ndarray[Any, Any]:
-    """See `detaug.seeding.current.Current.empty`."""
-    sides = tuple(map(operator.index, [shape] if isinstance(shape, SupportsIndex) else shape))
+    """Return an uninitialised array. Documented as `detaug.seeding.current.Current.empty`."""
+    sides: tuple[int, ...]
+    if isinstance(shape, SupportsIndex):
+        sides = (operator.index(shape),)
+    else:
+        sides = tuple(map(operator.index, shape))
     kind: np.dtype[Any] = np.dtype(dtype)
-    size, take = math.prod(sides) * kind.itemsize, _allocator.take
-    if (
-        take is None
-        or size < SMALLEST
-        or min(sides) < 0
-        or kind.hasobject
-        or (memory := take(size)) is None
-    ):
+    size = math.prod(sides) * kind.itemsize
+    allocate = _allocator.allocate
+    if allocate is None or size < SMALLEST or min(sides) < 0 or kind.hasobject:
+        return np.empty(sides, kind)
+    memory = allocate(size)
+    if memory is None:
         return np.empty(sides, kind)
     return memory.view(kind).reshape(sides)

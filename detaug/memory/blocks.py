@@ -1,8 +1,10 @@
-"""Anonymous shared memory: made, sent as a descriptor, mapped, and unmapped when nothing views it any more; and where the buffers
-of a batch lie in it.
+"""Anonymous shared memory, and the layout of a batch's buffers in it.
 
-``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who holds a thousand batches
-would run out of descriptors. So the C library's mmap is called directly, and the descriptor closed once mapped.
+It is created, sent as a descriptor, mapped, and unmapped when nothing views it any more.
+
+``mmap.mmap`` keeps a duplicate of the descriptor open as long as the mapping lives; a user who
+holds a thousand batches would run out of descriptors. So the C library's mmap is called directly,
+and the descriptor closed once mapped.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ import mmap
 import os
 import tempfile
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 #: Arrays start at multiples of this many bytes: a cache line, and enough for every vector width.
 ALIGNMENT = 64
+#: The smallest block, in bytes.
 _SMALLEST = 4096
 
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -54,22 +56,23 @@ _munmap = getattr(_libc, "munmap", None)
 
 
 def create(size: int, reserved: int | None = None, inherited: bool = True) -> tuple[int, Mapping]:
-    """`size` bytes of new shared memory that no name leads to: a descriptor, and a mapping. The first `reserved` of them, or
-    all, are allocated now, so that a lack of memory is an error here and no SIGBUS later.
+    """Return the descriptor and the mapping of new shared memory, which has no name.
+
+    Args:
+        size: in bytes.
+        reserved: the first of these bytes, or all, are allocated now, so that a lack of memory is
+            an error here and no SIGBUS later.
+        inherited: processes that are forked have it too.
 
     Raises:
-        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says which limit was met.
+        LimitReached: (an OSError) there is no room for it, or no descriptor left; the message says
+            which limit was met.
     """
     descriptor = None
     try:
         descriptor = _anonymous_file()
         os.ftruncate(descriptor, size)
-        if hasattr(os, "posix_fallocate"):
-            try:
-                os.posix_fallocate(descriptor, 0, size if reserved is None else reserved)
-            except OSError as error:
-                if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
-                    raise
+        _reserve(descriptor, size if reserved is None else reserved)
         return descriptor, Mapping(descriptor, inherited=inherited)
     except OSError as error:
         if descriptor is not None:
@@ -77,16 +80,25 @@ def create(size: int, reserved: int | None = None, inherited: bool = True) -> tu
         raise explained(error, f"cannot get {size} bytes of shared memory for a batch") from error
 
 
+def _reserve(descriptor: int, size: int) -> None:
+    """Allocate the first bytes of a file, where the system can."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+
+
 def _anonymous_file() -> int:
+    """Return the descriptor of a new file without a name, in memory where the system can."""
     if hasattr(os, "memfd_create"):
         try:
             return os.memfd_create("detaug", os.MFD_CLOEXEC)
         except OSError as error:
-            if error.errno not in (
-                errno.ENOSYS,
-                errno.EPERM,
-                errno.EACCES,
-            ):  # a sandbox may forbid it
+            # A sandbox may forbid it.
+            if error.errno not in (errno.ENOSYS, errno.EPERM, errno.EACCES):
                 raise
     descriptor, path = tempfile.mkstemp(prefix="detaug-")
     os.unlink(path)
@@ -94,8 +106,15 @@ def _anonymous_file() -> int:
 
 
 class Mapping:
-    """A descriptor's memory, mapped until this object is gone; the caller may close the descriptor at once. `private`: writes
-    stay in this process. `inherited`: a process that is forked has it too, and keeps its memory."""
+    """A descriptor's memory, mapped until this object is gone.
+
+    The caller may close the descriptor at once.
+
+    Args:
+        descriptor: of the memory.
+        private: writes stay in this process.
+        inherited: a process that is forked has the memory too, and keeps it.
+    """
 
     def __init__(self, descriptor: int, private: bool = False, inherited: bool = True) -> None:
         self.address = 0
@@ -110,17 +129,17 @@ class Mapping:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         self.address = address
         if not inherited and hasattr(mmap, "MADV_DONTFORK"):
-            self.inherited = (
-                False  # first: another thread may fork before the call, and a child so does no harm
-            )
+            # Before the call: another thread may fork meanwhile, and its child then unmaps nothing,
+            # which does no harm.
+            self.inherited = False
             self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DONTFORK) != 0
 
     def inherit(self) -> None:
-        """Processes that are forked from now on have it."""
-        if (
-            not self.inherited and os.getpid() == self._owner
-        ):  # in a child without it, something else may lie there
-            self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
+        """Have processes that are forked from now on inherit the memory."""
+        if self.inherited or os.getpid() != self._owner:
+            # In a child without it, something else may lie at this address.
+            return
+        self.inherited = _libc.madvise(self.address, self.size, mmap.MADV_DOFORK) == 0
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
@@ -132,8 +151,11 @@ class Mapping:
         }
 
     def bytes(self) -> Bytes:
-        """The block as uint8. It lives as long as any view of it, and keeps the mapping alive: NumPy has every view hold the
-        array at the end of its chain of bases."""
+        """Return the block as uint8.
+
+        The array lives as long as any view of it, and keeps the mapping alive: NumPy has every view
+        hold the array at the end of its chain of bases.
+        """
         return np.asarray(self)
 
     def __del__(
@@ -141,7 +163,8 @@ class Mapping:
         munmap: Any = _munmap,
         current_pid: Callable[[], int] = os.getpid,
     ) -> None:
-        # In a forked child that did not inherit it something else may lie there.
+        # The functions are defaults, because globals may be gone when the interpreter ends. In a
+        # forked child that did not inherit the memory, something else may lie at this address.
         if self.address and (self.inherited or current_pid() == self._owner):
             munmap(self.address, self.size)
             self.address = 0
@@ -159,18 +182,25 @@ class CopyOnWriteBlock(Mapping):
 def lay_out(
     sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
 ) -> tuple[tuple[int, ...], int]:
-    """Where buffers of these sizes (bytes) lie in one block, and the bytes needed in all. Those that are not `there` already come
-    behind the first `end` bytes, one after the other, each aligned."""
+    """Return the offsets of buffers in one block, and the bytes needed in all.
+
+    Args:
+        sizes: of the buffers, in bytes.
+        there: offsets of those that are in the block already; None: of none.
+        end: the others come after this many bytes, one after the other, each aligned.
+    """
+    if there is None:
+        there = [None] * len(sizes)
     offsets = []
-    for size, offset in zip(sizes, repeat(None) if there is None else there, strict=False):
-        start = aligned(end) if offset is None else offset
+    for size, known_offset in zip(sizes, there, strict=False):
+        start = aligned(end) if known_offset is None else known_offset
         offsets.append(start)
         end = max(end, start + size)
     return tuple(offsets), end
 
 
 def written(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
-    """The descriptor of a new block with copies of these, and where they lie."""
+    """Return the descriptor of a new block with copies of these arrays, and their offsets."""
     offsets, size = lay_out([part.nbytes for part in parts])
     descriptor, mapping = create(size)
     block = mapping.bytes()
@@ -180,11 +210,14 @@ def written(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
 
 
 def aligned(offset: int) -> int:
-    """The first place for an array from there on."""
+    """Return the first aligned offset from there on."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
 def capacity_for(size: int) -> int:
-    """How large a block to make for a batch of `size` bytes: an eighth more, so that batches whose size varies a little can use
-    each other's blocks. The surplus costs address space and no memory until it is touched."""
+    """Return the size of a block for a batch of `size` bytes: an eighth more.
+
+    Batches whose size varies a little can then use each other's blocks. The surplus costs address
+    space and no memory until it is touched.
+    """
     return max(size + size // 8, _SMALLEST)

@@ -1,4 +1,4 @@
-"""Which limit of the system a process has reached: its value, and what to do; and how many cores it may use."""
+"""The system's limit that a process has reached, its value, and advice; and the usable cores."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _MIB = 2**20
-#: What is limited beside memory, by the system's error: the words, the limit, and what shows it.
+#: Limits except memory, by the system's error: the words, the limit, and the option of `ulimit`.
 _LIMITS = {
     errno.EMFILE: ("number of a process's open files", "RLIMIT_NOFILE", "-n"),
     errno.EAGAIN: ("number of a user's processes and threads", "RLIMIT_NPROC", "-u"),
@@ -28,109 +28,150 @@ class LimitReached(OSError):
     """A limit of the system was reached. The message names it, its value, and what to do."""
 
 
-def explained(error: OSError, what: str) -> LimitReached:
-    """The system's error with the limit that was met. `what` could not be done, e.g. ``"cannot start a worker"``."""
+def explained(error: OSError, action: str) -> LimitReached:
+    """Return the system's error with the limit that was met.
+
+    Args:
+        error: the system's.
+        action: what could not be done, such as ``"cannot start a worker"``.
+    """
+    message = f"{action}: {error.strerror or error}."
     advice = advice_for(error)
-    return LimitReached(
-        error.errno, f"{what}: {error.strerror or error}." + (f" {advice}" if advice else "")
-    )
+    if advice:
+        message = f"{message} {advice}"
+    return LimitReached(error.errno, message)
 
 
 def advice_for(error: BaseException) -> str:
-    """What limit is behind `error`, and what to do; empty if there is none, or if the error says it already."""
-    number = (
-        error.errno if isinstance(error, OSError) and not isinstance(error, LimitReached) else None
-    )
-    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
-        number = errno.EAGAIN
-    if (
-        isinstance(error, OSError) and error.filename is not None and number == errno.ENOSPC
-    ):  # a disk is full
-        return ""
-    if isinstance(error, MemoryError) or number in (errno.ENOMEM, errno.ENOSPC):
+    """Return the limit behind `error`, and advice; "" if there is none, or the error has it."""
+    if isinstance(error, MemoryError):
+        return _memory()
+    number = _system_error(error)
+    if number in (errno.ENOMEM, errno.ENOSPC):
         return _memory()
     if number not in _LIMITS or resource is None:
         return ""
-    what, limit, option = _LIMITS[number]
-    value = resource.getrlimit(getattr(resource, limit))[0]
-    groups = (
-        [int(each) for each in of_control_groups("pids.max") if each.isdigit()]
-        if number == errno.EAGAIN
-        else []
+    words, limit, option = _LIMITS[number]
+    value, _ = resource.getrlimit(getattr(resource, limit))
+    state = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
+    group_limit = ""
+    if number == errno.EAGAIN:
+        limits = [int(text) for text in of_control_groups("pids.max") if text.isdigit()]
+        if limits:
+            group_limit = f", in the control group to {min(limits)} (pids.max)"
+    return (
+        f"The {words} is {state} here (ulimit {option}){group_limit}: raise the limit, or use fewer"
+        " (num_processes)."
     )
-    of_group = f", in the control group to {min(groups)} (pids.max)" if groups else ""
-    here = "not limited" if value == resource.RLIM_INFINITY else f"limited to {value}"
-    return f"The {what} is {here} here (ulimit {option}){of_group}: raise the limit, or use fewer (num_processes)."
+
+
+def _system_error(error: BaseException) -> int | None:
+    """Return the number of the system's error that a limit may be behind."""
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return errno.EAGAIN
+    if not isinstance(error, OSError) or isinstance(error, LimitReached):
+        return None
+    if error.filename is not None and error.errno == errno.ENOSPC:
+        # A disk is full.
+        return None
+    return error.errno
 
 
 class MemoryKills:
-    """Whether the system's out-of-memory killer has killed any process since the last question."""
+    """Kills by the system's out-of-memory killer since the last question."""
 
     def __init__(self) -> None:
-        self._seen = self._count()
-
-    @staticmethod
-    def _count() -> str:
-        return next((line for line in lines("/proc/vmstat") if line.startswith("oom_kill ")), "")
+        self._count = _memory_kills()
 
     def what_happened(self) -> str:
-        """That it killed a process, and the memory there is; empty if it did not."""
-        before, self._seen = self._seen, self._count()
-        if before == self._seen:
+        """Return that it killed a process, and the memory there is; "" if it did not."""
+        count_before = self._count
+        self._count = _memory_kills()
+        if self._count == count_before:
             return ""
         return f"most probably killed by the system's out-of-memory killer. {_memory()}"
 
 
+def _memory_kills() -> str:
+    """Return the system's line with the number of kills; "" where it counts none."""
+    for line in lines("/proc/vmstat"):
+        if line.startswith("oom_kill "):
+            return line
+    return ""
+
+
 def private_memory() -> int:
-    """This process's private memory in bytes: resident, without files and shared memory."""
+    """Return this process's private memory in bytes: resident, without files and shared memory."""
     try:
         info = psutil.Process().memory_info()
-    except OSError:  # no descriptor is left to read it with: the peak has to do
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-            1 if sys.platform == "darwin" else 1024
-        )
+    except OSError:
+        # No descriptor is left to read it with: the peak has to do, which Linux has in KiB.
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024
     return int(info.rss - getattr(info, "shared", 0))
 
 
 def usable_cores() -> int:
-    """Whole cores, at least one: those this process is bound to, as far as its control group grants them."""
-    granted = [line.split() for line in of_control_groups("cpu.max")]
-    quotas, periods = (
-        of_control_groups(f"cpu.cfs_{part}_us", "cpu") for part in ("quota", "period")
-    )
-    granted += map(list, zip(quotas, periods, strict=False))
-    limits = [
-        int(quota) // int(period) for quota, period in granted if quota.isdigit()
-    ]  # else "max", or -1
-    bound = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    return max(1, min([bound, *limits]))
+    """Return the number of whole cores, at least one.
+
+    They are those that this process is bound to, as far as its control group grants them.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    for quota, period in _cpu_quotas():
+        # Else it is "max", or -1.
+        if quota.isdigit():
+            num_cores = min(num_cores, int(quota) // int(period))
+    return max(1, num_cores)
+
+
+def _cpu_quotas() -> Iterator[tuple[str, str]]:
+    """Yield (quota, period) of the control groups' CPU time, in microseconds."""
+    for line in of_control_groups("cpu.max"):
+        quota, period = line.split()
+        yield quota, period
+    # Groups of version 1.
+    quotas = of_control_groups("cpu.cfs_quota_us", "cpu")
+    periods = of_control_groups("cpu.cfs_period_us", "cpu")
+    yield from zip(quotas, periods, strict=False)
 
 
 def _memory() -> str:
-    known = [f"this process has {private_memory() // _MIB} MiB of private memory"]
+    """Return the memory there is, and advice."""
+    facts = [f"this process has {private_memory() // _MIB} MiB of private memory"]
     if resource is not None:
-        address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+        address_space, _ = resource.getrlimit(resource.RLIMIT_AS)
         if address_space != resource.RLIM_INFINITY:
-            known.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
-    granted = (
+            facts.append(f"its address space is limited to {address_space // _MIB} MiB (ulimit -v)")
+    group_limits = []
+    for text in (
         *of_control_groups("memory.max"),
         *of_control_groups("memory.limit_in_bytes", "memory"),
-    )
-    if limits := [int(each) for each in granted if each.isdigit() and int(each) < 2**60]:
-        known.append(f"its control group is limited to {min(limits) // _MIB} MiB of memory")
+    ):
+        # Version 1 has a number near 2**63 for no limit.
+        if text.isdigit() and int(text) < 2**60:
+            group_limits.append(int(text))
+    if group_limits:
+        facts.append(f"its control group is limited to {min(group_limits) // _MIB} MiB of memory")
     with suppress(OSError):
-        known.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
+        facts.append(f"{psutil.virtual_memory().available // _MIB} MiB are free on the machine")
     return (
-        f"Memory: {', '.join(known)}. Use smaller batches, fewer processes (num_processes) or fewer batches ahead (num_cached), "
-        "or raise the limit."
+        f"Memory: {', '.join(facts)}. Use smaller batches, fewer processes (num_processes) or fewer"
+        " batches ahead (num_cached), or raise the limit."
     )
 
 
 def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
-    """The lines of a file of this process's control group and of those above it; in a container only the root may be there.
-    Without a controller they are groups of version 2, which have all in one folder."""
+    """Yield the lines of a file of this process's control group and of those above it.
+
+    In a container only the root may be there.
+
+    Args:
+        file: its name.
+        controller: of groups of version 1; "": groups of version 2, which have all in one folder.
+    """
     for line in lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -142,7 +183,7 @@ def of_control_groups(file: str, controller: str = "") -> Iterator[str]:
 
 
 def lines(file: str | Path) -> list[str]:
-    """Of a text file; none where it cannot be read."""
+    """Return the lines of a text file; none where it cannot be read."""
     try:
         return Path(file).read_text(errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,5 @@
-"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible trainers.
+"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible
+trainers.
 
 Only the trainers need nnU-Net. All names are imported on first use.
 """

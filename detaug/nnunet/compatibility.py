@@ -1,7 +1,7 @@
-"""What detaug knows of nnU-Net's inside: the versions for which it holds, the modules that are imported, and all names that
-are no documented interface. For another version of nnU-Net this is the file to read, and to change.
+"""Facts about nnU-Net's inside: supported versions, modules, and names that are not documented.
 
-nnU-Net is imported when a function here is called, and not before.
+For another version of nnU-Net this is the file to read, and to change. nnU-Net is imported when a
+function here is called, and not before.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ ANY_VERSION_VARIABLE = "DETAUG_ANY_NNUNET"
 
 
 def switched_on(variable: str) -> bool:
-    """Whether an environment variable is 1; a ValueError where it is neither 0 nor 1."""
+    """Return True if an environment variable is 1.
+
+    Raises:
+        ValueError: it is neither 0 nor 1.
+    """
     value = os.environ.get(variable, "")
     if value not in ("", "0", "1"):
         raise ValueError(f"{variable}={value!r} in the environment must be 1 or 0")
@@ -34,23 +38,30 @@ def switched_on(variable: str) -> bool:
 
 
 def require_nnunet() -> None:
-    """`NotInstalled` where nnU-Net is not."""
+    """Raise `NotInstalled` where nnU-Net is not installed."""
     if importlib.util.find_spec("nnunetv2") is None:
         raise NotInstalled("nnU-Net is not installed: pip install 'detaug[nnunet]'")
 
 
 def check_nnunet_version() -> None:
-    """An `UnusableError` where the trainers do not support the installed version (with ``DETAUG_ANY_NNUNET=1`` in the environment
-    they support any)."""
+    """Raise unless the trainers support the installed version.
+
+    With ``DETAUG_ANY_NNUNET=1`` in the environment they support any.
+
+    Raises:
+        UnusableError: they do not support it.
+    """
     version = importlib.metadata.version("nnunetv2")
-    if version.startswith(tuple(f"{each}." for each in SUPPORTED_NNUNET)) or switched_on(
-        ANY_VERSION_VARIABLE
-    ):
+    if version.startswith(tuple(f"{supported}." for supported in SUPPORTED_NNUNET)):
         return
-    known = " or ".join(f"{each}.x" for each in SUPPORTED_NNUNET)
+    if switched_on(ANY_VERSION_VARIABLE):
+        return
+    known = " or ".join(f"{supported}.x" for supported in SUPPORTED_NNUNET)
     raise UnusableError(
-        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might silently not be "
-        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"), or set '
+        f"nnunetv2 {version} is installed, and detaug's trainers support {known}: a training might"
+        " silently not be "
+        f'reproducible. Install a supported one (pip install "nnunetv2=={SUPPORTED_NNUNET[-1]}.*"),'
+        " or set "
         f"{ANY_VERSION_VARIABLE}=1 to continue and check the result with `detaug nnunet verify`"
     )
 
@@ -62,13 +73,17 @@ EXTERNAL_VARIABLE = "nnUNet_extTrainer"
 
 
 def trainer_folders() -> str:
-    """The value of ``nnUNet_extTrainer`` with which detaug's trainers are found as well: the user's folders, then detaug's."""
-    ours = os.path.join(os.path.dirname(__file__), "external")
-    theirs = os.environ.get(EXTERNAL_VARIABLE, "").split(os.pathsep)
-    return os.pathsep.join([*(each for each in theirs if each.strip() and each != ours), ours])
+    """Return the value of ``nnUNet_extTrainer`` with which detaug's trainers are found as well.
+
+    The user's folders come first.
+    """
+    own = os.path.join(os.path.dirname(__file__), "external")
+    folders = os.environ.get(EXTERNAL_VARIABLE, "").split(os.pathsep)
+    users = [folder for folder in folders if folder.strip() and folder != own]
+    return os.pathsep.join([*users, own])
 
 
-# --- modules ----------------------------------------------------------------------------------------------------------
+# --- modules --------------------------------------------------------------------------------------
 
 
 #: ``nnUNetTrainer``, ``nnUNetDataLoader``, and the data set of preprocessed cases.
@@ -81,13 +96,13 @@ dataset_class = partial(
 infer_dataset_class = partial(
     resolve_name, "nnunetv2.training.dataloading.nnunet_dataset:infer_dataset_class"
 )
-#: What ``nnUNetv2_plan_and_preprocess`` and ``nnUNetv2_train`` are made of.
+#: The modules of ``nnUNetv2_plan_and_preprocess`` and ``nnUNetv2_train``.
 planning = partial(resolve_name, "nnunetv2.experiment_planning.plan_and_preprocess_api")
 training = partial(resolve_name, "nnunetv2.run.run_training")
 
 
 def find_trainer(name: str) -> Any:
-    """A trainer that nnU-Net comes with, by its name; None: there is none."""
+    """Return a trainer that nnU-Net comes with, by its name, or None."""
     from nnunetv2.utilities.find_class_by_name import recursive_find_python_class
 
     module = trainer_class().__module__
@@ -96,59 +111,82 @@ def find_trainer(name: str) -> Any:
 
 
 def external_trainer(name: str) -> Any:
-    """A trainer as ``nnUNetv2_train -tr`` finds it: nnU-Net's own, or one in ``nnUNet_extTrainer``; or an `UnusableError`."""
+    """Return a trainer as ``nnUNetv2_train -tr`` finds it.
+
+    It is nnU-Net's own, or one in ``nnUNet_extTrainer``.
+
+    Raises:
+        UnusableError: there is none.
+    """
     from nnunetv2.utilities.find_objects import recursive_find_trainer_class_by_name
 
     try:
-        with redirect_stdout(
-            sys.stderr
-        ):  # it tells where it searches; what a command prints is its answer
+        # It prints where it searches, and a command's stdout is its answer.
+        with redirect_stdout(sys.stderr):
             return recursive_find_trainer_class_by_name(name)
     except RuntimeError as error:
-        if not str(error).startswith(_NOT_FOUND):  # a module of a trainer's failed
+        if not str(error).startswith(_NOT_FOUND):
+            # A module of a trainer's failed.
             raise
         raise UnusableError(
-            f"there is no trainer {name!r}, neither nnU-Net's own nor in {EXTERNAL_VARIABLE}={trainer_folders()}"
+            f"there is no trainer {name!r}, neither nnU-Net's own nor in"
+            f" {EXTERNAL_VARIABLE}={trainer_folders()}"
         ) from None
 
 
 def is_nnunets_own(kind: type) -> bool:
-    """Whether nnU-Net comes with this class."""
+    """Return True if nnU-Net comes with this class."""
     return kind.__module__.startswith("nnunetv2.")
 
 
 def train_command(arguments: Sequence[str]) -> None:
-    """What ``nnUNetv2_train ARGUMENTS`` does, with detaug's trainers and those in the folders of ``nnUNet_extTrainer``."""
-    called = mock.patch.object(sys, "argv", ["nnUNetv2_train", *arguments])
-    # the processes of other ranks inherit the variable
-    found = mock.patch.dict(os.environ, {EXTERNAL_VARIABLE: trainer_folders()})
-    with called, found, trainers_found_through(lambda trainer: trainer):
+    """Run ``nnUNetv2_train ARGUMENTS``, which finds detaug's trainers as well."""
+    command_line = mock.patch.object(sys, "argv", ["nnUNetv2_train", *arguments])
+    # The processes of other ranks inherit the variable.
+    folders = mock.patch.dict(os.environ, {EXTERNAL_VARIABLE: trainer_folders()})
+    with command_line, folders, trainers_found_through(_itself):
         training().run_training_entry()
 
 
+def _itself(trainer: type) -> type:
+    return trainer
+
+
 def trainers_found_through(chosen: Callable[[type], type]) -> AbstractContextManager[Any]:
-    """Inside, nnU-Net's `run_training` trains ``chosen(trainer)`` in place of the trainer whose name it is given."""
-    find = "recursive_find_trainer_class_by_name"
-    return mock.patch.object(training(), find, lambda name: chosen(external_trainer(name)))
+    """Have nnU-Net's `run_training` train ``chosen(trainer)`` in place of a trainer, in the block.
+
+    The trainer is the one whose name `run_training` is given.
+    """
+
+    def find(name: str) -> type:
+        return chosen(external_trainer(name))
+
+    return mock.patch.object(training(), "recursive_find_trainer_class_by_name", find)
 
 
 def dataset_name(name_or_number: str) -> str:
-    """The name ``DatasetXXX_Name`` of a data set; a RuntimeError or ValueError of nnU-Net's where there is none."""
+    """Return the name ``DatasetXXX_Name`` of a data set.
+
+    Raises:
+        RuntimeError, ValueError: nnU-Net's, where there is none.
+    """
     from nnunetv2.utilities.dataset_name_id_conversion import maybe_convert_to_dataset_name
 
     return str(maybe_convert_to_dataset_name(name_or_number))
 
 
-# --- trainers ---------------------------------------------------------------------------------------------------------
+# --- trainers -------------------------------------------------------------------------------------
 
-#: What a mixin for nnU-Net's trainers builds on: nnU-Net has no types.
+#: The base of a mixin for nnU-Net's trainers: nnU-Net has no types.
 Trainer: Any = object
-#: The method that predicts and scores the validation cases after the last epoch, and the folder of the segmentations that it
-#: scores with, among the preprocessed cases.
-FINAL_VALIDATION, GROUND_TRUTH = "perform_actual_validation", "gt_segmentations"
+#: The method that predicts and scores the validation cases after the last epoch.
+FINAL_VALIDATION = "perform_actual_validation"
+#: The folder of the segmentations that it scores with, among the preprocessed cases.
+GROUND_TRUTH = "gt_segmentations"
 #: The method that gives the training and the validation cases of the fold.
 SPLITS_CASES = "do_split"
-#: The method that makes loaders and augmenters. It knows their classes as globals of its module, by the names below.
+#: The method that makes loaders and augmenters. It knows their classes as globals of its module, by
+#: the names below.
 MAKES_LOADERS = "get_dataloaders"
 AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 
@@ -156,7 +194,9 @@ AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 def folder_of_training(
     trainer: type, plans: Mapping[str, Any], configuration: str, fold: Any
 ) -> Path | None:
-    """Return the folder of a trainer's checkpoints, as its constructor names it; None without `nnUNet_results`."""
+    """Return the folder of a trainer's checkpoints, as its constructor names it; None without
+    `nnUNet_results`.
+    """
     results = os.environ.get("nnUNet_results")
     if not results:
         return None
@@ -164,38 +204,61 @@ def folder_of_training(
     return Path(results, plans["dataset_name"], model, f"fold_{fold}")
 
 
-#: Methods of loaders and data sets, and the variable of each that is the name of the case that is being read.
+#: Methods of loaders and data sets, and the variable of each that is the name of the case that is
+#: being read.
 CASE_VARIABLES = {"generate_train_batch": "i", "load_case": "identifier", "sample": "identifier"}
 
-# --- checkpoints ------------------------------------------------------------------------------------------------------
+# --- checkpoints ----------------------------------------------------------------------------------
 
-#: Entries of a checkpoint: the best moving average of the Dice score, and what the logger holds.
-BEST_AVERAGE, LOGGED = "_best_ema", "logging"
-#: The trainer's class, by whose name nnU-Net's predictor finds how the network is built; its weights; its arguments.
-TRAINER_NAME, WEIGHTS, ARGUMENTS = "trainer_name", "network_weights", "init_args"
-#: Entries of what the logger holds: the moving average after every epoch, and when epochs began and ended.
-AVERAGES, EPOCH_TIMES = "ema_fg_dice", ("epoch_start_timestamps", "epoch_end_timestamps")
+#: The entry of a checkpoint with the best moving average of the Dice score.
+BEST_AVERAGE = "_best_ema"
+#: The entry with the logger's values.
+LOGGED = "logging"
+#: The entry with the trainer's class, by whose name nnU-Net's predictor finds how the network is
+#: built.
+TRAINER_NAME = "trainer_name"
+#: The entry with the network's weights.
+WEIGHTS = "network_weights"
+#: The entry with the trainer's arguments.
+ARGUMENTS = "init_args"
+#: The logger's moving average after every epoch.
+AVERAGES = "ema_fg_dice"
+#: The logger's times at which epochs began and ended.
+EPOCH_TIMES = ("epoch_start_timestamps", "epoch_end_timestamps")
 
 
 def is_checkpoint(value: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether it is what nnU-Net hands to `torch.save` as a checkpoint."""
+    """Return True for the dict that nnU-Net hands to `torch.save` as a checkpoint."""
     return isinstance(value, dict) and {WEIGHTS, LOGGED} <= value.keys()
 
 
 def best_average(trainer: Any, averages: Sequence[Any]) -> Any:
-    """The best moving average of a trainer that has loaded a checkpoint with these averages after each epoch.
+    """Return the best moving average of a trainer that has loaded a checkpoint.
 
-    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best: a best that it would replace next is
-    replaced. A trainer that judges by something else (its validation loss) keeps its own.
+    nnU-Net writes ``checkpoint_latest`` before it looks whether the epoch was the best: a best that
+    it would replace next is replaced. A trainer that judges by something else (its validation loss)
+    keeps its own.
+
+    Args:
+        trainer: after it has loaded the checkpoint.
+        averages: the checkpoint's, after each epoch.
     """
-    kept, before = getattr(trainer, BEST_AVERAGE), max(averages[:-1], default=None)
-    decides = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))
-    is_stale = (
-        len(averages) > 0 and kept == before and (kept is not None or is_nnunets_own(decides))
-    )
-    return max(averages) if is_stale else kept
+    best = getattr(trainer, BEST_AVERAGE)
+    if len(averages) == 0 or best != max(averages[:-1], default=None):
+        return best
+    judge = next(base for base in type(trainer).__mro__ if "on_epoch_end" in vars(base))
+    if best is None and not is_nnunets_own(judge):
+        return best
+    return max(averages)
 
 
 def plot_nothing(trainer: Any) -> None:
-    """Have the trainer draw no plot of its progress, which takes longer than all the rest of a short epoch."""
-    trainer.logger.plot_progress_png = lambda _folder: None
+    """Have the trainer draw no plot of its progress.
+
+    Drawing takes longer than all the rest of a short epoch.
+    """
+
+    def draw_nothing(_folder: Any) -> None:
+        return None
+
+    trainer.logger.plot_progress_png = draw_nothing

@@ -1,4 +1,4 @@
-"""What of a machine decides a training's bytes, for its record."""
+"""Properties of a machine that decide a training's bytes, for its record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VARIABLES = (
 def machine_of(
     device: torch.device, network: torch.nn.Module, *, batches_vary: bool
 ) -> dict[str, Any]:
-    """Return what of this machine decides the bytes of a training.
+    """Return the properties of this machine that decide the bytes of a training.
 
     Args:
         device: the network's.

@@ -1,9 +1,10 @@
-"""Whether what decides on the contents of a batch is nnU-Net's own: only that is replaced by detaug's.
+"""A proof that nnU-Net's own code decides on the contents of a batch: only that is replaced.
 
-Nothing is believed of a name. A method is nnU-Net's own if its code lies in the file of nnU-Net's (or batchgenerators')
-module that says it defines it, and if the functions and classes that it calls by global names are of the libraries that
-nnU-Net itself imports. An object counts as nnU-Net's if that is true of every method that nnU-Net's class has, whatever
-subclass it is of, and if no attribute of the object hides one of them.
+Nothing is believed of a name. A method is nnU-Net's own if its code lies in the file of nnU-Net's
+(or batchgenerators') module that says it defines it, and if the functions and classes that it calls
+by global names are of the libraries that nnU-Net itself imports. An object counts as nnU-Net's if
+that is true of every method that nnU-Net's class has, whatever subclass it is of, and if no
+attribute of the object hides one of them.
 """
 
 from __future__ import annotations
@@ -45,65 +46,83 @@ _SPECIAL = {
     "__new__",
     "__next__",
 }
-#: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a `PatchSource` would.
+#: Methods by which detaug tells a loader the epoch, or puts it back: what nnU-Net's lacks, and a
+#: `PatchSource` would.
 _HOOKS = {"set_epoch", "state_dict", "load_state_dict"}
 
 
 def not_own(function: Any, seen: set[int] | None = None) -> str | None:
-    """Why a function is not nnU-Net's own, in a few words; None: it is."""
+    """Return why a function is not nnU-Net's own, in a few words; None: it is.
+
+    Args:
+        function: a function, method or property; or another object of a class's.
+        seen: ids of code that was looked at already.
+    """
     if isinstance(function, (staticmethod, classmethod, MethodType)):
         function = function.__func__
     if isinstance(function, property):
-        return next(
-            (
-                why
-                for each in (function.fget, function.fset)
-                if each and (why := not_own(each, seen))
-            ),
-            None,
-        )
+        return _accessor_not_own(function, seen)
     if not isinstance(function, FunctionType):
-        return (
-            None
-            if _of_a_library(function)
-            else f"is a {type(function).__name__} of {_module(function)}"
-        )
+        if _of_a_library(function):
+            return None
+        return f"is a {type(function).__name__} of {_module(function)}"
     if not _of_a_library(function) or not _in_a_librarys_file(function):
         return f"is defined in {function.__code__.co_filename}"
     seen = seen or set()
     seen.add(id(function.__code__))
     for name, called in _called(function):
-        if isinstance(called, _CODE) and not _of_a_library(called):
-            return f"calls {name} of {_module(called)}"
-        for method in _functions_of(called):
-            if not _of_a_library(method) or not _in_a_librarys_file(method):
-                return f"calls {name}, which is defined in {method.__code__.co_filename}"
-        if (
-            isinstance(called, FunctionType)
-            and _package(called) in _FOLLOWED
-            and id(called.__code__) not in seen
-        ):
-            why = not_own(called, seen)
-            if why is not None:
-                return f"calls {name}, which {why}"
+        reason = _called_not_own(name, called, seen)
+        if reason is not None:
+            return reason
     return None
 
 
+def _accessor_not_own(accessors: property, seen: set[int] | None) -> str | None:
+    """Return why the getter or the setter of a property is not nnU-Net's own."""
+    for accessor in (accessors.fget, accessors.fset):
+        if accessor is None:
+            continue
+        reason = not_own(accessor, seen)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _called_not_own(name: str, called: Any, seen: set[int]) -> str | None:
+    """Return why a global that a function calls by this name is not a library's."""
+    if isinstance(called, _CODE) and not _of_a_library(called):
+        return f"calls {name} of {_module(called)}"
+    for method in _functions_of(called):
+        if not _of_a_library(method) or not _in_a_librarys_file(method):
+            return f"calls {name}, which is defined in {method.__code__.co_filename}"
+    if not isinstance(called, FunctionType) or _package(called) not in _FOLLOWED:
+        return None
+    if id(called.__code__) in seen:
+        return None
+    reason = not_own(called, seen)
+    if reason is None:
+        return None
+    return f"calls {name}, which {reason}"
+
+
 def _called(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """(name, object) of the globals that a function names, and of what it names in modules among them."""
+    """Yield (name, object) of the globals that a function names.
+
+    In modules among them, it is the objects that the function names as well.
+    """
     names = list(dict.fromkeys(_names(function.__code__)))
     for name in names:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):
-            yield from (
-                (f"{name}.{each}", vars(value)[each]) for each in names if each in vars(value)
-            )
+            for attribute in names:
+                if attribute in vars(value):
+                    yield f"{name}.{attribute}", vars(value)[attribute]
         elif value is not None:
             yield name, value
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """Those of nested code too: comprehensions."""
+    """Yield the names in code, and in code within it: comprehensions."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -111,19 +130,17 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _functions_of(called: Any) -> list[FunctionType]:
-    """A function itself; the methods of a class of transforms, or of arrays."""
-    looked_into = {*_FOLLOWED, "blosc2"}
+    """Return a function itself; or the methods of a class of transforms, or of arrays."""
+    packages = {*_FOLLOWED, "blosc2"}
     if isinstance(called, FunctionType):
         return [called]
-    if not isinstance(called, type) or _package(called) not in looked_into:
+    if not isinstance(called, type) or _package(called) not in packages:
         return []
-    methods = [
-        each
-        for base in called.__mro__
-        if _package(base) in looked_into
-        for each in vars(base).values()
-    ]
-    return [each for each in methods if isinstance(each, FunctionType)]
+    methods = []
+    for base in called.__mro__:
+        if _package(base) in packages:
+            methods += [value for value in vars(base).values() if isinstance(value, FunctionType)]
+    return methods
 
 
 def _module(value: Any) -> str:
@@ -139,83 +156,113 @@ def _of_a_library(value: Any) -> bool:
 
 
 def _in_a_librarys_file(function: FunctionType) -> bool:
-    """Also where a decorator of another library stands around it, or NumPy gives it another module's name."""
+    """Return True for code in a file of a library.
+
+    So it is also where a decorator of another library stands around a function, or NumPy gives it
+    another module's name.
+    """
     file = function.__code__.co_filename
     if file.startswith("<") or (file.startswith(_STANDARD) and "site-packages" not in file):
         return True
-    modules = [sys.modules[each] for each in _INSTALLED if each in sys.modules]
-    places = [
-        getattr(each, "__path__", None) or [getattr(each, "__file__", None)] for each in modules
-    ]
-    return any(
-        file == place or file.startswith(f"{place}{os.sep}")
-        for each in places
-        for place in each
-        if place
-    )
+    for name in _INSTALLED:
+        if name not in sys.modules:
+            continue
+        for path in _paths_of(sys.modules[name]):
+            if file == path or file.startswith(f"{path}{os.sep}"):
+                return True
+    return False
+
+
+def _paths_of(module: ModuleType) -> list[str]:
+    """Return the folders of a package, or the file of a module."""
+    paths = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
+    return [path for path in paths if path]
 
 
 def unlike(value: Any, stock: type) -> str | None:
-    """Why an object does not do what one of nnU-Net's class does; None: it does."""
+    """Return why an object does other things than one of nnU-Net's class; None: it does not."""
     kind = type(value)
     if not isinstance(value, stock):
         return f"{kind.__module__}.{kind.__qualname__} is not nnU-Net's {stock.__name__}"
-    attributes = vars(value)
-    computed = {
-        name for name, each in inspect.getmembers_static(kind) if isinstance(each, property)
-    }
-    named = {name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"}
-    for name in sorted({*named, *computed, *_HOOKS, *_SPECIAL}):
-        method = inspect.getattr_static(kind, name, None)
-        if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
-            if name in _HOOKS or (why := not_own(method)) is not None:
-                return f"{kind.__qualname__}.{name} {'changes it' if name in _HOOKS else why}"
-            if name in attributes:
-                return f"{name} of its {kind.__qualname__} is set on the object"
-        elif method is not inspect.getattr_static(stock, name, None) or (
-            callable(method) and type(method).__module__ != "builtins"
-        ):
-            return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
-    chosen = attributes.get("get_do_oversample")  # holds one of the loader's own methods
-    if chosen is not None and (
-        getattr(chosen, "__self__", None) is not value or not_own(chosen) is not None
-    ):
+    properties = [
+        name for name, member in inspect.getmembers_static(kind) if isinstance(member, property)
+    ]
+    named = [name for name in dir(stock) if not name.startswith("__") and name != "_abc_impl"]
+    for name in sorted({*named, *properties, *_HOOKS, *_SPECIAL}):
+        reason = _unlike_method(value, stock, name)
+        if reason is not None:
+            return reason
+    # It holds one of the loader's own methods.
+    oversample = vars(value).get("get_do_oversample")
+    if oversample is None:
+        return None
+    if getattr(oversample, "__self__", None) is not value or not_own(oversample) is not None:
         return f"get_do_oversample of its {kind.__qualname__} is set on the object"
     return None
 
 
+def _unlike_method(value: Any, stock: type, name: str) -> str | None:
+    """Return why a method is another than the class's of nnU-Net; None: it is not."""
+    kind = type(value)
+    method = inspect.getattr_static(kind, name, None)
+    if isinstance(method, (FunctionType, staticmethod, classmethod, property)):
+        if name in _HOOKS:
+            return f"{kind.__qualname__}.{name} changes it"
+        reason = not_own(method)
+        if reason is not None:
+            return f"{kind.__qualname__}.{name} {reason}"
+        if name in vars(value):
+            return f"{name} of its {kind.__qualname__} is set on the object"
+        return None
+    is_other = method is not inspect.getattr_static(stock, name, None)
+    is_callable = callable(method) and type(method).__module__ != "builtins"
+    if is_other or is_callable:
+        return f"{kind.__qualname__}.{name} is another than {stock.__name__}'s"
+    return None
+
+
 def why_loader_stays(loader: Any) -> str | None:
-    """Why a loader is not replaced by a `PatchSource`; None: it can be."""
-    return (
-        unlike(loader, loader_class())
-        or unlike(loader._data, dataset_class())
-        or (None if loader.infinite else "it ends")
-    )
+    """Return why a loader is not replaced by a `PatchSource`; None: it can be."""
+    reason = unlike(loader, loader_class()) or unlike(loader._data, dataset_class())
+    if reason is None and not loader.infinite:
+        return "it ends"
+    return reason
 
 
 def patch_source_of(loader: Any) -> PatchSource:
-    """What draws and reads as a loader does that `why_loader_stays` has nothing to say of, by the attributes that it has now."""
-    patch = tuple(int(n) for n in loader.patch_size)[
-        1 if getattr(loader, "patch_size_was_2d", False) else 0 :
-    ]
+    """Return a source that draws and reads as a loader does, by the attributes that it has now.
+
+    Args:
+        loader: one that `why_loader_stays` has no reason for.
+    """
+    patch = tuple(int(n) for n in loader.patch_size)
+    if getattr(loader, "patch_size_was_2d", False):
+        patch = patch[1:]
     final = tuple(int(n) for n in loader.final_patch_size)[-len(patch) :]
-    indices = [str(each) for each in loader.indices]
+    pad_sides = None
+    if loader.pad_sides is not None:
+        pad_sides = tuple(loader.pad_sides)[-len(patch) :]
+    indices = [str(index) for index in loader.indices]
     data = loader._data
-    source = PatchSource(
-        CaseFolder(
-            data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage
-        ),
-        loader.batch_size,
-        patch,
-        final,
-        SimpleNamespace(all_labels=(), has_ignore_label=loader.has_ignore),
-        loader.oversample_foreground_percent,
-        None,
-        None if loader.pad_sides is None else tuple(loader.pad_sides)[-len(patch) :],
-        loader.get_do_oversample.__name__ == "_probabilistic_oversampling",
-        loader.transforms,
+    cases = CaseFolder(
+        data.source_folder, sorted(set(indices)), data.folder_with_segs_from_previous_stage
     )
-    source.indices, source.sampling_probabilities = indices, loader.sampling_probabilities
+    source = PatchSource(
+        cases,
+        batch_size=loader.batch_size,
+        patch_size=patch,
+        final_patch_size=final,
+        label_manager=SimpleNamespace(all_labels=(), has_ignore_label=loader.has_ignore),
+        oversample_foreground_percent=loader.oversample_foreground_percent,
+        sampling_probabilities=None,
+        pad_sides=pad_sides,
+        probabilistic_oversampling=(
+            loader.get_do_oversample.__name__ == "_probabilistic_oversampling"
+        ),
+        transforms=loader.transforms,
+    )
+    source.indices = indices
+    source.sampling_probabilities = loader.sampling_probabilities
     source.annotated_classes_key = loader.annotated_classes_key
     source.need_to_pad = [int(n) for n in loader.need_to_pad]
     return source

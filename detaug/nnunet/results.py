@@ -1,4 +1,4 @@
-"""What nnU-Net leaves of trainings: a model copied under the stock trainer's name, and two trainings compared."""
+"""nnU-Net's results: copy a model under the stock trainer's name, and compare two trainings."""
 
 from __future__ import annotations
 
@@ -38,31 +38,34 @@ from detaug.nnunet.trainers.output_folder import (
 from detaug.reports.escaping import short
 from detaug.reports.untrusted import conforms
 
-#: What nnU-Net's predictor reads besides checkpoints.
+#: Files that nnU-Net's predictor reads in addition to checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")
 
 
 def export(model: Path, into: Path | None) -> Path:
-    """Copy a model: descriptions and checkpoints, whose weights stay as they are, under its stock trainer's name.
+    """Copy a model under its stock trainer's name; its weights stay as they are.
 
     Args:
         model: ``.../DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION``.
-        into: where to; None: beside it, under the stock trainer's name.
+        into: the new folder; None: next to the model, under the stock trainer's name.
 
     Returns:
         The new folder. It is there whole or not at all.
 
     Raises:
-        UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds a network of its own; the new
-            folder is there already.
+        UnusableError: there is no such model; its trainer is nnU-Net's own, is not found, or builds
+            a network of its own; the new folder is there already.
     """
-    files = sorted(file for name in CHECKPOINTS for file in model.glob(f"fold_*/{name}"))
+    files: list[Path] = []
+    for name in CHECKPOINTS:
+        files += model.glob(f"fold_*/{name}")
+    files.sort()
     whole = all((model / name).is_file() for name in DESCRIPTIONS[:2])
     trainer, *others = model.resolve().name.split("__")
     if len(others) != 2 or not whole or not files:
         raise UnusableError(
-            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]}, {DESCRIPTIONS[1]} and a fold "
-            "with a checkpoint, as nnU-Net makes for a model"
+            f"{str(model)!r} is no folder TRAINER__PLANS__CONFIGURATION with {DESCRIPTIONS[0]},"
+            f" {DESCRIPTIONS[1]} and a fold with a checkpoint, as nnU-Net makes for a model"
         )
     stock = stock_trainer(trainer)
     target = into or model.resolve().with_name("__".join((stock, *others)))
@@ -71,23 +74,28 @@ def export(model: Path, into: Path | None) -> Path:
             f"{str(target)!r} is there already; remove it, or name another folder (-o)"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    # beside its final place, so that it can be renamed there when it is whole
-    with tempfile.TemporaryDirectory(prefix=".", suffix=".partial", dir=target.parent) as beside:
-        made = Path(beside, "model")
-        made.mkdir()
+    # In the same folder, so that the copy can be renamed when it is whole.
+    with tempfile.TemporaryDirectory(prefix=".", suffix=".partial", dir=target.parent) as partial:
+        copy = Path(partial, "model")
+        copy.mkdir()
         for name in DESCRIPTIONS:
             if (model / name).is_file():
-                shutil.copyfile(model / name, made / name)
+                shutil.copyfile(model / name, copy / name)
         for file in files:
-            copied = made / file.parent.name / file.name
-            copied.parent.mkdir(exist_ok=True)
-            write_checkpoint({**read_foreign_checkpoint(file), TRAINER_NAME: stock}, copied)
-        made.rename(target)
+            copied_file = copy / file.parent.name / file.name
+            copied_file.parent.mkdir(exist_ok=True)
+            checkpoint = {**read_foreign_checkpoint(file), TRAINER_NAME: stock}
+            write_checkpoint(checkpoint, copied_file)
+        copy.rename(target)
     return target
 
 
 def stock_trainer(name: str) -> str:
-    """nnU-Net's own trainer that a trainer derives from, if nnU-Net alone builds the same network by it; errors as `export`."""
+    """Return the name of nnU-Net's own trainer that a trainer derives from.
+
+    Raises:
+        UnusableError: as of `export`; or nnU-Net alone would not build the same network by it.
+    """
     from detaug.nnunet import trainers
 
     trainer = getattr(trainers, name, None) or external_trainer(name)
@@ -97,8 +105,8 @@ def stock_trainer(name: str) -> str:
     builder = next(base for base in trainer.__mro__ if "build_network_architecture" in vars(base))
     if not is_nnunets_own(builder):
         raise UnusableError(
-            f"{name} builds a network of its own ({builder.__name__}.build_network_architecture), which nnU-Net's own trainers "
-            "do not: who predicts with its weights needs that class"
+            f"{name} builds a network of its own ({builder.__name__}.build_network_architecture),"
+            " which nnU-Net's own trainers do not: who predicts with its weights needs that class"
         )
     return str(stock.__name__)
 
@@ -128,23 +136,27 @@ def compare_trainings(one: Path, other: Path) -> TrainingComparison:
     Raises:
         UnusableError: A folder has no checkpoint, or they have none in common.
     """
-    found = [{file.name: file for file in checkpoints_in(each)} for each in (one, other)]
-    common = next((name for name in found[0] if name in found[1]), None)
+    files = {file.name: file for file in checkpoints_in(one)}
+    other_files = {file.name: file for file in checkpoints_in(other)}
+    common = next((name for name in files if name in other_files), None)
     if common is None:
         raise UnusableError(
-            f"{str(one)!r} has {' and '.join(found[0])}, and {str(other)!r} {' and '.join(found[1])}"
+            f"{str(one)!r} has {' and '.join(files)}, and {str(other)!r}"
+            f" {' and '.join(other_files)}"
         )
-    mine, theirs = (_read_to_compare(each[common]) for each in found)
-    differences = list(_differences(mine, theirs))
-    lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in differences]
+    a = _read_to_compare(files[common])
+    b = _read_to_compare(other_files[common])
+    changes = list(_differences(a, b))
+    lines = [f"{kind}: {short(name)}: {values}" for kind, name, values in changes]
     verdict = "equal"
-    if differences:
-        verdict = f"different: first of all in {short(differences[0][1])}"
+    if changes:
+        _, first_name, _ = changes[0]
+        verdict = f"different: first of all in {short(first_name)}"
     return TrainingComparison(
         checkpoint=common,
         lines=[*lines, f"{verdict} ({common})"],
-        differ=bool(differences),
-        curves=(_curves_of(mine[LOGGED]), _curves_of(theirs[LOGGED])),
+        differ=bool(changes),
+        curves=(_curves_of(a[LOGGED]), _curves_of(b[LOGGED])),
     )
 
 
@@ -157,7 +169,7 @@ def _curves_of(logged: Mapping[str, Any]) -> dict[str, list[float]]:
     }
 
 
-#: Entries of a checkpoint, and what they must be to be compared.
+#: Entries of a checkpoint that are compared, and their types.
 _ENTRIES: dict[str, Any] = {
     TRAINER_NAME: str,
     WEIGHTS: dict[str, Any],
@@ -174,45 +186,49 @@ _PARTS: tuple[tuple[str, str, Any], ...] = (
 
 
 def _read_to_compare(file: Path) -> dict[str, Any]:
-    """Return a checkpoint whose entries are what they must be; errors as `read_foreign_checkpoint`."""
+    """Return a checkpoint whose entries have the types that they must have.
+
+    Raises:
+        UnusableError: they have not; and as of `read_foreign_checkpoint`.
+    """
     checkpoint = read_foreign_checkpoint(file)
     wrong = [name for name, kind in _ENTRIES.items() if not conforms(checkpoint.get(name), kind)]
     if not wrong:
-        wrong = [
-            f"{name}.{part}"
-            for name, part, kind in _PARTS
-            if not conforms((checkpoint.get(name) or {}).get(part), kind)
-        ]
+        for name, part, kind in _PARTS:
+            if not conforms((checkpoint.get(name) or {}).get(part), kind):
+                wrong.append(f"{name}.{part}")
     if wrong:
         raise UnusableError(f"{file} cannot be compared: {', '.join(wrong)} missing or wrong in it")
     return checkpoint
 
 
-def _differences(
-    mine: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> Iterator[tuple[str, str, str]]:
-    """Yield what differs between two checkpoints, in the order of causes: (kind, name, values)."""
-    settings, other_settings = _settings(mine), _settings(theirs)
-    for name, a, b in differences(without_data(settings), without_data(other_settings)):
-        yield "settings", name, f"{short(a)} and {short(b)}"
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield (kind, name, values) of each entry that differs, in the order of causes."""
+    settings = _settings(a)
+    other_settings = _settings(b)
+    for name, value, other in differences(without_data(settings), without_data(other_settings)):
+        yield "settings", name, f"{short(value)} and {short(other)}"
     cases = changed_cases(settings.get("data") or {}, other_settings.get("data") or {})
     if cases:
         yield "settings", "data", f"other files of {', '.join(map(short, cases))}"
-    for epoch, name, a, b in sorted(_metrics(mine, theirs)):
-        yield f"metrics from epoch {epoch} on", name, f"{short(a)} and {short(b)}"
-    for name, a, b in islice(differences(mine[WEIGHTS], theirs[WEIGHTS]), 1):
-        yield "weights", name, f"{short(a)} and {short(b)}"
+    for epoch, name, value, other in sorted(_metrics(a, b)):
+        yield f"metrics from epoch {epoch} on", name, f"{short(value)} and {short(other)}"
+    for name, value, other in islice(differences(a[WEIGHTS], b[WEIGHTS]), 1):
+        yield "weights", name, f"{short(value)} and {short(other)}"
 
 
-def _metrics(
-    mine: Mapping[str, Any], theirs: Mapping[str, Any]
-) -> Iterator[tuple[int, str, Any, Any]]:
-    """(epoch, name, value, other value) of each metric that differs, where it first does; epochs from 0."""
-    for name in {**mine[LOGGED], **theirs[LOGGED]}.keys() - EPOCH_TIMES:
-        values = enumerate(zip_longest(mine[LOGGED].get(name, []), theirs[LOGGED].get(name, [])))
-        yield from islice(
-            ((epoch, name, a, b) for epoch, (a, b) in values if print_of(a) != print_of(b)), 1
-        )
+def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, str, Any, Any]]:
+    """Yield (epoch, name, value, other value) where each metric that differs first does.
+
+    Epochs count from 0.
+    """
+    names = {**a[LOGGED], **b[LOGGED]}.keys() - EPOCH_TIMES
+    for name in names:
+        pairs = zip_longest(a[LOGGED].get(name, []), b[LOGGED].get(name, []))
+        for epoch, (value, other) in enumerate(pairs):
+            if print_of(value) != print_of(other):
+                yield epoch, name, value, other
+                break
 
 
 def _are_numbers(values: Iterable[Any]) -> bool:
@@ -220,15 +236,11 @@ def _are_numbers(values: Iterable[Any]) -> bool:
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of what the training is made of, where there is one, and what nnU-Net keeps of it."""
-    arguments = {
-        name: each for name, each in (checkpoint.get(ARGUMENTS) or {}).items() if name != "device"
-    }
-    plans = {
-        name: each
-        for name, each in (arguments.get("plans") or {}).items()
-        if name != "continue_training"
-    }
+    """Return the record of a training, where there is one, and nnU-Net's own settings."""
+    arguments = dict(checkpoint.get(ARGUMENTS) or {})
+    arguments.pop("device", None)
+    plans = dict(arguments.get("plans") or {})
+    plans.pop("continue_training", None)
     record = dict(checkpoint.get(KEY) or {})
     if "schedule" in record:
         # Where the schedule stands follows from the number of epochs.

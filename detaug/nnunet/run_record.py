@@ -1,4 +1,4 @@
-"""What a training is made of: kept in its checkpoints, so that it is only ever continued as itself."""
+"""The record of a training, which its checkpoints keep, so that it is only continued as itself."""
 
 from __future__ import annotations
 
@@ -27,47 +27,56 @@ from detaug.walking import flat
 #: The record's place in a checkpoint.
 KEY = "detaug"
 
-#: Names of parts of the record, with commas between them, in which a training may differ from the one that it continues.
+#: Names of parts of the record, with commas between them, in which a training may differ from the
+#: one that it continues.
 ALLOW_VARIABLE = "DETAUG_ALLOW"
 
-#: Of the record: what happened to the training, and is not compared when it is continued.
+#: Entries of the record that tell its history, and are not compared when it is continued.
 _HISTORY = ("pretrained", "allowed")
-#: Lines of a message on one part; one transform less moves all that follow it.
+#: Lines of a message on one part: one transform less moves all that follow it.
 _MOST_LINES = 6
-#: Of a longer array the digest is kept.
-_FEW = 64
+#: An array with more elements than this is recorded as its digest.
+_MOST_ELEMENTS = 64
+
+#: Packages whose code decides a training's bytes.
+_PACKAGES = (
+    "nnunetv2",
+    "batchgenerators",
+    "batchgeneratorsv2",
+    "acvl_utils",
+    "dynamic_network_architectures",
+    "torch",
+    "numpy",
+    "scipy",
+)
 
 
 def versions() -> dict[str, str]:
-    """Of the packages whose code decides a training's bytes."""
-    others = {
-        name: importlib.metadata.version(name)
-        for name in (
-            "nnunetv2",
-            "batchgenerators",
-            "batchgeneratorsv2",
-            "acvl_utils",
-            "dynamic_network_architectures",
-            "torch",
-            "numpy",
-            "scipy",
-        )
-    }
-    return {"detaug": __version__, **others, "torch": torch.__version__.split(" ")[0]}
+    """Return the versions of the packages whose code decides a training's bytes."""
+    result = {"detaug": __version__}
+    for name in _PACKAGES:
+        result[name] = importlib.metadata.version(name)
+    result["torch"] = torch.__version__.split(" ")[0]
+    return result
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that decides a training's bytes and that nnU-Net does not take from its checkpoint, as JSON can hold it.
+    """The decisive facts about a training that nnU-Net does not take from its checkpoint.
 
-    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a table of them.
+    Each of them decides the training's bytes, and JSON can hold it.
+
+    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a
+    table of them.
 
     Attributes:
         loading: "nnU-Net" or "detaug": whose loader and transforms.
         data: case -> a fingerprint of its files, of the training and validation cases.
-        plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the trainer has changed.
+        plans: nnU-Net's, of the configurations the one in use, with what it inherits and what the
+            trainer has changed.
         labels: of dataset.json: labels, the order of regions, channels.
-        pipeline: of the loaders "train" and "val": the description that a ledger's header has as "declared".
+        pipeline: of the loaders "train" and "val": the description that a ledger's header has as
+            "declared".
         optimiser, schedule, loss: class and settings, as at the training's start; with the schedule
             its state, as at the checkpoint.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
@@ -99,25 +108,26 @@ class RunRecord:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Mapping[str, Any]) -> RunRecord | None:
-        """The record in a checkpoint, None where it has none; a `StateMismatch` where it is of another version of detaug."""
+        """Return the record in a checkpoint; None where it has none.
+
+        Raises:
+            StateMismatch: the record is of another version of detaug, or damaged.
+        """
         stored = checkpoint.get(KEY)
         if stored is None:
             return None
-        names = {each.name for each in fields(cls)}
-        if not isinstance(stored, Mapping) or set(stored) != names:
-            found = (
-                sorted(map(str, stored)) if isinstance(stored, Mapping) else type(stored).__name__
-            )
-            raise StateMismatch(
-                f"the checkpoint's record of its training has {found}, and detaug {__version__} reads {sorted(names)}: "
-                "continue with the version of detaug that wrote it"
-            )
+        names = {part.name for part in fields(cls)}
+        if not isinstance(stored, Mapping):
+            raise _other_version(type(stored).__name__, names)
+        if set(stored) != names:
+            raise _other_version(sorted(map(str, stored)), names)
         wrong = [
             name for name, kind in get_type_hints(cls).items() if not conforms(stored[name], kind)
         ]
         if wrong or not is_small(stored):
             raise StateMismatch(
-                f"the checkpoint's record of its training is damaged: {', '.join(wrong) or 'it is nested too deeply'}"
+                "the checkpoint's record of its training is damaged:"
+                f" {', '.join(wrong) or 'it is nested too deeply'}"
             )
         return cls(**stored)
 
@@ -126,69 +136,95 @@ class RunRecord:
 
         `dataclasses.asdict` would rebuild the counters in a schedule's state as counters of pairs.
         """
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     def check_continues(self, earlier: RunRecord) -> list[str]:
-        """What differs from the training that is to be continued, and is allowed to.
+        """Return a line for each difference from the training that is to be continued.
 
         Raises:
-            StateMismatch: something else differs; the message says what, and what to do.
+            StateMismatch: something differs that is not allowed to; the message says what, and what
+                to do.
             ValueError: ``DETAUG_ALLOW`` names no part of the record.
         """
         allowed = allowed_parts()
-        found = {
-            part: told
-            for part, told in _told(earlier.as_dict(), self.as_dict()).items()
-            if part not in _HISTORY
-        }
-        refused = [part for part in found if part not in allowed]
+        lines: list[str] = []
+        refused: list[str] = []
+        refused_lines: list[str] = []
+        for part, lines_of_part in _difference_lines(earlier.as_dict(), self.as_dict()).items():
+            if part in _HISTORY:
+                continue
+            lines += lines_of_part
+            if part not in allowed:
+                refused.append(part)
+                refused_lines += lines_of_part
         if refused:
-            lines = [line for part in refused for line in found[part]]
             raise StateMismatch(
-                "this checkpoint cannot be continued: the training would not be the one that it began as.\n  "
-                + "\n  ".join(lines)
-                + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues nevertheless, and the next "
-                "checkpoints say so; the result then does not follow from the seed alone."
+                "this checkpoint cannot be continued: the training would not be the one that it"
+                " began as.\n  "
+                + "\n  ".join(refused_lines)
+                + f"\n{ALLOW_VARIABLE}={','.join(sorted({*allowed, *refused}))} continues"
+                " nevertheless, and the next checkpoints say so; the result then does not follow"
+                " from the seed alone."
             )
-        return [line for lines in found.values() for line in lines]
+        return lines
+
+
+def _other_version(stored: object, names: set[str]) -> StateMismatch:
+    """Return the error for a record with other parts than this version's."""
+    return StateMismatch(
+        f"the checkpoint's record of its training has {stored}, and detaug {__version__}"
+        f" reads {sorted(names)}: continue with the version of detaug that wrote it"
+    )
 
 
 def allowed_parts() -> set[str]:
-    """What ``DETAUG_ALLOW`` names; a ValueError where that is no part of the record."""
-    parts = [each.name for each in fields(RunRecord) if each.name not in _HISTORY]
-    names = {each.strip() for each in os.environ.get(ALLOW_VARIABLE, "").split(",") if each.strip()}
+    """Return the parts of the record that ``DETAUG_ALLOW`` names.
+
+    Raises:
+        ValueError: it names something else.
+    """
+    parts = [part.name for part in fields(RunRecord) if part.name not in _HISTORY]
+    words = [word.strip() for word in os.environ.get(ALLOW_VARIABLE, "").split(",")]
+    names = {word for word in words if word}
     unknown = sorted(names - set(parts))
     if unknown:
         raise ValueError(
-            f"{ALLOW_VARIABLE} in the environment names {', '.join(map(repr, unknown))}; it may name {', '.join(parts)}"
+            f"{ALLOW_VARIABLE} in the environment names {', '.join(map(repr, unknown))}; it may"
+            f" name {', '.join(parts)}"
         )
     return names
 
 
-def _told(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Part -> a line for each of its entries that differs."""
-    lines: dict[str, list[str]] = {}
+def _difference_lines(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return, by part of the record, a line for each of its entries that differs."""
     if not _has_one_schedule(earlier["schedule"], now["schedule"]):
         earlier = {**earlier, "schedule": schedule_without_state(earlier["schedule"])}
         now = {**now, "schedule": schedule_without_state(now["schedule"])}
-    if names := changed_cases(earlier["data"], now["data"]):
-        lines["data"] = [f"data: other files of {printable(some_of(names))}{_ADVICE['data']}"]
+    lines_of: dict[str, list[str]] = {}
+    names = changed_cases(earlier["data"], now["data"])
+    if names:
+        text = f"data: other files of {printable(some_of(names))}{_ADVICE['data']}"
+        lines_of["data"] = [text]
     for path, before, after in differences(without_data(earlier), without_data(now)):
         part = path.partition(".")[0]
-        if part in ("cases", "machine") and isinstance(before, list) and isinstance(after, list):
-            before, after = _without(before, after), _without(after, before)
-        entry = printable(path).replace(".", ": ", 1)
-        text = (
-            f"{entry}: {short(before)} in the checkpoint, {short(after)} now{_ADVICE.get(part, '')}"
-        )
-        lines.setdefault(part, []).append(text)
-    for part, all_of_them in lines.items():
-        if len(all_of_them) > _MOST_LINES:
-            lines[part] = [
-                *all_of_them[:_MOST_LINES],
-                f"{part}: and {len(all_of_them) - _MOST_LINES} entries more",
-            ]
-    return lines
+        lines_of.setdefault(part, []).append(_difference_line(part, path, before, after))
+    for part, lines in lines_of.items():
+        num_hidden = len(lines) - _MOST_LINES
+        if num_hidden > 0:
+            lines_of[part] = [*lines[:_MOST_LINES], f"{part}: and {num_hidden} entries more"]
+    return lines_of
+
+
+def _difference_line(part: str, path: str, before: Any, after: Any) -> str:
+    """Return the line on one entry that differs."""
+    advice = _ADVICE.get(part, "")
+    entry = printable(path).replace(".", ": ", 1)
+    if part in ("cases", "machine") and isinstance(before, list) and isinstance(after, list):
+        # A fold has hundreds of cases: only those are named that the other list lacks.
+        removed = _without(before, after)
+        added = _without(after, before)
+        return f"{entry}: {short(removed)} in the checkpoint, {short(added)} now{advice}"
+    return f"{entry}: {short(before)} in the checkpoint, {short(after)} now{advice}"
 
 
 def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
@@ -200,7 +236,10 @@ def _has_one_schedule(earlier: Mapping[str, Any], now: Mapping[str, Any]) -> boo
 
 
 def _class_of_state(schedule: Mapping[str, Any]) -> Any:
-    """Return the class in a schedule's state; None where the record has none: it may be a file of anybody's."""
+    """Return the class in a schedule's state.
+
+    None where the record has none: it may be a file of anybody's.
+    """
     state = schedule.get("state")
     return state.get("class") if isinstance(state, Mapping) else None
 
@@ -221,17 +260,19 @@ def without_data(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without(names: Sequence[str], others: Sequence[str]) -> str:
-    return ", ".join(each for each in names if each not in others) or "no other"
+    """Return the names that are not among the others, as text."""
+    return ", ".join(name for name in names if name not in others) or "no other"
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """(path, value, other value) of what differs between two records or checkpoints, in their order."""
-    entries, others = (dict(flat(_readable(record))) for record in (one, other))
+    """Yield (path, value, other value) of each entry in which two records or checkpoints differ."""
+    entries = dict(flat(_readable(one)))
+    others = dict(flat(_readable(other)))
     return differences_of(entries, others, compared_by=print_of, absent="nothing")
 
 
 def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With a pipeline's description by names."""
+    """Return a record with its pipeline's description by names."""
     pipeline = record.get("pipeline")
     if not isinstance(pipeline, Mapping):
         return record
@@ -240,9 +281,14 @@ def _readable(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def print_of(value: Any) -> str:
-    """`detaug.fingerprint`; of what has none, a line that says so, equal for all values of one class."""
+    """Return a fingerprint, or a line that says that the value has none.
+
+    That line is equal for all values of one class.
+    """
     try:
-        return fingerprint(dense(value) if isinstance(value, torch.Tensor) else value)
+        if isinstance(value, torch.Tensor):
+            return fingerprint(dense(value))
+        return fingerprint(value)
     except TypeError:
         return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
 
@@ -261,22 +307,22 @@ _ADVICE = {
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON can hold it, whatever process or machine it is in; of an object its class, of a schedule its settings."""
+    """Return a value as JSON can hold it, the same in all processes and on all machines.
+
+    Of an object that is its class, of a schedule its settings.
+    """
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, (torch.Tensor, np.ndarray)):
-        array = np.ascontiguousarray(
-            value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-        )
-        if array.size <= _FEW:
-            return array.tolist()
-        return f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
+        return [plain(item) for item in value]
+    if isinstance(value, torch.Tensor):
+        return _plain_array(value.detach().cpu().numpy())
+    if isinstance(value, np.ndarray):
+        return _plain_array(value)
     if isinstance(value, (torch.dtype, torch.device)):
         return str(value)
     if isinstance(value, LRScheduler):
@@ -285,45 +331,60 @@ def plain(value: Any) -> Any:
     return f"{named.__module__}.{named.__qualname__}"
 
 
+def _plain_array(values: np.ndarray) -> Any:
+    """Return a short array as lists, and a line with the digest of a longer one."""
+    array = np.ascontiguousarray(values)
+    if array.size <= _MOST_ELEMENTS:
+        return array.tolist()
+    return f"{array.dtype} {array.shape} {sha256(array.tobytes()).hexdigest()}"
+
+
 def optimiser_settings(optimiser: Any) -> dict[str, Any]:
-    """Class, and settings of each group of parameters."""
-    groups = [
-        {name: each for name, each in group.items() if name != "params"}
-        for group in optimiser.param_groups
-    ]
+    """Return an optimiser's class, and the settings of each of its groups of parameters."""
+    groups = []
+    for group in optimiser.param_groups:
+        groups.append({name: value for name, value in group.items() if name != "params"})
     return {"class": plain(type(optimiser)), "groups": plain(groups)}
 
 
 def schedule_settings(schedule: Any) -> dict[str, Any]:
-    """Class and attributes, also of the schedules that one is made of, without its place and what versions of torch add."""
-    left_out = {
-        "optimizer",
-        "last_epoch",
-        "verbose",
-        *(name for name in vars(schedule) if name.startswith("_")),
-    }
-    left_out -= {"_schedulers", "_milestones"}
-    settings = {name: plain(each) for name, each in vars(schedule).items() if name not in left_out}
-    return {"class": plain(type(schedule)), **settings}
+    """Return a schedule's class and attributes, also of the schedules that it consists of.
+
+    Its place, and attributes that some versions of torch add, are left out.
+    """
+    settings = {"class": plain(type(schedule))}
+    for name, value in vars(schedule).items():
+        if name in ("optimizer", "last_epoch", "verbose"):
+            continue
+        if name.startswith("_") and name not in ("_schedulers", "_milestones"):
+            continue
+        settings[name] = plain(value)
+    return settings
 
 
 def loss_settings(loss: Any) -> dict[str, Any]:
-    """Class, public attributes and buffers, also of the modules that one is made of."""
+    """Return a loss's class, public attributes and buffers, also of the modules within it."""
     if not isinstance(loss, torch.nn.Module):
         return {"class": plain(loss)}
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, module in loss.named_modules():
-        if hasattr(module, "_orig_mod"):  # compiled; what it is made of has its own place
+        if hasattr(module, "_orig_mod"):
+            # It is compiled; the original module has its own place.
             continue
         attributes = {
-            each: value for each, value in vars(module).items() if not each.startswith("_")
+            attribute: value
+            for attribute, value in vars(module).items()
+            if not attribute.startswith("_")
         }
+        del attributes["training"]
         tensors = {
             **dict(module.named_parameters(recurse=False)),
             **dict(module.named_buffers(recurse=False)),
         }
-        del attributes["training"]
         settings = {"class": plain(type(module)), **plain(attributes), **plain(tensors)}
         path = name.replace("_orig_mod", "").strip(".")
-        found.update({path: settings} if path else settings)
-    return found
+        if path:
+            result[path] = settings
+        else:
+            result.update(settings)
+    return result

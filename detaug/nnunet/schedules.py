@@ -1,7 +1,7 @@
-"""A trainer's schedule of learning rates in the record of its training: its settings, and where it stands.
+"""A trainer's schedule of learning rates in the record of its training: its settings, its position.
 
-nnU-Net's checkpoints hold no schedule: its own follow from the epoch. One that counts its steps (`SequentialLR`, warm
-restarts) would begin again after ``--c``.
+nnU-Net's checkpoints hold no schedule: its own follow from the epoch. One that counts its steps
+(`SequentialLR`, warm restarts) would begin again after ``--c``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from detaug.nnunet.run_record import differences, plain
 
-#: The entry of a recorded schedule that says where it stands. The others are its settings.
+#: The entry of a recorded schedule with its position. The others are its settings.
 STATE = "state"
 
 _NUMBERS = (bool, int, float, np.generic, torch.Tensor, np.ndarray)
@@ -38,31 +38,32 @@ def _storable_state(schedule: Any) -> dict[str, Any]:
     if not hasattr(schedule, "state_dict"):
         return {}
     state = {name: value for name, value in schedule.state_dict().items() if _is_storable(value)}
+    # A copy: the schedule goes on changing its lists.
     return copy.deepcopy(state)
 
 
 def _is_storable(value: Any) -> bool:
-    """Return whether a value consists of numbers, texts, and containers of these."""
+    """Return True for numbers, texts, and containers of these."""
     if value is None or isinstance(value, (str, *_NUMBERS)):
         return True
     if isinstance(value, Mapping):
-        return all(map(_is_storable, (*value.keys(), *value.values())))
+        return all(map(_is_storable, value.keys())) and all(map(_is_storable, value.values()))
     return isinstance(value, (list, tuple)) and all(map(_is_storable, value))
 
 
 def state_that_is_not_recorded(schedule: Any) -> list[str]:
-    """Return the names of a schedule's attributes whose state a record lacks: schedules within it."""
+    """Return the names of a schedule's attributes whose state a record lacks: schedules in it."""
     if not hasattr(schedule, "state_dict"):
         return []
-    return [
-        name
-        for name, value in schedule.state_dict().items()
-        if hasattr(value, "state_dict") and not isinstance(value, _SAVED_ELSEWHERE)
-    ]
+    names = []
+    for name, value in schedule.state_dict().items():
+        if hasattr(value, "state_dict") and not isinstance(value, _SAVED_ELSEWHERE):
+            names.append(name)
+    return names
 
 
 def restore(schedule: Any, settings: Mapping[str, Any], recorded: Mapping[str, Any]) -> None:
-    """Bring a schedule to where it stood, where its trainer has not done so.
+    """Bring a schedule to its recorded position, where its trainer has not done so.
 
     Its settings stay as they are. So does a schedule of another class: trainers exchange theirs
     after a warm-up.
@@ -70,13 +71,14 @@ def restore(schedule: Any, settings: Mapping[str, Any], recorded: Mapping[str, A
     Args:
         schedule: after the trainer's own `load_checkpoint`.
         settings: its own at the training's start.
-        recorded: the checkpoint's, as `recorded_schedule` has it.
+        recorded: the checkpoint's, as `recorded_schedule` returns it.
     """
     stored = dict(recorded[STATE])
     if stored.pop("class") != plain(type(schedule)):
         return
-    for name, *_ in differences(recorded, {**settings, STATE: recorded[STATE]}):
-        stored.pop(name.partition(".")[0], None)
-    current = _storable_state(schedule)
-    if any(differences(stored, {name: current.get(name) for name in stored})):
+    current_settings = {**settings, STATE: recorded[STATE]}
+    for path, *_ in differences(recorded, current_settings):
+        stored.pop(path.partition(".")[0], None)
+    state = _storable_state(schedule)
+    if any(differences(stored, {name: state.get(name) for name in stored})):
         schedule.load_state_dict({**schedule.state_dict(), **copy.deepcopy(stored)})

@@ -61,7 +61,9 @@ NNUNET_NAMES = {
 
 
 def either_spelling(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """Let a builder take its keywords under nnU-Net's names as well, and ``keys=`` as `detaug.transforms.Compose` does."""
+    """Let a builder take its keywords under nnU-Net's names as well, and ``keys=`` as
+    `detaug.transforms.Compose` does.
+    """
 
     @functools.wraps(build)
     def builder(*positional: Any, keys: Keys | None = None, **named: Any) -> Compose:
@@ -96,16 +98,20 @@ def training_transforms(
     Args:
         patch_size: the patch's shape, (X, Y) or (X, Y, Z) voxels; what comes in is larger.
         rotation: angles in radians (nnU-Net: ``rotation_for_DA``).
-        ds_scales: deep supervision's factors, one number or one number per axis for each level, which makes
-            ``segmentation`` a list; None: no list (nnU-Net: ``deep_supervision_scales``).
+        ds_scales: deep supervision's factors, one number or one number per axis for each level,
+            which makes ``segmentation`` a list; None: no list (nnU-Net:
+            ``deep_supervision_scales``).
         mirror_axes: spatial axes that may be mirrored; None or empty: no mirroring.
-        do_dummy_2d: patches are deformed slice by slice, for anisotropic 3-D data (nnU-Net: ``do_dummy_2d_data_aug``).
+        do_dummy_2d: patches are deformed slice by slice, for anisotropic 3-D data (nnU-Net:
+            ``do_dummy_2d_data_aug``).
         use_mask_for_norm: channels whose voxels outside the mask (segmentation < 0) become 0.
-        is_cascaded: segmentation channel 1 is a previous stage's, which goes into the image as one-hot channels.
+        is_cascaded: segmentation channel 1 is a previous stage's, which goes into the image as
+            one-hot channels.
         foreground_labels: of the cascade; needed if `is_cascaded`.
         regions: lists of labels, each of which becomes a channel of its own.
         ignore_label: becomes the last region.
-        keys: (by keyword only) names of the arrays, see `detaug.transforms.Compose`; every pipeline of nnU-Net takes it.
+        keys: (by keyword only) names of the arrays, see `detaug.transforms.Compose`; every pipeline
+            of nnU-Net takes it.
 
     Raises:
         ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.
@@ -125,7 +131,9 @@ def validation_transforms(
     regions: Sequence[Region] | None = None,
     ignore_label: int | None = None,
 ) -> Compose:
-    """``nnUNetTrainer.get_validation_transforms``: labels only, nothing is augmented. Arguments as for training."""
+    """``nnUNetTrainer.get_validation_transforms``: labels only, nothing is augmented. Arguments as
+    for training.
+    """
     moved = previous_stage(is_cascaded, foreground_labels)
     return Compose([RemoveLabel(-1, 0), *moved, *targets(regions, ignore_label, ds_scales)])
 
@@ -138,8 +146,9 @@ def default_pipeline(
     later: Sequence[Transform] = (),
     **modes: Any,
 ) -> Compose:
-    """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are further options of the
-    spatial one."""
+    """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are
+    further options of the spatial one.
+    """
     scaled: dict[str, Any] = {
         "p_scaling": 0.2,
         "scaling": (0.7, 1.4),
@@ -158,7 +167,9 @@ def default_pipeline(
 
 
 def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
-    """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the loss's targets."""
+    """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the
+    loss's targets.
+    """
     masked = [channel for channel, masked in enumerate(given.use_mask_for_norm or ()) if masked]
     return [
         *(
@@ -173,7 +184,9 @@ def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
 
 
 def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
-    """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as it is."""
+    """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as
+    it is.
+    """
     size = tuple(int(n) for n in given.patch_size)
     spatial = SpatialTransform(
         size[1:] if given.do_dummy_2d else size, patch_center_dist_from_border=0, random_crop=False, p_elastic_deform=0,
@@ -230,13 +243,15 @@ def mirroring(axes: Sequence[int] | None) -> list[Transform]:
 def previous_stage(
     is_cascaded: bool, foreground_labels: Labels | None, p_per_label: float | None = None
 ) -> list[Transform]:
-    """A previous stage's segmentation moves into the image, and is made to err as a previous stage does: each label with this
-    probability; None: it stays as it is."""
+    """A previous stage's segmentation moves into the image, and is made to err as a previous stage
+    does: each label with this probability; None: it stays as it is.
+    """
     if not is_cascaded:
         return []
     if foreground_labels is None:
         raise ValueError(
-            "a cascade needs foreground_labels: those that the previous stage's segmentation may have"
+            "a cascade needs foreground_labels: those that the previous stage's segmentation may"
+            " have"
         )
     moved = MoveSegAsOneHotToData(
         source_channel_idx=1, all_labels=list(foreground_labels), remove_channel_from_source=True
@@ -267,7 +282,9 @@ def previous_stage(
 def targets(
     regions: Sequence[Region] | None, ignore_label: int | None, ds_scales: Scales | None
 ) -> list[Transform]:
-    """What the loss wants: regions as channels, and one segmentation for each level of deep supervision."""
+    """What the loss wants: regions as channels, and one segmentation for each level of deep
+    supervision.
+    """
     made: list[Transform] = []
     if regions is not None:
         wanted = list(regions) if ignore_label is None else [*regions, ignore_label]

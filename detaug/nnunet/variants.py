@@ -1,5 +1,5 @@
-"""The pipelines of nnU-Net's trainer variants (``nnunetv2/training/nnUNetTrainer/variants/data_augmentation``), and a stronger
-one for MRI.
+"""The pipelines of nnU-Net's trainer variants
+(``nnunetv2/training/nnUNetTrainer/variants/data_augmentation``), and a stronger one for MRI.
 
 All take the arguments of `training_transforms`.
 """
@@ -61,7 +61,9 @@ from detaug.transforms.building.checks import radians, random_scalar
 
 
 def as_builder(build: Callable[[Arguments], Compose]) -> Callable[..., Compose]:
-    """A builder that takes the arguments of `training_transforms`, from one that takes them as `Arguments`."""
+    """A builder that takes the arguments of `training_transforms`, from one that takes them as
+    `Arguments`.
+    """
 
     @functools.wraps(build)
     def builder(*positional: Any, **named: Any) -> Compose:
@@ -81,7 +83,9 @@ def seg_ord0_transforms(given: Arguments) -> Compose:
 
 
 def _da5(mode_image: str, mode_seg: str) -> Callable[..., Compose]:
-    """``nnUNetTrainerDA5`` and its variants: more kinds of augmentation, and stronger ones; resampled in one way or another."""
+    """``nnUNetTrainerDA5`` and its variants: more kinds of augmentation, and stronger ones;
+    resampled in one way or another.
+    """
 
     @as_builder
     def da5_transforms(given: Arguments) -> Compose:
@@ -143,7 +147,9 @@ _DECIDED: dict[str, Callable[[Arguments], dict[str, Any]]] = {
 
 
 class _Builders(UserDict[str, Callable[..., Compose]]):
-    """Trainers that augment in a way of their own; the others of the installed nnU-Net are resolved by what they inherit."""
+    """Trainers that augment in a way of their own; the others of the installed nnU-Net are resolved
+    by what they inherit.
+    """
 
     def __missing__(self, name: str) -> Callable[..., Compose]:
         try:
@@ -167,8 +173,9 @@ class _Builders(UserDict[str, Callable[..., Compose]]):
             return False
 
 
-#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`. Other trainers of
-#: nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found by name where nnU-Net is installed.
+#: The trainer's name -> what builds its pipeline; all take the arguments of `training_transforms`.
+#: Other trainers of nnU-Net (``nnUNetTrainer_250epochs``, ``nnUNetTrainerDiceLoss`` ...) are found
+#: by name where nnU-Net is installed.
 TRAINING_TRANSFORMS = _Builders(
     {
         "nnUNetTrainer": training_transforms,
@@ -185,7 +192,9 @@ TRAINING_TRANSFORMS = _Builders(
 
 
 def _axes_of_one_length_exchanged(size: Sequence[int]) -> list[Transform]:
-    """Quarter turns and transpositions among the axes that may be exchanged: the most that have one length."""
+    """Quarter turns and transpositions among the axes that may be exchanged: the most that have one
+    length.
+    """
     equal = [sum(other == length for other in size) for length in size]
     if max(equal) == 1:
         return []
@@ -258,13 +267,17 @@ def _da5_local_transforms(size: Sequence[int]) -> list[Transform]:
 
 
 def mean_of(region: np.ndarray) -> float:
-    """The mean intensity of a rectangle: nnU-Net's ``torch.mean``, summed in an order that no CPU changes."""
+    """The mean intensity of a rectangle: nnU-Net's ``torch.mean``, summed in an order that no CPU
+    changes.
+    """
     _, _, mean, _ = moments(np.ascontiguousarray(region, np.float32).reshape(-1))
     return float(mean)
 
 
 def gradient_scale(rng: np.random.Generator, shape: Sequence[int], dim: int) -> float:
-    """Voxels: evenly on a logarithmic scale from a sixth of the axis (at least one voxel) to all of it."""
+    """Voxels: evenly on a logarithmic scale from a sixth of the axis (at least one voxel) to all of
+    it.
+    """
     length = shape[dim]
     low, high = natural_log(max(1, length // 6)), natural_log(length)
     return exponential(draws.uniform(rng, low, high))
@@ -282,12 +295,13 @@ def local_gamma(rng: np.random.Generator) -> float:
 
 @as_builder
 def extended_transforms(given: Arguments) -> Compose:
-    """``nnUNetTrainerDetAugExt``: nnU-Net's default pipeline, between whose spatial part and intensities come a bias field
-    (probability 0.2), thick slices (0.1), one artefact of k-space (0.2: motion, ghosting, spikes or ringing, each as likely),
-    and after which come a shifted histogram (0.1) and coarse dropout (0.1).
+    """``nnUNetTrainerDetAugExt``: nnU-Net's default pipeline, between whose spatial part and
+    intensities come a bias field (probability 0.2), thick slices (0.1), one artefact of k-space
+    (0.2: motion, ghosting, spikes or ringing, each as likely), and after which come a shifted
+    histogram (0.1) and coarse dropout (0.1).
 
-    Probabilities and ranges are ours; they are weaker than the originals' defaults where these make images that no scanner
-    would pass. Arguments as for `training_transforms`.
+    Probabilities and ranges are ours; they are weaker than the originals' defaults where these make
+    images that no scanner would pass. Arguments as for `training_transforms`.
     """
     size = [int(n) for n in given.patch_size]
     smallest, largest = [max(1, n // 16) for n in size], [max(2, n // 5) for n in size]

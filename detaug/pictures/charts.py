@@ -19,7 +19,8 @@ def require_matplotlib() -> None:
     """
     if importlib.util.find_spec("matplotlib") is None or importlib.util.find_spec("PIL") is None:
         raise NotInstalled(
-            "pictures are drawn with matplotlib, which is not installed here: pip install 'detaug[plots]'"
+            "pictures are drawn with matplotlib, which is not installed here: pip install"
+            " 'detaug[plots]'"
         )
 
 

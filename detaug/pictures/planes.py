@@ -1,4 +1,6 @@
-"""The planes in the middle of a volume, and how they are drawn: grey values with outlines of labels."""
+"""The planes in the middle of a volume, and how they are drawn: grey values with outlines of
+labels.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ Window = tuple[float, float]
 #: Labels whose outlines are told apart; a segmentation with more of them is none.
 _MOST_LABELS = 256
 
-#: Okabe and Ito (2008), Color Universal Design, without black and in an order that begins with what stands out from grey.
+#: Okabe and Ito (2008), Color Universal Design, without black and in an order that begins with what
+#: stands out from grey.
 OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2")
 
 #: Of labels below 0: what lies outside of a case (nnU-Net's -1).
@@ -49,13 +52,14 @@ class Plane:
 def planes_of(
     image: Any, labels: Any = None, *, spacing: Sequence[float] | None = None, channel: int = 0
 ) -> tuple[Plane, ...]:
-    """The three planes in the middle of a volume, across its first, second and third axis, or a 2-D sample itself. Only these are
-    read. A volume's first axis, nnU-Net's from the feet to the head, runs upwards; all others run downwards or to the right.
+    """The three planes in the middle of a volume, across its first, second and third axis, or a 2-D
+    sample itself. Only these are read. A volume's first axis, nnU-Net's from the feet to the head,
+    runs upwards; all others run downwards or to the right.
 
     Args:
         image: (C, X, Y) or (C, X, Y, Z).
-        labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each channel.
-            What has another spatial shape than the image is left out.
+        labels: (C, X, Y[, Z]): labels in the first channel; or, if they are bool, a region in each
+            channel. What has another spatial shape than the image is left out.
         spacing: lengths of a voxel's edges, one for each axis; None: they are equal.
         channel: which of the image's is shown.
 
@@ -124,7 +128,8 @@ def window_of(planes: Sequence[Plane]) -> Window:
 
 
 def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
-    """The planes one below another, with the outlines of their labels; voxels that are NaN or infinite are coloured.
+    """The planes one below another, with the outlines of their labels; voxels that are NaN or
+    infinite are coloured.
 
     Args:
         axes: of a matplotlib figure.

@@ -1,4 +1,6 @@
-"""`preview`: makes batches in this process, looks at them on their way, and stops when there are enough samples."""
+"""`preview`: makes batches in this process, looks at them on their way, and stops when there are
+enough samples.
+"""
 
 from __future__ import annotations
 
@@ -38,18 +40,20 @@ def preview(
     step: int = 0,
     channel: int = 0,
 ) -> Preview:
-    """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for each transform.
+    """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for
+    each transform.
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
         detaug.preview(lambda: (loader, transform))  # in a notebook: the sheet itself
 
-    Samples are those that a training with this seed gets, made in this process. Transforms of detaug are looked at one by
-    one, with their params, wherever they are: in a loader, a data set or a composition; of all others the sheet has before
-    and after.
+    Samples are those that a training with this seed gets, made in this process. Transforms of
+    detaug are looked at one by one, with their params, wherever they are: in a loader, a data set
+    or a composition; of all others the sheet has before and after.
 
     Args:
-        pipeline: a function without arguments (or where it is, as ``"module:factory"``) that returns (loader, transform), a
-            map-style data set or a DeterministicAugmenter, as for `detaug.verify`; None: the demo's.
+        pipeline: a function without arguments (or where it is, as ``"module:factory"``) that
+            returns (loader, transform), a map-style data set or a DeterministicAugmenter, as for
+            `detaug.verify`; None: the demo's.
         samples: how many rows.
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
@@ -75,7 +79,8 @@ def preview(
         )
     else:
         raise TypeError(
-            f"pass a function that makes the pipeline: lambda: (loader, transform), not a {type(pipeline).__name__}"
+            "pass a function that makes the pipeline: lambda: (loader, transform), not a"
+            f" {type(pipeline).__name__}"
         )
     with preserved_global_rngs():
         return _previewed(factory, title, samples, seed, epoch, step, channel)

@@ -1,4 +1,6 @@
-"""What a preview found, and its picture: a contact sheet with a row for each sample and a column for each transform."""
+"""What a preview found, and its picture: a contact sheet with a row for each sample and a column
+for each transform.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from detaug.reports.atomic_files import whole_file
 #: Labels that the legend names.
 _NAMED = 8
 
-#: Of a column in inches, and in letters of a caption; columns of the narrowest sheet, which has room for its words.
+#: Of a column in inches, and in letters of a caption; columns of the narrowest sheet, which has
+#: room for its words.
 _WIDTH, _LETTERS, _LEAST = 2.5, 42, 3
 
 #: Lines of a caption, and the height of one in inches; what is longer ends with an ellipsis.
@@ -29,7 +32,8 @@ _CAPTION_LINES, _LINE = 9, 0.14
 
 @dataclass(frozen=True)
 class Preview:
-    """Samples on their way through a pipeline; `save` writes the contact sheet, and a notebook shows it.
+    """Samples on their way through a pipeline; `save` writes the contact sheet, and a notebook
+    shows it.
 
     Attributes:
         title: of the sheet.
@@ -114,9 +118,15 @@ class Preview:
     def _footer(self) -> str:
         words = ""
         if self.unchanging:
-            words = f"Applied without a change to these samples, and not shown: {', '.join(self.unchanging)}. "
+            words = (
+                "Applied without a change to these samples, and not shown:"
+                f" {', '.join(self.unchanging)}. "
+            )
         if any(len(sample.before.planes) > 1 for sample in self.samples):
-            words += "The planes in the middle of the volume, across each of its axes; the first axis runs upwards."
+            words += (
+                "The planes in the middle of the volume, across each of its axes; the first axis"
+                " runs upwards."
+            )
         return words
 
     def _cells(self, sample: Sample) -> Iterator[tuple[View | None, list[str]]]:

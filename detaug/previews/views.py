@@ -1,4 +1,6 @@
-"""Samples looked at on their way through pipelines, one transform after the other: planes, and a fingerprint of all of it."""
+"""Samples looked at on their way through pipelines, one transform after the other: planes, and a
+fingerprint of all of it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.compose import RandomApply
 from detaug.transforms.foreign import ForeignTransform
 
-#: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images and labels; the first counts.
+#: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images and
+#: labels; the first counts.
 _IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "label", "mask")
 
 #: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
@@ -26,8 +29,9 @@ _HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
 
 @dataclass(frozen=True)
 class View:
-    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape with channels, and a fingerprint
-    of image and labels."""
+    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape
+    with channels, and a fingerprint of image and labels.
+    """
 
     planes: tuple[Plane, ...]
     shape: tuple[int, ...]
@@ -35,7 +39,9 @@ class View:
 
     @classmethod
     def of(cls, image: Any, labels: Any, **options: Any) -> View:
-        """A sample as it is now; nothing of it is kept but planes. Options are those of `planes_of`."""
+        """A sample as it is now; nothing of it is kept but planes. Options are those of
+        `planes_of`.
+        """
         if isinstance(labels, (list, tuple)):  # of deep supervision
             labels = labels[0]
         values = [np.asarray(each, np.float32) for each in (image, labels) if each is not None]
@@ -54,8 +60,9 @@ class View:
 
 
 def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
-    """(image, labels or None, name) of each sample of a batch: a mapping with an array (B, C, X, Y[, Z]) under ``data`` or
-    ``image``, and labels under ``seg``, ``target`` ...; a tuple of such arrays, the image first; or one array.
+    """(image, labels or None, name) of each sample of a batch: a mapping with an array (B, C, X,
+    Y[, Z]) under ``data`` or ``image``, and labels under ``seg``, ``target`` ...; a tuple of such
+    arrays, the image first; or one array.
 
     Raises:
         UnusableError: there is none.
@@ -75,8 +82,8 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
             name: getattr(value, "shape", type(value).__name__) for name, value in given.items()
         }
         raise UnusableError(
-            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z]) under "
-            f"{', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
+            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z])"
+            f" under {', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
         )
     if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
         labels, of_labels = labels[:, None], shape
@@ -87,7 +94,9 @@ def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
 
 @dataclass(frozen=True)
 class Step:
-    """What one transform made of a sample; its place is which pipeline, and where in it, its caption the params."""
+    """What one transform made of a sample; its place is which pipeline, and where in it, its
+    caption the params.
+    """
 
     place: tuple[int, ...]
     name: str
@@ -98,7 +107,9 @@ class Step:
 
 @dataclass
 class Sample:
-    """A row of the sheet: a sample as it was loaded, and what each transform that was applied made of it."""
+    """A row of the sheet: a sample as it was loaded, and what each transform that was applied made
+    of it.
+    """
 
     before: View
     steps: list[Step] = field(default_factory=list)
@@ -117,8 +128,9 @@ class Sample:
 
 @contextmanager
 def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
-    """Inside, a batch's samples, by their number, on their way through the pipelines of detaug's that run in this thread; options
-    are those of `planes_of`."""
+    """Inside, a batch's samples, by their number, on their way through the pipelines of detaug's
+    that run in this thread; options are those of `planes_of`.
+    """
     roots: list[Applicable] = []  # the pipeline of each call
     samples: dict[int, Sample] = {}
 

@@ -1,4 +1,4 @@
-"""What a child process settles for itself: signals, its parent's death, its streams, what its own children leave behind."""
+"""Settings that a child process makes for itself: signals, its parent's death, streams, orphans."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ import psutil
 
 from detaug.system import at_fork
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
-_LINUX = sys.platform.startswith("linux")
-_MOST_GENERATIONS = 10
-_PATIENCE = 0.5  # seconds; what waits in the kernel ends later by itself
-_replaced: dict[int, Any] = {}  # by id; kept for good: closing one would wait for its lock
+#: From <linux/prctl.h>.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
-#: Signals for the training process. Schedulers send them to whole process groups; a worker leaves them
-#: to the parent, which may want to save a checkpoint first.
+_LINUX = sys.platform.startswith("linux")
+
+#: Generations of orphans that are killed: the children of those that are killed come next.
+_MOST_GENERATIONS = 10
+#: Seconds that orphans are waited for. One that waits in the kernel ends later by itself.
+_PATIENCE = 0.5
+
+#: Streams that were replaced, by id. They are kept for good: closing one would wait for its lock.
+_replaced: dict[int, Any] = {}
+
+#: Signals for the training process. Schedulers send them to whole process groups; a worker leaves
+#: them to the parent, which may want to save a checkpoint first.
 _LEFT_TO_THE_PARENT: tuple[int, ...] = tuple(
     getattr(signal, name)
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGQUIT")
@@ -34,19 +42,26 @@ _LEFT_TO_THE_PARENT: tuple[int, ...] = tuple(
 
 
 def leave_signals_to_the_parent() -> None:
-    """Ignore signals for the parent, and forget handlers inherited from it: by a Python handler, for programs that a loader
-    executes would inherit SIG_IGN. Processes that a loader forks get the default back."""
+    """Ignore signals for the parent, and forget handlers inherited from it.
+
+    They are ignored by a Python handler, because programs that a loader executes would inherit
+    SIG_IGN. Processes that a loader forks get the default back.
+    """
     signal.set_wakeup_fd(-1)
-    # If the program ignored it, or reaped all children in a handler, the exit status of workers would be lost.
+    # If the program ignored it, or reaped all children in a handler, the exit status of workers
+    # would be lost.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number in _LEFT_TO_THE_PARENT:
-        signal.signal(number, _take_no_notice)
+        signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _LEFT_TO_THE_PARENT)
 
 
 @contextmanager
 def signals_held_back() -> Iterator[None]:
-    """A process started inside meets none of the parent's signals before it calls `leave_signals_to_the_parent`."""
+    """Block the parent's signals: a process that is started inside the block meets none at first.
+
+    It meets them when it calls `leave_signals_to_the_parent`.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _LEFT_TO_THE_PARENT)
     try:
         yield
@@ -56,34 +71,43 @@ def signals_held_back() -> Iterator[None]:
 
 @contextmanager
 def interrupts_deferred() -> Iterator[None]:
-    """Inside, signals with a Python handler (Ctrl-C) wait until the end: while processes start, an exception would leave some
-    without an owner, and one in a newly forked child would let it continue as if it were the parent."""
+    """Have signals with a Python handler (Ctrl-C) wait until the end of the block.
+
+    While processes start, an exception would leave some without an owner, and one in a newly forked
+    child would let it continue as if it were the parent.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    pending: list[tuple[Any, int, Any]] = []
+    pending: list[tuple[int, Any]] = []
     previous: dict[int, Any] = {}
+
+    def defer(number: int, frame: Any) -> None:
+        pending.append((number, frame))
+
     for number in _LEFT_TO_THE_PARENT:
         handler = signal.getsignal(number)
         if callable(handler):
+            # Noted before the handler is replaced: a signal may come right after that.
             previous[number] = handler
-            signal.signal(number, lambda n, frame: pending.append((previous[n], n, frame)))
+            signal.signal(number, defer)
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-        for handler, number, frame in pending:
-            handler(number, frame)
+        for number, frame in pending:
+            previous[number](number, frame)
 
 
-def _take_no_notice(number: int, frame: Any) -> None:
-    pass
+def _ignore(number: int, frame: Any) -> None:
+    """Do nothing: the signal is for the parent."""
 
 
 def _default_signals() -> None:
+    """Give a fork of a worker the default handlers of signals that the worker ignores."""
     for number in _LEFT_TO_THE_PARENT:
-        if signal.getsignal(number) is _take_no_notice:
+        if signal.getsignal(number) is _ignore:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -91,11 +115,15 @@ at_fork(after_in_child=_default_signals)
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when its parent dies; elsewhere watch for it. ``PR_SET_PDEATHSIG`` fires on the death of
-    the *thread* that forked, hence the parent must have but one."""
+    """Have the kernel kill this process when its parent dies; elsewhere watch for it.
+
+    ``PR_SET_PDEATHSIG`` fires on the death of the *thread* that forked, hence the parent must have
+    but one.
+    """
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it died before the call
+        if os.getppid() != parent:
+            # It died before the call.
             os._exit(1)
         return
 
@@ -108,15 +136,20 @@ def die_with(parent: int) -> None:
 
 
 def be_killed_first() -> None:
-    """Where memory runs out, have the kernel end this process before its parent, whose death would end everything: its badness
-    score is raised by half of the memory there is (of -1000 to 1000)."""
+    """Have the kernel end this process before its parent, where memory runs out.
+
+    The parent's death would end everything. This process's badness score (-1000 to 1000) is raised
+    by half of the memory there is.
+    """
     file = Path("/proc/self/oom_score_adj")
-    with suppress(OSError, ValueError):  # another system, or one that does not let us
-        file.write_text(str(min(1000, int(file.read_text()) + 500)))
+    # Another system has no such file, and some do not let a process write it.
+    with suppress(OSError, ValueError):
+        score = int(file.read_text()) + 500
+        file.write_text(str(min(1000, score)))
 
 
 def open_pidfd(pid: int) -> int | None:
-    """A descriptor that becomes readable when that process ends; None where there is no such thing."""
+    """Return a descriptor that is readable when the process ends; None: this system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -124,13 +157,14 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def wait_for_end(pid: int, timeout: float) -> bool:
-    """Wait for a child within `timeout` seconds, and reap it; whether it has ended."""
+    """Wait for a child at most `timeout` seconds, and reap it; return True if it has ended."""
     deadline = time.monotonic() + timeout
     while True:
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == pid:
                 return True
-        except ChildProcessError:  # reaped already
+        except ChildProcessError:
+            # It was reaped already.
             return True
         if time.monotonic() >= deadline:
             return False
@@ -138,19 +172,25 @@ def wait_for_end(pid: int, timeout: float) -> bool:
 
 
 def kill(pid: int) -> None:
-    """SIGKILL, if the process is still there and may be sent it."""
+    """Send SIGKILL, if the process is still there and may be sent it."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)
 
 
 def run_and_exit(function: Callable[[], Any]) -> None:
-    """Run a forked child's work, and leave without the parent's exit handlers, buffers and finalizers."""
+    """Run a forked child's work, and exit.
+
+    The parent's exit handlers, buffers and finalizers are left alone.
+    """
     code = 1
     try:
         function()
         code = 0
-    except SystemExit as leaving:
-        code = leaving.code if isinstance(leaving.code, int) else (0 if leaving.code is None else 1)
+    except SystemExit as exiting:
+        if exiting.code is None:
+            code = 0
+        elif isinstance(exiting.code, int):
+            code = exiting.code
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -162,34 +202,41 @@ def run_and_exit(function: Callable[[], Any]) -> None:
 
 
 def adopt_orphans() -> None:
-    """From now on, what a dead worker leaves behind becomes this process's child, as it otherwise would init's."""
+    """From now on, adopt the processes that dead workers leave, as init otherwise would."""
     if _LINUX:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def kill_orphans(workers: set[int]) -> None:
-    """Kill the children of this process that are not `workers`: pools and programs of dead workers' loaders, which would often
-    wait for ever on pipes that their siblings hold open. A daemon that has moved to its own session stays."""
+    """Kill the children of this process whose ids are not among `workers`.
+
+    They are pools and programs of dead workers' loaders, which would often wait for ever on pipes
+    that their siblings hold open. A daemon that has moved to its own session stays.
+    """
     deadline = time.monotonic() + _PATIENCE
-    with suppress(OSError, psutil.Error):  # no descriptor is left to look for them
-        for _ in range(_MOST_GENERATIONS):  # the children of those that are killed come next
-            children = psutil.Process().children()
-            orphans = [
-                each
-                for each in children
-                if each.pid not in workers and os.getsid(each.pid) == os.getsid(0)
-            ]
+    # No descriptor may be left to look for them.
+    with suppress(OSError, psutil.Error):
+        for _ in range(_MOST_GENERATIONS):
+            orphans = []
+            for child in psutil.Process().children():
+                if child.pid not in workers and os.getsid(child.pid) == os.getsid(0):
+                    orphans.append(child)
             if not orphans:
                 return
-            for each in orphans:
-                kill(each.pid)
-            if psutil.wait_procs(orphans, max(0.0, deadline - time.monotonic()))[1]:
+            for orphan in orphans:
+                kill(orphan.pid)
+            _, alive = psutil.wait_procs(orphans, max(0.0, deadline - time.monotonic()))
+            if alive:
                 return
 
 
 def renew_standard_streams() -> None:
-    """Write to the same files through new objects; streams that are no files (a notebook's) are left as they are. A thread of the
-    parent that was printing at the fork holds its stream's lock: in the child the first ``print`` would wait for ever."""
+    """Write to the same files through new objects.
+
+    A thread of the parent that was printing at the fork holds its stream's lock: in the child the
+    first ``print`` would wait for ever. Streams that are no files (a notebook's) are left as they
+    are.
+    """
     for name in ("stdout", "stderr"):
         old = getattr(sys, name)
         new = _same_file(old)
@@ -203,7 +250,7 @@ def renew_standard_streams() -> None:
 
 
 def is_standard_stream(value: Any) -> bool:
-    """Whether it is one of this process, or one that `renew_standard_streams` has put another in the place of."""
+    """Return True for a standard stream of this process, also one that was replaced."""
     streams = (
         sys.stdin,
         sys.stdout,
@@ -217,17 +264,20 @@ def is_standard_stream(value: Any) -> bool:
 
 
 def _same_file(old: Any) -> io.TextIOWrapper | None:
+    """Return a new stream to the file of an old one; None where there is no such file."""
     if not isinstance(old, io.TextIOWrapper):
         return None
     try:
-        file = open(old.fileno(), "wb", closefd=False)  # noqa: SIM115
-    except (OSError, ValueError):  # in memory, or closed
+        file = open(old.fileno(), "wb", closefd=False)
+    except (OSError, ValueError):
+        # The stream is in memory, or closed.
         return None
     # Line by line: a worker may be killed at any moment, and its last words are wanted then.
     return io.TextIOWrapper(file, encoding=old.encoding, errors=old.errors, line_buffering=True)
 
 
 def _redirect_logging(old: Any, new: io.TextIOWrapper) -> None:
+    """Have log handlers that write to the old stream write to the new one."""
     logging = sys.modules.get("logging")
     if logging is None:
         return
@@ -242,8 +292,8 @@ def _redirect_logging(old: Any, new: io.TextIOWrapper) -> None:
 
 
 def signal_name(exitcode: int) -> str:
-    """``-9`` → ``"signal 9 (SIGKILL)"``, ``3`` → ``"exit code 3"``."""
+    """Return the words for an exit status: "signal 9 (SIGKILL)" for -9, "exit code 3" for 3."""
     if exitcode >= 0:
         return f"exit code {exitcode}"
-    names = {each.value: f" ({each.name})" for each in signal.Signals}
+    names = {number.value: f" ({number.name})" for number in signal.Signals}
     return f"signal {-exitcode}{names.get(-exitcode, '')}"

@@ -1,4 +1,8 @@
-"""What interrupts the making of a batch without being an error of the loader or the transform.
+"""Exceptions that interrupt the making of a batch, and are no error of the loader or the transform.
+
+Those are Ctrl-C, and in the user's own process whatever a signal handler of the program raises,
+such as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its
+own.
 
 That is Ctrl-C, and in the user's own process whatever a signal handler of the program raises, such
 as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its own.

@@ -1,8 +1,9 @@
-"""What a process has and a new interpreter lacks: settings of the program that can change the bytes of a batch.
+"""Settings of the program that can change the bytes of a batch, and that a new interpreter lacks.
 
-They are taken down where the engine starts and travel to every worker, so that fork, spawn, forkserver and the calling
-process itself make the same bytes, whatever the program sets later. The hash seed travels in the environment
-(`detaug.processes.interpreters`), the number of threads is one everywhere (`detaug.processes.threads`).
+They are taken down where the engine starts and travel to every worker, so that fork, spawn,
+forkserver and the calling process itself make the same bytes, whatever the program sets later. The
+hash seed travels in the environment (`detaug.processes.interpreters`), the number of threads is one
+everywhere (`detaug.processes.threads`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.backends import opt_einsum  # before torch 2.9, `import torch` alone leaves it out
+
+# Before torch 2.9, `import torch` alone leaves it out.
+from torch.backends import opt_einsum
 
 from detaug.processes.threads import (
     keep_one_thread,
@@ -30,62 +33,89 @@ from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 _smallest_normal = sys.float_info.min
 
 
-def _decimals() -> Any:
+def _read_deterministic() -> tuple[bool, bool]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+
+
+def _write_deterministic(values: tuple[bool, bool]) -> None:
+    is_on, warns_only = values
+    torch.use_deterministic_algorithms(is_on, warn_only=warns_only)
+
+
+def _read_decimals() -> Any:
     context = decimal.getcontext().copy()
     context.clear_flags()
-    return context.__reduce__()[1]  # contexts themselves are equal only to themselves
+    # Its arguments: contexts themselves are equal only to themselves.
+    _, arguments = context.__reduce__()
+    return arguments
 
 
-def _set_einsum(values: tuple[bool, str | None]) -> None:
+def _write_decimals(arguments: Any) -> None:
+    decimal.setcontext(decimal.Context(*arguments))
+
+
+def _write_numpy_errors(values: dict[str, Any]) -> None:
+    np.seterr(**values)
+
+
+def _read_locale() -> str:
+    return locale.setlocale(locale.LC_ALL)
+
+
+def _write_locale(name: str) -> None:
+    locale.setlocale(locale.LC_ALL, name)
+
+
+def _read_einsum() -> tuple[bool, str | None]:
+    return opt_einsum.enabled, opt_einsum.strategy
+
+
+def _write_einsum(values: tuple[bool, str | None]) -> None:
     opt_einsum.enabled, opt_einsum.strategy = values
 
 
-def _default_device() -> str | None:
-    device = getattr(
-        sys.modules.get("torch.utils._device"), "CURRENT_DEVICE", None
-    )  # not loaded: none was ever set
-    return None if device is None else str(device)
+def _read_device() -> str | None:
+    # Not loaded: no device was ever set.
+    module = sys.modules.get("torch.utils._device")
+    device = getattr(module, "CURRENT_DEVICE", None)
+    if device is None:
+        return None
+    return str(device)
 
 
 def denormals_are_flushed() -> bool:
-    """Whether the calling thread's arithmetic makes zeros of denormal numbers."""
+    """Return True if the calling thread's arithmetic makes zeros of denormal numbers."""
     return _smallest_normal * 0.5 == 0.0
 
 
-#: What reads each setting that changes bytes, and what sets it.
+#: The functions that read and write each setting that changes bytes.
 _SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "dtype": (torch.get_default_dtype, torch.set_default_dtype),
-    "device": (_default_device, torch.set_default_device),
+    "device": (_read_device, torch.set_default_device),
     # Of the thread; in NumPy and Python as well.
     "denormals": (denormals_are_flushed, torch.set_flush_denormal),
-    "deterministic": (
-        lambda: (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        lambda values: torch.use_deterministic_algorithms(values[0], warn_only=values[1]),
-    ),
+    "deterministic": (_read_deterministic, _write_deterministic),
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     # Its convolutions round in another way.
     "onednn": (torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
     # The order of products.
-    "einsum": (lambda: (opt_einsum.enabled, opt_einsum.strategy), _set_einsum),
+    "einsum": (_read_einsum, _write_einsum),
     "grad": (torch.is_grad_enabled, torch.set_grad_enabled),
-    "numpy_errors": (np.geterr, lambda values: np.seterr(**values)),
+    "numpy_errors": (np.geterr, _write_numpy_errors),
     # Sums over arrays that have to be cast go buffer by buffer.
     "numpy_buffer": (np.getbufsize, np.setbufsize),
-    "decimals": (_decimals, lambda values: decimal.setcontext(decimal.Context(*values))),
+    "decimals": (_read_decimals, _write_decimals),
     # The order of strings, the reading of numbers.
-    "locale": (
-        lambda: locale.setlocale(locale.LC_ALL),
-        lambda name: locale.setlocale(locale.LC_ALL, name),
-    ),
+    "locale": (_read_locale, _write_locale),
     "recursion_limit": (sys.getrecursionlimit, sys.setrecursionlimit),
 }
 
 
-#: How messages call the settings that a batch may leave changed. (A library that a batch imports may
-#: set the others for good: they are put back without a word, or change no byte.)
+#: How messages call the settings that a batch may leave changed. (A library that a batch imports
+#: may set the others for good: they are put back without a word, or change no byte.)
 _NAMES = {
     "dtype": "torch's default dtype",
     "device": "torch's default device",
@@ -103,30 +133,34 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class ProcessSettings:
-    """The settings, by value and by their names in `_SETTINGS`. Contexts that the caller of ``next`` happens to be in count where
-    they are given below."""
+    """The values of the settings, by their names in `_SETTINGS`.
+
+    Contexts that the caller of ``next`` happens to be in are no part of them, unless they are
+    there.
+    """
 
     values: dict[str, Any]
 
     @staticmethod
     def here() -> ProcessSettings:
-        """Those of the calling thread, now."""
+        """Return the settings of the calling thread, now."""
         return ProcessSettings({name: read() for name, (read, _) in _SETTINGS.items()})
 
     def keep(self) -> None:
-        """In a worker, for good, before the pipeline is there."""
+        """Apply the settings for good, in a worker and before the pipeline is there."""
         keep_one_thread()
-        torch.set_autocast_enabled(
-            "cpu", False
-        )  # the pipeline does not run under the user's ``with torch.autocast``
+        # The pipeline does not run under the user's ``with torch.autocast``.
+        torch.set_autocast_enabled("cpu", False)
         self._apply()
 
     def renew(self) -> None:
-        """In a worker before each batch: what the batch before it, or a library that it loaded, has changed."""
+        """Apply the settings again that the batch before it has changed, in a worker.
+
+        A library that the batch loaded may have changed them, too.
+        """
         renew_one_thread()
-        if (
-            denormals_are_flushed() != self.values["denormals"]
-        ):  # libraries built with -ffast-math do that when loaded
+        # Libraries that are built with -ffast-math change it when they are loaded.
+        if denormals_are_flushed() != self.values["denormals"]:
             torch.set_flush_denormal(self.values["denormals"])
 
     def put_back(self, log: Callable[[str], None]) -> None:
@@ -137,8 +171,9 @@ class ProcessSettings:
             if value != self.values[name]:
                 write(self.values[name])
                 log(
-                    f"a batch changed {text} from {self.values[name]} to {value}, and left it so. It is put back after "
-                    "every batch: set it before the augmenter starts, or in the transform for as long as that needs it"
+                    f"a batch changed {text} from {self.values[name]} to {value}, and left it so."
+                    " It is put back after every batch: set it before the augmenter starts, or in"
+                    " the transform for as long as that needs it"
                 )
 
     @contextmanager
@@ -158,14 +193,14 @@ class ProcessSettings:
                 before._apply()
 
     def _apply(self) -> None:
-        """Change what is otherwise now."""
+        """Write the settings that differ now."""
         for name, (read, write) in _SETTINGS.items():
             if read() != self.values[name]:
                 write(self.values[name])
 
 
 def be_ready_to_fork() -> None:
-    """Find out once what every forked worker needs to know: where libraries keep their threads and their random states."""
+    """Find the libraries' threads and random states once, so that forked workers need not."""
     look_for_libraries()
     with preserved_global_rngs():
         reseed_global_rngs(np.random.SeedSequence(0))

@@ -1,8 +1,10 @@
-"""One thread for every mathematics library: the workers are the parallelism, and sums depend on the thread count.
+"""One thread for every mathematics library, because sums depend on the number of threads.
 
-Workers always have one thread (`keep_one_thread`, and `renew_one_thread` before each batch), the calling process while it
-makes a batch (`one_thread`). Libraries that are loaded later read the number from the environment, and in workers
-get it again once they are loaded.
+The workers are the parallelism.
+
+Workers always have one thread (`keep_one_thread`, and `renew_one_thread` before each batch), the
+calling process while it makes a batch (`one_thread`). Libraries that are loaded later read the
+number from the environment, and in workers get it again once they are loaded.
 """
 
 from __future__ import annotations
@@ -20,16 +22,18 @@ from threadpoolctl import ThreadpoolController
 
 from detaug.processes.interpreters import THREAD_VARIABLES
 
-_loaded = -1  # modules there were when the libraries were last told
+#: The number of modules when the libraries were last set to one thread.
+_num_modules = -1
 
 
 def keep_one_thread() -> None:
-    """In a worker, for good."""
-    global _loaded
+    """Set every library to one thread, in a worker and for good."""
+    global _num_modules
     os.environ.update(_variables())
-    _loaded = len(sys.modules)
+    _num_modules = len(sys.modules)
     if "numba" in sys.modules:
-        # first of all: it starts its thread pool, and tells OpenMP, which torch uses as well, to have that many threads
+        # Before all others: it starts its thread pool, and tells OpenMP, which torch uses as well,
+        # to have that many threads.
         sys.modules["numba"].set_num_threads(1)
     for _, set_number in _libraries().values():
         set_number(1)
@@ -37,18 +41,20 @@ def keep_one_thread() -> None:
 
 
 def look_for_libraries() -> None:
-    """In a process that forks others: they find what it found, which takes tens of milliseconds. It gets no threads."""
+    """Find the libraries and set them to one thread, in a process that forks others.
+
+    It takes tens of milliseconds, and forked processes inherit the result.
+    """
     torch.set_num_threads(1)
     for pool in _pools(len(sys.modules)).lib_controllers:
-        if (
-            pool.get_num_threads() != 1
-        ):  # to set it starts OpenBLAS's threads, which spin for tens of milliseconds
+        # Setting the number starts OpenBLAS's threads, which spin for tens of milliseconds.
+        if pool.get_num_threads() != 1:
             pool.set_num_threads(1)
 
 
 def renew_one_thread() -> None:
-    """In a worker before each batch: limits what the batch before it has loaded or changed."""
-    if len(sys.modules) != _loaded:
+    """Set libraries to one thread that the batch before has loaded or changed, in a worker."""
+    if len(sys.modules) != _num_modules:
         keep_one_thread()
     elif torch.get_num_threads() != 1:
         torch.set_num_threads(1)
@@ -56,10 +62,10 @@ def renew_one_thread() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """In the user's process: inside there is one thread, and afterwards as many as before.
+    """Have one thread inside the block, and as many as before afterwards, in the user's process.
 
-    A library that is loaded inside keeps one thread. Numba's threads, which start with the first kernel that needs them, are
-    limited from the next block on.
+    A library that is loaded inside keeps one thread. Numba's threads, which start with the first
+    kernel that needs them, are limited from the next block on.
     """
     with contextlib.ExitStack() as stack:
         for name, value in _variables().items():
@@ -75,15 +81,16 @@ def one_thread() -> Iterator[None]:
 
 
 def _variables() -> dict[str, str]:
-    # Numba refuses another number once its threads run.
-    return {
-        name: "1"
-        for name in THREAD_VARIABLES
-        if not (name.startswith("NUMBA") and "numba" in sys.modules)
-    }
+    """Return the environment variables that libraries read their number of threads from."""
+    variables = dict.fromkeys(THREAD_VARIABLES, "1")
+    if "numba" in sys.modules:
+        # Numba refuses another number once its threads run.
+        del variables["NUMBA_NUM_THREADS"]
+    return variables
 
 
 def _set_variable(name: str, value: str | None) -> None:
+    """Set an environment variable; None removes it."""
     if value is None:
         os.environ.pop(name, None)
     else:
@@ -92,43 +99,68 @@ def _set_variable(name: str, value: str | None) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _pools(_: int) -> ThreadpoolController:
-    """Looking for the libraries takes milliseconds: it is done again only for another number of modules."""
+    """Return the thread pools of the loaded libraries.
+
+    Looking for them takes milliseconds: it is done again only for another number of modules.
+    """
     return ThreadpoolController()
 
 
-#: Of a library that threadpoolctl does not know: what gives its number of threads, and what sets it.
+#: The functions that return and set the number of threads of a library that threadpoolctl does not
+#: know.
 _Threads = tuple[Callable[[], int], Callable[[int], Any]]
 
 
 def _libraries() -> dict[str, _Threads]:
-    """Those that are loaded. Half-imported ones have not all of their functions yet; the environment holds for them."""
-    found = {}
-    for name, look in _KNOWN.items():
+    """Return those of such libraries that are loaded.
+
+    Half-imported ones have not all of their functions yet; the environment holds for them.
+    """
+    libraries = {}
+    for name, threads_of in _KNOWN.items():
         if name in sys.modules:
             with contextlib.suppress(AttributeError):
-                found[name] = look(sys.modules[name])
-    return found
+                libraries[name] = threads_of(sys.modules[name])
+    return libraries
 
 
 def _itk(base: Any) -> _Threads:
     return base.GetGlobalDefaultNumberOfThreads, base.SetGlobalDefaultNumberOfThreads
 
 
+def _simple_itk(module: Any) -> _Threads:
+    return _itk(module.ProcessObject)
+
+
+def _python_itk(module: Any) -> _Threads:
+    return _itk(module.MultiThreaderBase)
+
+
+def _opencv(module: Any) -> _Threads:
+    def set_number(number: int) -> None:
+        # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked
+        # process would wait forever.
+        module.setNumThreads(0 if number == 1 else number)
+
+    return module.getNumThreads, set_number
+
+
+def _numexpr(module: Any) -> _Threads:
+    return module.get_num_threads, module.set_num_threads
+
+
 def _numba(module: Any) -> _Threads:
     if not module.np.ufunc.parallel._is_initialized:
-        # To ask would start its threads in the user's process, and a process forked from it could run none.
+        # Asking would start its threads in the user's process, and a process forked from it could
+        # run none.
         raise AttributeError
     return module.get_num_threads, module.set_num_threads
 
 
 _KNOWN: dict[str, Callable[[Any], _Threads]] = {
     "numba": _numba,
-    # 0: no parallel framework at all. 1 would end its pool's threads, for which a forked process would wait forever.
-    "cv2": lambda module: (
-        module.getNumThreads,
-        lambda number: module.setNumThreads(0 if number == 1 else number),
-    ),
-    "numexpr": lambda module: (module.get_num_threads, module.set_num_threads),
-    "SimpleITK": lambda module: _itk(module.ProcessObject),
-    "itk": lambda module: _itk(module.MultiThreaderBase),
+    "cv2": _opencv,
+    "numexpr": _numexpr,
+    "SimpleITK": _simple_itk,
+    "itk": _python_itk,
 }

@@ -1,1 +1,1 @@
-"""What commands show and write: progress and files."""
+"""Progress, rows and files of commands."""

@@ -1,7 +1,8 @@
 """Files that are there whole or not at all, whenever the process or the machine stops.
 
-A file is written under a name that nobody can foresee, and renamed when it is whole. Its writer holds a lock on it
-until then: remains of a writer that was killed are the files without a lock, on whatever host it ran.
+A file is written under a name that nobody can foresee, and renamed when it is whole. Its writer
+holds a lock on it until then: remains of a writer that was killed are the files without a lock, on
+whatever host it ran.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-            # The name must not be there before the bytes are: a machine that stops may keep one without the other.
+            # The name must not be there before the bytes are: a machine that stops may keep one
+            # without the other.
             file.flush()
             if mode is not None and hasattr(os, "fchmod"):
                 os.fchmod(descriptor, mode)

@@ -1,4 +1,4 @@
-"""How far a command is, on stderr: a bar with the time left on a terminal, plain lines elsewhere."""
+"""Progress of a command, on stderr: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from rich.table import Column
 
 
 class Progress:
-    """What is being done, and how much of it is; `progress` makes one that is shown.
+    """The action of a command, and the amount of its work; `progress` makes one that is shown.
 
     Args:
-        total: how much there is; None: not known yet.
-        told: is called with `what`, `done` and `total` (0: not known) whenever something else is being done.
+        total: the amount of work; None: not known yet.
+        told: called with `what`, `done` and `total` (0: not known) whenever `what` changes.
         bar: shows it as a task.
+
+    Attributes:
+        what: the current action.
+        done: the amount of work that is done.
     """
 
     def __init__(
@@ -28,26 +32,31 @@ class Progress:
         told: Callable[[str, int, int], None] | None = None,
         bar: Bar | None = None,
     ) -> None:
-        self._told, self._bar = told, bar
-        self.what, self.done, self.total = "", 0, total
+        self._on_change = told
+        self._bar = bar
+        self.what = ""
+        self.done = 0
+        self.total = total
 
     def update(
         self, what: str | None = None, done: int | None = None, total: int | None = None
     ) -> None:
-        """Tell what is being done now, how much is done altogether, or how much there is; None: as before."""
-        changed = what is not None and what != self.what
-        self.what = self.what if what is None else what
-        self.done = self.done if done is None else done
-        self.total = self.total if total is None else total
+        """Set the current action, the amount of work done, or that of all work; None: as before."""
+        is_other = what is not None and what != self.what
+        if what is not None:
+            self.what = what
+        if done is not None:
+            self.done = done
+        if total is not None:
+            self.total = total
         if self._bar is not None:
-            self._bar.update(
-                self._bar.task_ids[0], description=self.what, completed=self.done, total=self.total
-            )
-        if changed and self._told is not None:
-            self._told(self.what, self.done, self.total or 0)
+            (task,) = self._bar.task_ids
+            self._bar.update(task, description=self.what, completed=self.done, total=self.total)
+        if is_other and self._on_change is not None:
+            self._on_change(self.what, self.done, self.total or 0)
 
     def advance(self, number: int = 1) -> None:
-        """So much more is done."""
+        """Add to the amount of work that is done."""
         self.update(done=self.done + number)
 
 
@@ -62,34 +71,36 @@ _bar: Bar | None = None
 
 @contextmanager
 def progress(title: str, total: int | None = None) -> Iterator[Progress]:
-    """Show how far some work is until the block ends: on a terminal a bar that vanishes at the end, elsewhere a line whenever
-    something else is being done. In a block within another one the bar is the outer one's.
+    """Show progress until the block ends.
 
+    On a terminal that is a bar, which vanishes at the end; elsewhere it is a line for every action.
+    A block within another one shows nothing: the bar is the outer one's.
     Args:
         title: begins every plain line; a command's name.
-        total: how much there is to do; None: not known yet.
+        total: the amount of work; None: not known yet.
     """
     global _bar
-    console, began = Console(stderr=True), time.monotonic()
+    console = Console(stderr=True)
+    began = time.monotonic()
 
-    def line(what: str, done: int, total: int) -> None:
+    def say_action(action: str, done: int, total: int) -> None:
         so_far = f"{done}/{total}, " if total else ""
-        say(f"{title}: {so_far}{time.monotonic() - began:.0f} s: {what}")
+        say(f"{title}: {so_far}{time.monotonic() - began:.0f} s: {action}")
 
     if _bar is not None:
         yield Progress(total)
         return
     if not console.is_terminal:
-        yield Progress(total, line)
+        yield Progress(total, say_action)
         return
-    whole = Column(ratio=1, no_wrap=True)  # numbers stay whole
-    words = TextColumn("{task.description}", markup=False, table_column=whole)
+    # It alone gives way where the terminal is narrow: numbers stay whole.
+    flexible = Column(ratio=1, no_wrap=True)
     columns = (
         BarColumn(bar_width=12),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
         TextColumn("left"),
-        words,
+        TextColumn("{task.description}", markup=False, table_column=flexible),
     )
     try:
         with Bar(*columns, console=console, transient=True, expand=True) as _bar:

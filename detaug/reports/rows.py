@@ -1,5 +1,7 @@
-"""Rows: what a command runs one after another, a verdict for each, and the result that they make. What detaug logs and warns of
-meanwhile is kept for it, so that it does not tear up a progress bar.
+"""Rows: runs of a command, one after another, with a verdict for each, and the result of all.
+
+Records that detaug logs meanwhile, and its warnings, are kept in the row, so that they do not tear
+up a progress bar.
 
 `detaug verify`, `detaug nnunet verify` and the two demos add their own columns, and nothing else.
 """
@@ -21,16 +23,26 @@ from rich.text import Text
 
 from detaug.reports.progress import Progress
 
-#: What a row may say of its comparison with the reference.
-EQUAL, DIFFERENT = "equal", "different"
-NOT_RUN, FAILED, REFERENCE = "not run", "failed", "reference"
+#: Verdicts of rows, most of which are compared with the reference.
+EQUAL = "equal"
+DIFFERENT = "different"
+NOT_RUN = "not run"
+FAILED = "failed"
+REFERENCE = "reference"
 
 _STYLES = {EQUAL: "green", REFERENCE: "default", DIFFERENT: "bold red", FAILED: "bold red"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was run once: the circumstances, one of the verdicts above, and what detaug logged and warned of meanwhile."""
+    """One run.
+
+    Attributes:
+        what: its circumstances.
+        verdict: one of those above.
+        seconds: that it took.
+        notices: records that detaug logged meanwhile, from WARNING on, and its warnings.
+    """
 
     what: str
     verdict: str = REFERENCE
@@ -39,15 +51,15 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        """Whether it is no failure of what is verified."""
+        """False if it is a failure of what is verified."""
         return self.verdict not in (DIFFERENT, FAILED)
 
     def told(self) -> Text:
-        """The verdict in its colour."""
+        """Return the verdict in its colour."""
         return Text(self.verdict, _STYLES.get(self.verdict, "yellow"))
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as what JSON can hold."""
+        """Return the row as a JSON-able dict."""
         return {**asdict(self), "ok": self.ok, "seconds": round(self.seconds, 2)}
 
 
@@ -56,7 +68,13 @@ R = TypeVar("R", bound=Row)
 
 @dataclass(frozen=True)
 class Planned(Generic[R]):
-    """A row that is still to be run; `size` is how much of the command's work it is."""
+    """A row that is still to be run.
+
+    Attributes:
+        what: its circumstances.
+        run: makes the row.
+        size: its share of the command's work.
+    """
 
     what: str
     run: Callable[[], R]
@@ -65,69 +83,99 @@ class Planned(Generic[R]):
 
 @contextmanager
 def collected_notices() -> Iterator[list[str]]:
-    """Inside, log records of detaug from WARNING on go into the list, each text once; its warnings follow at the end. Other
-    libraries' warnings are not shown."""
+    """Collect detaug's log records from WARNING on, each text once, inside the block.
+
+    Its warnings follow at the block's end. Other libraries' warnings are not shown.
+    """
     notices: list[str] = []
     logger = logging.getLogger("detaug")
-    collector, propagate = logging.Handler(logging.WARNING), logger.propagate
-    collector.emit = lambda record: notices.append(record.getMessage())  # type: ignore[method-assign]
+    collector = _Collector(notices)
+    propagate = logger.propagate
     logger.addHandler(collector)
     logger.propagate = False
     try:
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings(record=True) as own_warnings:
             warnings.simplefilter("ignore")
             warnings.filterwarnings("always", module=r"detaug\.")
             yield notices
-        notices[:] = dict.fromkeys([*notices, *(str(each.message) for each in caught)])
+        texts = [str(warning.message) for warning in own_warnings]
+        notices[:] = dict.fromkeys([*notices, *texts])
     finally:
         logger.removeHandler(collector)
         logger.propagate = propagate
 
 
-def run_rows(planned: Iterable[Planned[R]], shown: Progress) -> Iterator[R]:
-    """Run one after another, each when it is asked for; the sizes are added to the work that `shown` has."""
-    planned = list(planned)
-    done = shown.done
-    shown.total = done + sum(each.size for each in planned)
-    for each in planned:
-        shown.update(each.what, done)
+class _Collector(logging.Handler):
+    """Appends messages from WARNING on to a list."""
+
+    def __init__(self, messages: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._messages = messages
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Append the record's message."""
+        self._messages.append(record.getMessage())
+
+
+def run_rows(planned: Iterable[Planned[R]], bar: Progress) -> Iterator[R]:
+    """Run one row after another, each when it is asked for.
+
+    Args:
+        planned: the rows; their sizes are added to the work of `bar`.
+        bar: shows them.
+    """
+    pending_rows = list(planned)
+    done = bar.done
+    bar.total = done + sum(pending.size for pending in pending_rows)
+    for pending in pending_rows:
+        bar.update(pending.what, done)
         began = time.perf_counter()
         with collected_notices() as notices:
-            row = each.run()
-        done += each.size
-        shown.done = done
+            row = pending.run()
+        done += pending.size
+        bar.done = done
         yield replace(row, seconds=time.perf_counter() - began, notices=tuple(notices))
 
 
 class Report(Generic[R]):
-    """What a command found: rows in the order in which they were run."""
+    """The result of a command: rows in the order in which they were run."""
 
     rows: tuple[R, ...]
 
     @property
     def ok(self) -> bool:
-        """Whether all rows are."""
+        """True if no row is a failure."""
         return all(row.ok for row in self.rows)
 
     @property
     def status(self) -> int:
-        """A command's exit status: 1 where something differs, else 2 where something could not be measured."""
+        """The command's exit status.
+
+        It is 1 where something differs, else 2 where something could not be measured.
+        """
         verdicts = {row.verdict for row in self.rows}
-        return 0 if self.ok else 2 if FAILED in verdicts and DIFFERENT not in verdicts else 1
+        if self.ok:
+            return 0
+        if FAILED in verdicts and DIFFERENT not in verdicts:
+            return 2
+        return 1
 
     def shown(self) -> Sequence[RenderableType]:
-        """What people read: a table, and lines below it."""
+        """Return the parts that people read: a table, and lines below it."""
         raise NotImplementedError
 
     def __rich__(self) -> Group:
         return Group(*self.shown())
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        """As the last line of a notebook's cell. (IPython looks for `_repr_pretty_` behind a dataclass's own `__repr__`.)"""
+        """Return the text for the last line of a notebook's cell.
+
+        IPython finds `_repr_pretty_` only after a dataclass's own `__repr__`.
+        """
         return {"text/plain": str(self)}
 
     def __str__(self) -> str:
-        """Without colours; the table is at most 120 columns wide, and sentences are a line each."""
+        """Return the text without colours; its table is at most 120 columns wide."""
         file = io.StringIO()
         # A notebook's kernel sets FORCE_COLOR, and rich would draw beside the file.
         console = Console(
@@ -143,20 +191,22 @@ class Report(Generic[R]):
         return file.getvalue().rstrip("\n")
 
 
-#: A table's column: its title, what stands in it, and whether that is numbers.
+#: A table's column: its title, the function that returns a row's cell, and True for numbers.
 Column = tuple[str, Callable[[R], str], bool]
 
 
 def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
-    """A line for every row: what it is, under this title, the columns, its verdict and its seconds."""
-    found = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    found.add_column(title, overflow="fold")
+    """Return a table with a line for every row.
+
+    A line has the row's circumstances (under `title`), the columns, the verdict and the seconds.
+    """
+    result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    result.add_column(title, overflow="fold")
     for name, _, is_number in columns:
-        found.add_column(name, justify="right" if is_number else "left", no_wrap=True)
-    found.add_column("verdict")
-    found.add_column("seconds", justify="right", no_wrap=True)
+        result.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    result.add_column("verdict")
+    result.add_column("seconds", justify="right", no_wrap=True)
     for row in rows:
-        found.add_row(
-            row.what, *(cell(row) for _, cell, _ in columns), row.told(), f"{row.seconds:.1f}"
-        )
-    return found
+        cells = [cell(row) for _, cell, _ in columns]
+        result.add_row(row.what, *cells, row.told(), f"{row.seconds:.1f}")
+    return result

@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Union, get_args, get_origin
@@ -23,7 +24,11 @@ _MOST_VALUES = 1_000_000
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading; an OSError for anything else, such as a device without an end."""
+    """Open a regular file for reading.
+
+    Raises:
+        OSError: it is anything else, such as a device without an end.
+    """
     # A pipe without a writer would keep the call waiting.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -47,7 +52,11 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def parse_json(text: bytes) -> Any:
-    """Return what a JSON text says; a ValueError where it is none, or nested too deeply."""
+    """Return the value of a JSON text.
+
+    Raises:
+    ValueError: it is no JSON, or nested too deeply.
+    """
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -59,15 +68,16 @@ def _refuse_constant(name: str) -> Any:
 
 
 def is_small(value: Any) -> bool:
-    """Return whether containers lie at most 100 deep in one another, with at most a million values.
+    """Return True if containers lie at most 100 deep in one another, with at most a million values.
 
-    So it has an end where a container holds itself, and where shared ones make it endless in effect.
+    So it has an end where a container holds itself, and where shared ones make it endless in
+    effect.
     """
     level = [value]
     num_values = 0
     for _ in range(_MOST_DEPTH):
         num_values += len(level)
-        level = [part for container in level for part in _parts(container)]
+        level = list(chain.from_iterable(map(_parts, level)))
         if not level:
             return True
         if num_values + len(level) > _MOST_VALUES:
@@ -76,6 +86,7 @@ def is_small(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[Any]:
+    """Yield the values within a container; none of anything else."""
     if isinstance(value, Mapping):
         yield from value.values()
     elif isinstance(value, (list, tuple, set, frozenset)):
@@ -83,7 +94,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 
 def conforms(value: Any, kind: Any) -> bool:
-    """Return whether a value is of a kind, such as ``dict[str, list[int]]``, down to its elements.
+    """Return True if a value is of a kind, such as ``dict[str, list[int]]``, down to its elements.
 
     `kind` is a class, Any, None, a union, or a list or dict of such kinds. A bool is no int.
     """

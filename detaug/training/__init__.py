@@ -1,4 +1,6 @@
-"""What makes a training reproducible besides its batches: seeds, switches, random state, layers, audit.
+"""Parts that make a training reproducible besides its batches.
+
+They are seeds, switches, random state, layers and an audit.
 
 docs/training.md compares it with MMEngine, Lightning, Determined and PyTorch's notes.
 """

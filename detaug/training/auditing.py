@@ -1,4 +1,4 @@
-"""`audit`: is one training step deterministic, and if not, where does it stop being so?"""
+"""`audit` finds out whether a training step is deterministic, and where it stops being so."""
 
 from __future__ import annotations
 
@@ -24,11 +24,19 @@ Loss = Callable[[Any, Any], torch.Tensor]
 
 #: Parts of the names in PyTorch's alerts → what to use instead.
 ADVICE = {
-    "nll_loss2d": "detaug.training.make_deterministic swaps in a form of CrossEntropyLoss; NLLLoss has none here",
-    "adaptive_avg_pool": "it has no deterministic form here: pool with a fixed kernel, or to an output size of 1",
+    "nll_loss2d": (
+        "detaug.training.make_deterministic swaps in a form of CrossEntropyLoss; NLLLoss has none"
+        " here"
+    ),
+    "adaptive_avg_pool": (
+        "it has no deterministic form here: pool with a fixed kernel, or to an output size of 1"
+    ),
     "avg_pool": "detaug.training.make_deterministic swaps in a form of AvgPool3d",
     "upsample_bicubic": "it has no deterministic form here: upsample bilinearly",
-    "upsample_": "detaug.training.make_deterministic swaps in a form of Upsample; antialias=True has none here",
+    "upsample_": (
+        "detaug.training.make_deterministic swaps in a form of Upsample; antialias=True has none"
+        " here"
+    ),
     "reflection_pad": "it has no deterministic form here: pad with zeros or replicate",
     "grid_sampler": "resample before the network (detaug.transforms)",
     "max_unpool": "use a transposed convolution, or nn.Upsample(mode='nearest')",
@@ -41,12 +49,12 @@ _OTHERWISE = (
 
 @dataclasses.dataclass(frozen=True)
 class AuditReport:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         device: where it ran.
-        difference: the first output, loss or gradient that differs between two runs, in the order in which they are
-            computed; "" where none does.
+        difference: the first output, loss or gradient that differs between two runs, in the order
+            in which they are computed; "" where none does.
         operations: those that PyTorch alerts on, on this device → what to use instead.
     """
 
@@ -56,38 +64,37 @@ class AuditReport:
 
     @property
     def deterministic(self) -> bool:
-        """Whether both runs gave the same bytes, outputs and gradients. Not a proof for other batches or devices."""
+        """True if both runs gave the same bytes: no proof for other batches or devices."""
         return not self.difference
 
     def __str__(self) -> str:
-        lines = [
-            f"Not deterministic: the first difference is in {self.difference}"
-            if self.difference
-            else f"Deterministic: the same bytes in all outputs and gradients on {self.device}"
-        ]
+        if self.difference:
+            lines = [f"Not deterministic: the first difference is in {self.difference}"]
+        else:
+            lines = [f"Deterministic: the same bytes in all outputs and gradients on {self.device}"]
         if not self.operations:
-            elsewhere = "" if self.device.startswith("cuda") else "; on a GPU it may: audit there"
-            lines.append(f"PyTorch alerts on no operation that ran on {self.device}{elsewhere}")
-        lines += [
-            f"raises in deterministic mode: {name}: {advice}"
-            for name, advice in self.operations.items()
-        ]
+            advice = "" if self.device.startswith("cuda") else "; on a GPU it may: audit there"
+            lines.append(f"PyTorch alerts on no operation that ran on {self.device}{advice}")
+        for name, advice in self.operations.items():
+            lines.append(f"raises in deterministic mode: {name}: {advice}")
         return "\n".join(lines)
 
 
 def audit(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: str | torch.device = "cpu"
 ) -> AuditReport:
-    """Run forward and backward twice, each time with a copy of the model, and report where the two runs first differ.
+    """Run forward and backward twice, and report where the two runs first differ.
 
-    Both start from the same weights, batch and random state (`random`, NumPy, torch, CUDA), in deterministic mode
-    "warn". The model, the loss, random state and switches stay as they are.
+    Each runs with a copy of the model. Both start from the same weights, batch and random state
+    (`random`, NumPy, torch, CUDA), in deterministic mode "warn". The model, the loss, random state
+    and switches stay as they are.
 
     Args:
         model: in the mode, training or evaluation, in which it is to be audited; not compiled.
         loss: called as ``loss(output, target)``; returns a tensor with one element.
-        sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of targets); NumPy arrays
-            become tensors. The model takes an input that is a tuple as several arguments.
+        sample_batch: ``(input, target)``, each of which may be nested (deep supervision: a list of
+            targets); NumPy arrays become tensors. The model takes an input that is a tuple as
+            several arguments.
         device: where to run, e.g. ``"cuda"``.
 
     Raises:
@@ -99,58 +106,76 @@ def audit(
         )
     if not isinstance(sample_batch, (tuple, list)) or len(sample_batch) != 2:
         raise TypeError(f"sample_batch must be (input, target), got {type(sample_batch).__name__}")
-    place = torch.device(device)
-    with preserved_switches(), warnings.catch_warnings(record=True) as caught:
+    step = partial(_values_of_a_step, model, loss, sample_batch, torch.device(device))
+    with preserved_switches(), warnings.catch_warnings(record=True) as alerts:
         torch.use_deterministic_algorithms(True, warn_only=True)
         warnings.simplefilter("always")
-        first, second = (_values_of_a_step(model, loss, sample_batch, place) for _ in range(2))
-    alerts = [str(each.message) for each in caught if "deterministic" in str(each.message)]
-    names = dict.fromkeys(text.strip().partition(" ")[0] for text in alerts)
-    advice = {
-        name: next((text for part, text in ADVICE.items() if part in name), _OTHERWISE)
-        for name in names
-    }
-    found = first_different_event(first, second)
-    return AuditReport(str(place), found[0] if found else "", advice)
+        first = step()
+        second = step()
+    advice: dict[str, str] = {}
+    for alert in alerts:
+        text = str(alert.message)
+        if "deterministic" in text:
+            operation = text.strip().partition(" ")[0]
+            advice[operation] = _advice_for(operation)
+    event = first_different_event(first, second)
+    return AuditReport(str(torch.device(device)), event[0] if event else "", advice)
+
+
+def _advice_for(operation: str) -> str:
+    """Return what to use instead of an operation that PyTorch alerts on."""
+    for part, advice in ADVICE.items():
+        if part in operation:
+            return advice
+    return _OTHERWISE
 
 
 def _values_of_a_step(
     model: nn.Module, loss: Loss, sample_batch: Sequence[Any], device: torch.device
 ) -> list[tuple[str, str]]:
-    """(name, digest) of every output and gradient of a step, in the order in which they are computed."""
-    seen: list[tuple[str, str]] = []
+    """Run one step; return (name, digest) of each output and gradient, in order of computation."""
+    values: list[tuple[str, str]] = []
     with isolate_rng(include_cuda=device.type != "cpu"):
+        # Together: what the model and the loss share stays shared.
         model, loss = copy.deepcopy((model, loss))
-        roots = {"": model, **({"loss": loss} if isinstance(loss, nn.Module) else {})}
-        for prefix, root in roots.items():
-            root.to(device)
-            _watch(root, prefix, seen)
-        inputs, target = tree_map(lambda value: _placed(value, device), tuple(sample_batch))
-        value = loss(model(*inputs) if isinstance(inputs, tuple) else model(inputs), target)
-        seen.append(("the loss", digest(value)))
+        _watch(model.to(device), "", values)
+        if isinstance(loss, nn.Module):
+            _watch(loss.to(device), "loss", values)
+        inputs, target = tree_map(partial(_copied, device=device), tuple(sample_batch))
+        output = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+        value = loss(output, target)
+        values.append(("the loss", digest(value)))
         value.backward()  # type: ignore[no-untyped-call]
-    return seen
+    return values
 
 
-def _watch(root: nn.Module, prefix: str, seen: list[tuple[str, str]]) -> None:
-    def output(name: str, module: nn.Module, _: Any, value: Any) -> None:
-        seen.append((f"output of {name or 'the model'} ({type(module).__name__})", digest(value)))
+def _watch(root: nn.Module, prefix: str, values: list[tuple[str, str]]) -> None:
+    """Have the modules of `root` append (name, digest) of outputs and gradients to `values`."""
 
-    def gradient(name: str, parameter: torch.Tensor) -> None:
-        seen.append((f"gradient of {name}", digest(parameter.grad)))
+    def on_output(name: str, module: nn.Module, _: Any, value: Any) -> None:
+        values.append((f"output of {name or 'the model'} ({type(module).__name__})", digest(value)))
+
+    def on_gradient(name: str, parameter: torch.Tensor) -> None:
+        values.append((f"gradient of {name}", digest(parameter.grad)))
 
     for name, module in root.named_modules(prefix=prefix):
-        module.register_forward_hook(partial(output, name))
+        module.register_forward_hook(partial(on_output, name))
     for name, parameter in root.named_parameters(prefix=prefix):
         if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(partial(gradient, name))  # type: ignore[no-untyped-call]
+            hook = partial(on_gradient, name)
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _placed(value: Any, device: torch.device) -> Any:
-    """A copy there, since a step may write into its input; arrays become tensors, other objects stay what they are."""
+def _copied(value: Any, device: torch.device) -> Any:
+    """Return a copy of a tensor or array on the device; other objects are returned themselves.
+
+    A copy, since a step may write into its input. Arrays become tensors.
+    """
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         value = torch.from_numpy(np.ascontiguousarray(value))
-    return value.detach().clone().to(device) if isinstance(value, torch.Tensor) else value
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.detach().clone().to(device)
 
 
 def digest(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`environment`: what a result depends on besides the code and the seed, as one JSON-able record."""
+"""`environment`: versions, machine and settings that results depend on, as a JSON-able record."""
 
 from __future__ import annotations
 
@@ -75,16 +75,17 @@ VARIABLES = (
 
 
 def environment() -> dict[str, Any]:
-    """Versions, CPU and its dispatch level, GPU and driver, threads and all determinism switches, as they are.
+    """Return versions, CPU and its dispatch level, GPU, threads and all determinism switches.
 
-    For records of experiments and bug reports: JSON-able, with None for what is not there or cannot be found out. It
-    holds no host name, user name or address; its only path is the kernels' cache folder, with the user's home as
-    ``~``, which is made where it is missing. Nothing else is changed by asking: no CUDA context is made (graphics cards
-    are read from the driver's ``nvidia-smi`` unless this process uses CUDA already).
+    For records of experiments and bug reports: JSON-able, with None for what is not there or cannot
+    be found out. It holds no host name, user name or address; its only path is the kernels' cache
+    folder, with the user's home as ``~``, which is made where it is missing. Nothing else is
+    changed by asking: no CUDA context is made (graphics cards are read from the driver's
+    ``nvidia-smi`` unless this process uses CUDA already).
 
-    Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those that are set), ``cpu``,
-    ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by the names that `deterministic_mode` uses),
-    ``threads``, ``kernel_cache``.
+    Keys, what changes batches most easily first: ``detaug``, ``packages``, ``variables`` (those
+    that are set), ``cpu``, ``numpy``, ``python``, ``system``, ``gpu``, ``blas``, ``switches`` (by
+    the names that `deterministic_mode` uses), ``threads``, ``kernel_cache``.
     """
     return {
         "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
@@ -112,8 +113,10 @@ def environment() -> dict[str, Any]:
         },
         "gpu": _graphics_cards(),
         "blas": _blas(),
-        "switches": {each.name: each.read() for each in chosen_switches(True)}
-        | {"torch.backends.cudnn.enabled": torch.backends.cudnn.enabled},
+        "switches": {
+            **{switch.name: switch.read() for switch in chosen_switches(True)},
+            "torch.backends.cudnn.enabled": torch.backends.cudnn.enabled,
+        },
         "threads": {
             "torch": torch.get_num_threads(),
             "torch_interop": torch.get_num_interop_threads(),
@@ -123,16 +126,20 @@ def environment() -> dict[str, Any]:
 
 
 def cpu_model() -> str:
-    """Name, family and model, for many kinds of processors share a name."""
-    pairs = [line.partition(":") for line in lines("/proc/cpuinfo")]
-    found = {name.strip(): value.strip() for name, _, value in reversed(pairs)}
-    if "model name" not in found:
+    """Return name, family and model of the CPU, for many kinds of processors share a name."""
+    entries: dict[str, str] = {}
+    for line in lines("/proc/cpuinfo"):
+        name, _, value = line.partition(":")
+        # The first core's: they stand first.
+        entries.setdefault(name.strip(), value.strip())
+    if "model name" not in entries:
         return platform.processor() or platform.machine()
-    return f"{found['model name']}, family {found.get('cpu family')}, model {found.get('model')}"
+    family = entries.get("cpu family")
+    return f"{entries['model name']}, family {family}, model {entries.get('model')}"
 
 
 def version_of(package: str) -> str | None:
-    """Of an installed distribution."""
+    """Return the version of an installed distribution, or None."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -140,43 +147,47 @@ def version_of(package: str) -> str | None:
 
 
 def numpy_features() -> list[str] | None:
-    """The vector instructions that NumPy chooses its code by."""
+    """Return the vector instructions that NumPy chooses its code by; None: they are not known."""
     core = getattr(np, "_core", None) or np.core
     features = getattr(core._multiarray_umath, "__cpu_features__", None)
-    return sorted(name for name, enabled in features.items() if enabled) if features else None
+    if not features:
+        return None
+    return sorted(name for name, enabled in features.items() if enabled)
 
 
 def _blas() -> list[dict[str, Any]]:
-    """The thread pools that are loaded in this process: BLAS and OpenMP libraries, and their threads."""
+    """Return the BLAS and OpenMP libraries that are loaded in this process, and their threads."""
     import threadpoolctl
 
-    pools = threadpoolctl.threadpool_info()
-    return sorted(
-        ({name: pool[name] for name in sorted(pool) if name != "filepath"} for pool in pools),
-        key=str,
-    )
+    pools = []
+    for pool in threadpoolctl.threadpool_info():
+        pools.append({name: pool[name] for name in sorted(pool) if name != "filepath"})
+    return sorted(pools, key=str)
+
+
+def _graphics_card_names() -> list[str]:
+    """Return the names of the graphics cards, without starting CUDA.
+
+    A process that has asked CUDA anything cannot fork workers that use it, so the driver is asked.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    if torch.version.hip is not None or sys.platform == "darwin":
+        # collect_env would start the device there.
+        return []
+    listed = collect_env.get_gpu_info(collect_env.run) or ""  # type: ignore[no-untyped-call]
+    lines_of_cards = [line for line in listed.splitlines() if line.startswith("GPU ")]
+    return [line.partition(":")[2].strip() for line in lines_of_cards]
 
 
 def _graphics_cards() -> dict[str, Any]:
-    """Cards, driver, CUDA. A process that has asked CUDA anything cannot fork workers that use it, so the driver is asked."""
-    started = bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
-    names: list[str] = []
-    if started:
-        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    elif (
-        torch.version.hip is None and sys.platform != "darwin"
-    ):  # there collect_env would start the device
-        listed = collect_env.get_gpu_info(collect_env.run) or ""  # type: ignore[no-untyped-call]
-        names = [
-            line.partition(":")[2].strip()
-            for line in listed.splitlines()
-            if line.startswith("GPU ")
-        ]
+    """Return the cards, the driver's version and CUDA's."""
+    driver = collect_env.get_nvidia_driver_version(collect_env.run)  # type: ignore[no-untyped-call]
     # torch.backends.cudnn.version() would start CUDA: it asks the cards whether they suit cuDNN.
     cudnn = getattr(torch._C, "_cudnn", None)
     return {
-        "devices": [{"name": name} for name in names],
-        "driver": collect_env.get_nvidia_driver_version(collect_env.run),  # type: ignore[no-untyped-call]
+        "devices": [{"name": name} for name in _graphics_card_names()],
+        "driver": driver,
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": cudnn and cudnn.getVersionInt(),
@@ -184,8 +195,11 @@ def _graphics_cards() -> dict[str, Any]:
 
 
 def _kernel_cache() -> dict[str, Any]:
-    """Whether the transforms' kernels are compiled already, found out without Numba."""
+    """Return how many of the transforms' kernels are compiled already, found without Numba."""
     folder = cache_folder()
     kernels, compiled = count_kernels(folder)
-    shown = folder and str(folder).replace(os.path.expanduser("~"), "~", 1)
-    return {"folder": shown, "kernels": kernels, "compiled": compiled}
+    name = None
+    if folder is not None:
+        # The record must not have the user's name.
+        name = str(folder).replace(os.path.expanduser("~"), "~", 1)
+    return {"folder": name, "kernels": kernels, "compiled": compiled}

@@ -1,26 +1,31 @@
-"""`deterministic_mode`: sets every switch that reproducible results of torch need, and puts them back.
+"""`deterministic_mode` sets every switch that reproducible results of torch need, and resets them.
 
 Reasons are from PyTorch's documentation ("Reproducibility" unless another page is named):
 
 | switch | set to | why |
 |---|---|---|
-| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing in each run |
-| `torch.backends.cudnn.deterministic` | True | of cuDNN's algorithms only those that are reproducible |
-| `torch.use_deterministic_algorithms` | True or "warn" | the same for torch's own operations; those without such an \
-algorithm raise (or warn, and stay as they were) |
-| `torch._inductor.config.deterministic` | True | torch.compile chooses nothing by timing (follows the one above) |
+| `torch.backends.cudnn.benchmark` | False | it chooses a convolution algorithm by timing in each \
+run |
+| `torch.backends.cudnn.deterministic` | True | of cuDNN's algorithms only those that are \
+reproducible |
+| `torch.use_deterministic_algorithms` | True or "warn" | the same for torch's own operations; \
+those without such an algorithm raise (or warn, and stay as they were) |
+| `torch._inductor.config.deterministic` | True | torch.compile chooses nothing by timing (follows \
+the one above) |
 | `torch.backends.mkldnn.deterministic` | True | the same for oneDNN |
 | `torch.cuda.tunable` | off | TunableOp chooses matrix multiplications by timing ("TunableOp") |
-| `CUBLAS_WORKSPACE_CONFIG` | :4096:8 | cuBLAS gives the same result in several streams only with a fixed workspace |
-| `torch.utils.deterministic.fill_uninitialized_memory` | False | filling every `torch.empty` costs time, and only \
-matters to a program that reads memory it never wrote |
-| TF32: `torch.backends.cuda.matmul.allow_tf32`, `torch.backends.cudnn.allow_tf32`, float32 matmul precision, \
-`fp32_precision` of cuda and mkldnn | off | no cause of differences from run to run, but one from GPU to GPU \
-("Numerical accuracy") |
+| `CUBLAS_WORKSPACE_CONFIG` | :4096:8 | cuBLAS gives the same result in several streams only with \
+a fixed workspace |
+| `torch.utils.deterministic.fill_uninitialized_memory` | False | filling every `torch.empty` \
+costs time, and only matters to a program that reads memory it never wrote |
+| TF32: `torch.backends.cuda.matmul.allow_tf32`, `torch.backends.cudnn.allow_tf32`, float32 matmul \
+precision, `fp32_precision` of cuda and mkldnn | off | no cause of differences from run to run, \
+but one from GPU to GPU ("Numerical accuracy") |
 | `torch.set_num_threads` | only with ``threads=`` | on a CPU, sums are split among threads |
 
-Not changed, because they are reproducible on one machine: reduced-precision reductions of float16 and bfloat16, the
-choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention and NCCL.
+Not changed, because they are reproducible on one machine: reduced-precision reductions of float16
+and bfloat16, the choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention
+and NCCL.
 """
 
 from __future__ import annotations
@@ -44,7 +49,8 @@ logger = logging.getLogger("detaug")
 
 Mode = Literal["warn"] | bool
 CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
-# cuBLAS's documentation, "Results reproducibility": with these two, and no other, results are reproducible.
+# cuBLAS's documentation, "Results reproducibility": with these two, and no other, results are
+# reproducible.
 CUBLAS_ALLOWED = (":4096:8", ":16:8")
 NOT_SET = "not set"
 #: What is read where the user's settings of TF32 contradict each other, and torch refuses to say.
@@ -52,7 +58,10 @@ UNREADABLE = "unreadable"
 
 
 class Changes(dict[str, tuple[Any, Any]]):
-    """What `deterministic_mode` changed: name of the switch → (before, after). It prints as one line a switch."""
+    """The switches that `deterministic_mode` changed: name → (before, after).
+
+    It prints as one line a switch.
+    """
 
     def __repr__(self) -> str:
         lines = [f"{name}: {before!r} -> {after!r}" for name, (before, after) in self.items()]
@@ -63,30 +72,35 @@ class Changes(dict[str, tuple[Any, Any]]):
 def deterministic_mode(
     mode: Mode = True, *, tf32: Literal[False] | None = False, threads: int | None = None
 ) -> Iterator[Changes]:
-    """Make torch's results reproducible inside the block; put every switch back at its end, also after an exception.
+    """Make torch's results reproducible inside the block; reset every switch at its end.
+
+    That is done after an exception, too.
 
         with deterministic_mode() as changes:
             print(changes)
             train()
 
-    It can be nested and used as a decorator. The switches belong to the process, not to a thread: blocks of several threads
-    must not overlap. The module's docstring has the table of switches and reasons. None leaves a switch as it is. A user's
-    ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when
-    it starts: where CUDA is already running, a warning says so.
+    It can be nested and used as a decorator. The switches belong to the process, not to a thread:
+    blocks of several threads must not overlap. The module's docstring has the table of switches and
+    reasons. None leaves a switch as it is. A user's ``CUBLAS_WORKSPACE_CONFIG`` is kept, with a
+    warning where cuBLAS is not reproducible with it. cuBLAS reads it once, when it starts: where
+    CUDA is already running, a warning says so.
 
     Args:
         mode: True: operations without a deterministic algorithm raise; "warn": they warn and run
-            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic algorithms off; choices by timing
-            (cuDNN's benchmark, TunableOp), TF32, cuBLAS's workspace and memory filling stay as they are.
+            (`torch.use_deterministic_algorithms` with ``warn_only``); False: deterministic
+            algorithms off; choices by timing (cuDNN's benchmark, TunableOp), TF32, cuBLAS's
+            workspace and memory filling stay as they are.
         tf32: False: float32 is computed in float32; None: as the settings are.
-        threads: the number of torch's threads on a CPU. Sums are split among them, so results depend on it.
+        threads: the number of torch's threads on a CPU. Sums are split among them, so results
+            depend on it.
 
     Yields:
         `Changes`, a mapping of switch → (before, after).
 
     Raises:
-        TypeError, ValueError: mode is none of False, True, "warn"; tf32 is neither False nor None; `threads` is no
-            positive integer.
+        TypeError, ValueError: mode is none of False, True, "warn"; tf32 is neither False nor None;
+            `threads` is no positive integer.
     """
     chosen = chosen_switches(mode, tf32=tf32, threads=threads)
     with preserved_switches(chosen):
@@ -96,14 +110,18 @@ def deterministic_mode(
 def set_deterministic_mode(
     mode: Mode = True, *, tf32: Literal[False] | None = False, threads: int | None = None
 ) -> Changes:
-    """As `deterministic_mode`, for good. ``set_deterministic_mode(False)`` switches it off."""
+    """Set the switches as `deterministic_mode` does, for good.
+
+    ``set_deterministic_mode(False)`` switches it off.
+    """
     return _set(chosen_switches(mode, tf32=tf32, threads=threads))
 
 
 @contextmanager
 def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
-    """Puts these switches back at the block's end; None: every one of the table."""
-    switches = chosen_switches(True, threads=1) if switches is None else switches
+    """Reset these switches at the block's end; None: all of the table."""
+    if switches is None:
+        switches = chosen_switches(True, threads=1)
     before = [switch.read() for switch in switches]
     try:
         yield
@@ -114,22 +132,28 @@ def preserved_switches(switches: list[Switch] | None = None) -> Iterator[None]:
 
 
 def _set(switches: list[Switch]) -> Changes:
+    """Set these switches, and return what changed."""
     before = {switch.name: switch.read() for switch in switches}
     _warn_of_cublas(before.get(CUBLAS_VARIABLE))
-    for switch in switches:  # read again: one may have become right, or wrong, by the one before it
+    for switch in switches:
+        # It is read again: setting the one before may have set it, or reset it.
         if switch.read() not in (switch.wanted, *switch.fine, None):
             switch.write(switch.wanted)
-    after = {switch.name: switch.read() for switch in switches}
-    return Changes(
-        {name: (old, after[name]) for name, old in before.items() if old not in (None, after[name])}
-    )
+    changes = Changes()
+    for switch in switches:
+        old = before[switch.name]
+        new = switch.read()
+        if old not in (None, new):
+            changes[switch.name] = (old, new)
+    return changes
 
 
 def _warn_of_cublas(value: str | None) -> None:
+    """Warn if cuBLAS is not reproducible with this value of its variable."""
     if value == NOT_SET and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         logger.warning(
-            "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it before the "
-            "first use of a GPU, or call this earlier.",
+            "CUDA is already running and %s was not set: cuBLAS may have started without it. Set it"
+            " before the first use of a GPU, or call this earlier.",
             CUBLAS_VARIABLE,
         )
     elif value not in (None, NOT_SET, *CUBLAS_ALLOWED):
@@ -145,7 +169,8 @@ class Switch(NamedTuple):
     """One setting.
 
     Attributes:
-        get: gives the value in force; raises AttributeError where this torch does not have the switch.
+        get: gives the value in force; raises AttributeError where this torch does not have the
+            switch.
         wanted: the value to set.
         fine: further values that need no change.
     """
@@ -157,12 +182,11 @@ class Switch(NamedTuple):
     fine: tuple[Any, ...] = ()
 
     def read(self) -> Any:
-        """The value in force; None where there is no such switch (an older torch, or one without CUDA)."""
+        """Return the value in force; None: this torch (an older one, or without CUDA) lacks it."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore"
-                )  # that one of two ways to read and set it is deprecated
+                # Some switches have two ways to be read and set, one of them deprecated.
+                warnings.simplefilter("ignore")
                 return self.get()
         except AttributeError:
             return None
@@ -170,13 +194,14 @@ class Switch(NamedTuple):
             return UNREADABLE
 
     def write(self, value: Any) -> None:
+        """Set the switch."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             self.set(value)
 
 
-def checked_mode(what: str, mode: Any) -> Mode:
-    """`mode`, if it is False, True or "warn".
+def checked_mode(name: str, mode: Any) -> Mode:
+    """Return `mode` if it is False, True or "warn".
 
     Raises:
         TypeError: it is neither a bool nor a string.
@@ -184,64 +209,84 @@ def checked_mode(what: str, mode: Any) -> Mode:
     """
     if isinstance(mode, bool) or mode == "warn":
         return mode  # type: ignore[no-any-return]
-    kind = ValueError if isinstance(mode, str) else TypeError
-    raise kind(f'{what} must be False, True or "warn", got {mode!r} of type {type(mode).__name__}')
+    error_class = ValueError if isinstance(mode, str) else TypeError
+    raise error_class(
+        f'{name} must be False, True or "warn", got {mode!r} of type {type(mode).__name__}'
+    )
 
 
 def chosen_switches(
     mode: Mode, *, tf32: Literal[False] | None = False, threads: int | None = None
 ) -> list[Switch]:
-    """The switches to set, in the order in which they are set and put back. Arguments are those of `deterministic_mode`."""
-    on = checked_mode("mode", mode) is not False
+    """Return the switches in the order in which they are set and reset.
+
+    Arguments are those of `deterministic_mode`.
+    """
+    is_on = checked_mode("mode", mode) is not False
     if tf32 is not None and tf32 is not False:
         raise TypeError(f"tf32 must be False or None (left as it is), got {tf32!r}")
-    inductor: Any = partial(
-        sys.modules.get, "torch._inductor.config"
-    )  # not imported here: that takes seconds
     switches = [
-        _attribute("torch.backends.cudnn.deterministic", on),
+        _attribute("torch.backends.cudnn.deterministic", is_on),
         Switch("torch.use_deterministic_algorithms", _read_algorithms, _write_algorithms, mode),
-        Switch(
-            "torch._inductor.config.deterministic",
-            lambda: inductor().deterministic,
-            lambda value: setattr(inductor(), "deterministic", value),
-            on,
-        ),
-        _attribute("torch.backends.mkldnn.deterministic", on),
+        Switch("torch._inductor.config.deterministic", _read_inductor, _write_inductor, is_on),
+        _attribute("torch.backends.mkldnn.deterministic", is_on),
     ]
     if threads is not None:
         count = positive_int("threads", threads)
         switches.append(
             Switch("torch.get_num_threads", torch.get_num_threads, torch.set_num_threads, count)
         )
-    if not on:
-        return switches  # choices by timing stay off
-    read, write = (
-        partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET),
-        partial(set_variable, CUBLAS_VARIABLE),
-    )
+    if not is_on:
+        # Choices by timing stay as they are.
+        return switches
+    tunable = torch.cuda.tunable
     switches += [
         _attribute("torch.backends.cudnn.benchmark", False),
+        Switch("torch.cuda.tunable", tunable.is_enabled, tunable.enable, False),
         Switch(
-            "torch.cuda.tunable", torch.cuda.tunable.is_enabled, torch.cuda.tunable.enable, False
+            CUBLAS_VARIABLE,
+            partial(os.environ.get, CUBLAS_VARIABLE, NOT_SET),
+            partial(set_variable, CUBLAS_VARIABLE),
+            os.environ.get(CUBLAS_VARIABLE, CUBLAS_ALLOWED[0]),
         ),
-        Switch(CUBLAS_VARIABLE, read, write, os.environ.get(CUBLAS_VARIABLE, CUBLAS_ALLOWED[0])),
         _attribute("torch.utils.deterministic.fill_uninitialized_memory", False),
     ]
-    return switches if tf32 is None else switches + _tf32_switches()
+    if tf32 is not None:
+        switches += _tf32_switches()
+    return switches
 
 
 def _attribute(name: str, wanted: Any) -> Switch:
-    where, _, attribute = name.removeprefix("torch.").rpartition(".")
-    place = operator.attrgetter(where)(torch)
-    return Switch(
-        name, partial(getattr, place, attribute), partial(setattr, place, attribute), wanted
-    )
+    """Return the switch that is an attribute of a module or object of torch's."""
+    path, _, attribute = name.removeprefix("torch.").rpartition(".")
+    owner = operator.attrgetter(path)(torch)
+    read = partial(getattr, owner, attribute)
+    write = partial(setattr, owner, attribute)
+    return Switch(name, read, write, wanted)
+
+
+def _read_inductor() -> bool:
+    """Return Inductor's switch.
+
+    Raises:
+        AttributeError: it is not imported (which takes seconds), or is older than the switch.
+    """
+    config: Any = sys.modules.get("torch._inductor.config")
+    deterministic: bool = config.deterministic
+    return deterministic
+
+
+def _write_inductor(is_on: bool) -> None:
+    config: Any = sys.modules.get("torch._inductor.config")
+    config.deterministic = is_on
 
 
 def _read_algorithms() -> Mode:
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    return False if not torch.are_deterministic_algorithms_enabled() else "warn" if warns else True
+    if not torch.are_deterministic_algorithms_enabled():
+        return False
+    if torch.is_deterministic_algorithms_warn_only_enabled():
+        return "warn"
+    return True
 
 
 def _write_algorithms(mode: Mode) -> None:
@@ -249,8 +294,12 @@ def _write_algorithms(mode: Mode) -> None:
 
 
 def compiles_reproducibly() -> bool:
-    """Whether ``torch.compile`` can be kept from choosing kernels by timing, as `deterministic_mode` does: from torch 2.9 on."""
-    from torch._inductor import config  # takes seconds
+    """Return True if `deterministic_mode` keeps ``torch.compile`` from choosing by timing.
+
+    It can do so from torch 2.9 on.
+    """
+    # Importing it takes seconds.
+    from torch._inductor import config
 
     return hasattr(config, "deterministic")
 
@@ -264,25 +313,27 @@ def set_variable(name: str, value: str | None) -> None:
 
 
 def _tf32_switches() -> list[Switch]:
-    """torch's old flags, and the settings per backend and operation since torch 2.9.
+    """Return torch's old flags, and the settings per backend and operation since torch 2.9.
 
-    Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where they contradict each
-    other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA semantics, "TensorFloat-32 on Ampere"). What others
-    follow comes first, so that they are right as soon as it is.
+    Both change together, because torch refuses to read a flag (and, on a GPU, to multiply) where
+    they contradict each other: "mix of the legacy and new APIs" (PyTorch documentation, CUDA
+    semantics, "TensorFloat-32 on Ampere"). Settings that others follow come first, so that their
+    followers are right as soon as they are.
     """
-    read, write = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
-    new = [(backend, "all") for backend in ("generic", "cuda", "mkldnn")]
-    operations = [
-        (backend, operation)
-        for backend in ("cuda", "mkldnn")
-        for operation in ("matmul", "conv", "rnn")
-    ]
-    return [
-        *map(_precision_switch, new),
-        Switch("torch.get_float32_matmul_precision", read, write, "highest"),
-        _attribute("torch.backends.cudnn.allow_tf32", False),
-        *map(_precision_switch, operations),
-    ]
+    switches = [_precision_switch(backend, "all") for backend in ("generic", "cuda", "mkldnn")]
+    switches.append(
+        Switch(
+            "torch.get_float32_matmul_precision",
+            torch.get_float32_matmul_precision,
+            torch.set_float32_matmul_precision,
+            "highest",
+        )
+    )
+    switches.append(_attribute("torch.backends.cudnn.allow_tf32", False))
+    for backend in ("cuda", "mkldnn"):
+        for operation in ("matmul", "conv", "rnn"):
+            switches.append(_precision_switch(backend, operation))
+    return switches
 
 
 def precision_settings() -> dict[str, Any]:
@@ -290,14 +341,13 @@ def precision_settings() -> dict[str, Any]:
     return {switch.name: switch.read() for switch in _tf32_switches()}
 
 
-def _precision_switch(place: tuple[str, str]) -> Switch:
-    def read() -> str:
-        return str(torch._C._get_fp32_precision_getter(*place))
+def _precision_switch(backend: str, operation: str) -> Switch:
+    """Return the switch of the float32 precision of a backend's operation."""
 
-    return Switch(
-        f"fp32_precision of {' '.join(place)}",
-        read,
-        lambda value: torch._C._set_fp32_precision_setter(*place, value),
-        "none",
-        ("ieee",),
-    )
+    def read() -> str:
+        return str(torch._C._get_fp32_precision_getter(backend, operation))
+
+    def write(value: str) -> None:
+        torch._C._set_fp32_precision_setter(backend, operation, value)
+
+    return Switch(f"fp32_precision of {backend} {operation}", read, write, "none", ("ieee",))

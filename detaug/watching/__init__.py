@@ -1,1 +1,1 @@
-"""Watches a running program: intercepts calls, and finds unseeded generators."""
+"""Watch a running program: intercept calls, and find unseeded generators."""

@@ -1,7 +1,8 @@
-"""Replaces functions for a while in every module that holds them, finds the line that called them, and listens to calls.
+"""Replace functions for a while in every module that holds them, and find the lines that call them.
 
-``from os import urandom`` copies the function into the importing module, where replacing ``os.urandom`` has no effect. All
-modules are searched, so it does not matter how a function was imported.
+``from os import urandom`` copies the function into the importing module, where replacing
+``os.urandom`` has no effect. All modules are searched, so it does not matter how a function was
+imported.
 """
 
 from __future__ import annotations
@@ -23,17 +24,40 @@ class Site(NamedTuple):
         return f"{self.file}:{self.line}"
 
 
-def _places(functions: Iterable[Any]) -> list[tuple[dict[str, Any], str, Any]]:
-    """Where modules hold these functions: (the module's names, the name, the function)."""
-    found = []
-    wanted = {id(function) for function in functions}
+class _Holder(NamedTuple):
+    """A name of a module's that holds a function.
+
+    Attributes:
+        names: all names of the module.
+        name: the one that holds the function.
+        function: the function.
+    """
+
+    names: dict[str, Any]
+    name: str
+    function: Any
+
+    @property
+    def is_current(self) -> bool:
+        """True while the name still holds the function."""
+        return self.names.get(self.name) is self.function
+
+
+def _find_holders(functions: Iterable[Any]) -> list[_Holder]:
+    """Return the names of all modules that hold one of these functions."""
+    holders = []
+    ids = {id(function) for function in functions}
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", None)
-        if isinstance(names, dict) and not wanted.isdisjoint(map(id, list(names.values()))):
-            found += [
-                (names, name, value) for name, value in list(names.items()) if id(value) in wanted
-            ]
-    return found
+        if not isinstance(names, dict):
+            continue
+        # Copies: another thread may import meanwhile. Most modules hold none, which is fast to see.
+        if ids.isdisjoint(map(id, list(names.values()))):
+            continue
+        for name, value in list(names.items()):
+            if id(value) in ids:
+                holders.append(_Holder(names, name, value))
+    return holders
 
 
 class Substitution:
@@ -42,35 +66,36 @@ class Substitution:
     It does not find copies outside modules (default arguments, closures).
 
     Args:
-        substitutes: each function, and what takes its place.
+        substitutes: each function, and its replacement.
     """
 
     def __init__(self, substitutes: Mapping[Any, Any]) -> None:
         self._substitutes = substitutes
         self._originals = {substitute: original for original, substitute in substitutes.items()}
-        self._modules = 0
-        self._places: list[tuple[dict[str, Any], str, Any]] = []
+        self._num_modules = 0
+        self._holders: list[_Holder] = []
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """Inside, every module that holds one of the functions holds its substitute instead.
+        """Have every module hold the substitutes in place of the functions, inside the block.
 
         At the end, modules that were imported meanwhile are restored too.
         """
-        if len(sys.modules) != self._modules:
-            self._places = _places(self._substitutes)
-            self._modules = len(sys.modules)
-        held = [place for place in self._places if place[0].get(place[1]) is place[2]]
-        for names, name, original in held:
+        if len(sys.modules) != self._num_modules:
+            self._holders = _find_holders(self._substitutes)
+            self._num_modules = len(sys.modules)
+        holders = [holder for holder in self._holders if holder.is_current]
+        for names, name, original in holders:
             names[name] = self._substitutes[original]
         try:
             yield
         finally:
-            for names, name, original in held:
+            for names, name, original in holders:
+                # Unless somebody else has replaced the substitute.
                 if names.get(name) is self._substitutes[original]:
                     names[name] = original
-            if len(sys.modules) != self._modules:
-                for names, name, substitute in _places(self._originals):
+            if len(sys.modules) != self._num_modules:
+                for names, name, substitute in _find_holders(self._originals):
                     names[name] = self._originals[substitute]
 
 
@@ -85,26 +110,33 @@ _OUR_PIPELINES = ("detaug.demo.", "detaug.nnunet.", "detaug.transforms.", "detau
 
 
 def caller_of_randomness(frame: FrameType | None) -> Site | None:
-    """The line that asked for random numbers, directly or through `random`, `secrets`, `uuid`, NumPy or torch.
+    """Return the line that asked for random numbers.
 
-    None where the standard library (`tempfile`, `multiprocessing`) or detaug asked for itself.
+    It may have asked through `random`, `secrets`, `uuid`, NumPy or torch. None where the standard
+    library (`tempfile`, `multiprocessing`) or detaug asked for itself.
     """
-    while frame is not None and (
-        _module(frame) == _WATCHED_BY or _package(frame) in _PASSED_THROUGH
-    ):
+    while frame is not None and _passes_requests_on(frame):
         frame = frame.f_back
     return direct_caller(frame)
 
 
+def _passes_requests_on(frame: FrameType) -> bool:
+    """Return True for code whose caller is the one that asks."""
+    return _module(frame) == _WATCHED_BY or _package(frame) in _PASSED_THROUGH
+
+
 def direct_caller(frame: FrameType | None) -> Site | None:
-    """The line that called, unless it is the standard library's or detaug's."""
+    """Return the line that called; None if it is the standard library's or detaug's."""
     if frame is None or _is_machinery(frame) or _is_standard_library(frame):
         return None
     return Site(frame.f_code.co_filename, frame.f_lineno)
 
 
 def first_outside_library(frame: FrameType | None) -> Site | None:
-    """The innermost line that is not the standard library's; None where that is detaug's machinery, or an import."""
+    """Return the innermost line that is not the standard library's.
+
+    None where that is detaug's machinery, or an import.
+    """
     while frame is not None and _is_standard_library(frame):
         if _package(frame) == "importlib":
             return None
@@ -121,7 +153,7 @@ def _package(frame: FrameType) -> str:
 
 
 def _is_machinery(frame: FrameType) -> bool:
-    """Whether it is detaug's own machinery, and not part of a pipeline."""
+    """Return True for detaug's own machinery, which is no part of a pipeline."""
     return _package(frame) == "detaug" and not _module(frame).startswith(_OUR_PIPELINES)
 
 
@@ -134,19 +166,27 @@ Listener = Callable[[FrameType, str, Any], object]
 
 @contextmanager
 def listening(listen: Listener) -> Iterator[None]:
-    """Inside, `listen` is this thread's profile function, as for `sys.setprofile`. The program's own is called as well, if it is
-    written in Python, and goes on afterwards."""
+    """Make `listen` this thread's profile function, as for `sys.setprofile`, inside the block.
+
+    The program's own is called as well, if it is written in Python, and continues afterwards.
+    """
     outer: Any = sys.getprofile()
 
-    def both(frame: FrameType, event: str, argument: Any) -> None:
+    def listen_and_call_outer(frame: FrameType, event: str, argument: Any) -> None:
         listen(frame, event, argument)
         outer(frame, event, argument)
 
-    # cProfile's is an object that cannot be called; it misses what happens inside.
-    sys.setprofile(both if callable(outer) else listen)
+    if callable(outer):
+        sys.setprofile(listen_and_call_outer)
+    else:
+        # cProfile's is an object that cannot be called; it misses what happens inside.
+        sys.setprofile(listen)
     try:
         yield
     finally:
-        sys.setprofile(outer if callable(outer) else None)
-        if outer is not None and not callable(outer):
-            outer.enable()
+        if callable(outer):
+            sys.setprofile(outer)
+        else:
+            sys.setprofile(None)
+            if outer is not None:
+                outer.enable()

@@ -1,7 +1,8 @@
-"""Finds the lines that draw unseeded random numbers: functions that take the place of those which ask the system, and a guard.
+"""Find the lines that draw unseeded random numbers: substitutes for functions that ask the system.
 
-All generators that are created without a seed ask the operating system: NumPy's, Python's `random.Random`,
-`random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name in a module.
+All generators that are created without a seed ask the operating system: NumPy's, Python's
+`random.Random`, `random.SystemRandom`, `secrets` and `uuid4` through `os.urandom`, under any name
+in a module.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ import torch
 
 from detaug.watching.interception import Site, Substitution, caller_of_randomness, direct_caller
 
-#: Is told the function, how many bytes it asks for, and where the call stands; gives them, or None: the system's own.
+#: Called with a function's name, the number of bytes that it asks for, and the frame of the call;
+#: returns the bytes, or None for the system's own.
 Asked = Callable[[str, int, FrameType], bytes | None]
-#: Is told a seed, and where the call stands.
+#: Called with a seed, and the frame of the call.
 Seeded = Callable[[Any, FrameType], None]
 
 #: Functions that give the number of a process or thread, which is another one in every run.
@@ -44,36 +46,44 @@ _UNITS = (1.0, 1e3, 1e6, 1e9)
 _seed_of_python = random.Random.seed
 
 
-def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any]:
-    """Each function, and what takes its place. ``random.Random()`` needs `seeding_watched` as well."""
+def _ignore_seed(seed: Any, frame: FrameType) -> None:
+    """Do nothing: the caller does not watch seeds."""
+
+
+def substitutes(asked: Asked, seeded: Seeded = _ignore_seed) -> dict[Any, Any]:
+    """Return each function that is watched, and its substitute.
+
+    ``random.Random()`` needs `seeding_watched` as well. Every substitute itself calls
+    ``sys._getframe(1)``: from a function in between, that would be the substitute's own frame.
+    """
 
     def asking(name: str) -> Callable[..., bytes]:
         def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
-            given = asked(name, size, sys._getframe(1))
-            return os_urandom(size) if given is None else given
+            answer = asked(name, size, sys._getframe(1))
+            if answer is None:
+                return os_urandom(size)
+            return answer
 
         return ask
 
     def uuid1(*arguments: Any, **options: Any) -> uuid.UUID:
-        given = asked("uuid.uuid1", 16, sys._getframe(1))
-        return (
-            uuid_uuid1(*arguments, **options)
-            if given is None
-            else uuid.UUID(bytes=given, version=1)
-        )
+        answer = asked("uuid.uuid1", 16, sys._getframe(1))
+        if answer is None:
+            return uuid_uuid1(*arguments, **options)
+        return uuid.UUID(bytes=answer, version=1)
 
     def torch_seed() -> int:
-        given = asked("torch.seed", 7, sys._getframe(1))
-        if given is None:
+        answer = asked("torch.seed", 7, sys._getframe(1))
+        if answer is None:
             return torch_seed_itself()
-        number = int.from_bytes(given, "little")
+        number = int.from_bytes(answer, "little")
         torch.default_generator.manual_seed(number)
         return number
 
     def seeding(function: Callable[..., Any]) -> Callable[..., Any]:
         def seed(*arguments: Any, **options: Any) -> Any:
-            for given in (*arguments, *options.values()):
-                seeded(given, sys._getframe(1))
+            for value in (*arguments, *options.values()):
+                seeded(value, sys._getframe(1))
             return function(*arguments, **options)
 
         seed.__name__ = function.__name__
@@ -82,27 +92,30 @@ def substitutes(asked: Asked, seeded: Seeded = lambda *_: None) -> dict[Any, Any
     def seed_python(a: Any = None, version: int = 2) -> None:
         seed_itself(_seed_for_python(a, asked, seeded, sys._getframe(1)), version)
 
-    # Kept in variables, which nothing takes the place of.
-    os_urandom, uuid_uuid1, torch_seed_itself, seed_itself = (
-        os.urandom,
-        uuid.uuid1,
-        torch.seed,
-        random.seed,
-    )
-    found: dict[Any, Any] = {
-        getattr(os, each): asking(f"os.{each}")
-        for each in ("urandom", "getrandom")
-        if hasattr(os, each)
+    # In local variables, where nobody substitutes them.
+    os_urandom = os.urandom
+    uuid_uuid1 = uuid.uuid1
+    torch_seed_itself = torch.seed
+    seed_itself = random.seed
+    functions: dict[Any, Any] = {
+        uuid.uuid1: uuid1,
+        torch.seed: torch_seed,
+        random.seed: seed_python,
     }
-    found |= {uuid.uuid1: uuid1, torch.seed: torch_seed, random.seed: seed_python}
-    return found | {
-        each: seeding(each) for each in (np.random.default_rng, np.random.seed, torch.manual_seed)
-    }
+    for name in ("urandom", "getrandom"):
+        if hasattr(os, name):
+            functions[getattr(os, name)] = asking(f"os.{name}")
+    for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
+        functions[function] = seeding(function)
+    return functions
 
 
 @contextmanager
-def seeding_watched(asked: Asked, seeded: Seeded = lambda *_: None) -> Iterator[None]:
-    """Inside, ``random.Random()`` asks too. It asks the system in C, where only its method can be replaced."""
+def seeding_watched(asked: Asked, seeded: Seeded = _ignore_seed) -> Iterator[None]:
+    """Have ``random.Random()`` ask too, inside the block.
+
+    It asks the system in C, where only its method can be replaced.
+    """
 
     def seed(generator: random.Random, a: Any = None, version: int = 2) -> None:
         _seed_of_python(generator, _seed_for_python(a, asked, seeded, sys._getframe(1)), version)
@@ -115,6 +128,7 @@ def seeding_watched(asked: Asked, seeded: Seeded = lambda *_: None) -> Iterator[
 
 
 def _seed_for_python(a: Any, asked: Asked, seeded: Seeded, frame: FrameType) -> Any:
+    """Return the user's seed for a generator of Python's; an answer where there is none."""
     if a is None:
         return asked("random.Random", 32, frame)
     seeded(a, frame)
@@ -122,10 +136,11 @@ def _seed_for_python(a: Any, asked: Asked, seeded: Seeded, frame: FrameType) -> 
 
 
 class Guard:
-    """The cheap check at run time: reports each line that draws unseeded random numbers while a batch is made, once.
+    """The cheap check at run time: it reports each line that draws unseeded random numbers, once.
 
-    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding by the time of day, and by
-    the number of a process that the pipeline has asked for, in the functions that seed. `detaug.verify` finds the rest.
+    It replaces the functions that ask the system, and costs nothing elsewhere. It notices seeding
+    by the time of day, and by the number of a process that the pipeline has asked for, in the
+    functions that seed. `detaug.verify` finds the rest.
 
     Args:
         report: gets a sentence that names ``file:line``.
@@ -155,7 +170,7 @@ class Guard:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Reports such lines of this thread inside the block."""
+        """Report such lines of this thread, inside the block."""
         self._thread = threading.get_ident()
         with seeding_watched(self._asked, self._seeded), self._substitution.made():
             yield
@@ -192,6 +207,7 @@ class Guard:
             self._notice(site, "seeds a random generator by the time of day")
 
     def _notice(self, site: Site | None, what: str) -> None:
+        """Report a line once; not one of another thread or of an ignored package."""
         if site is None or site in self._reported or threading.get_ident() != self._thread:
             return
         if not set(self._ignored).isdisjoint(Path(site.file).parts):
@@ -203,7 +219,9 @@ class Guard:
 
 
 def is_the_time(seed: float) -> bool:
-    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two."""
+    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits
+    keep of the first two.
+    """
     if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
         return False
     now = time.time()

@@ -170,7 +170,7 @@ ALIKE = {
     "object arrays of objects": lambda: np.array([Address(), None]),
     "generators": lambda: [np.random.default_rng(), np.random.RandomState(), torch.Generator(), random.Random(),
                            np.random.SeedSequence(), np.random.PCG64()],
-    "memory maps": lambda: np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=100),  # noqa: SIM115
+    "memory maps": lambda: np.memmap(tempfile.TemporaryFile(), np.uint8, "w+", shape=100),
     "getters of objects": lambda: operator.methodcaller("m", Address()),
     "locks": threading.Lock,
     "subclasses with a repr of their own": lambda: type("S", (str,), {"__repr__": object.__repr__})("a"),

@@ -1,7 +1,8 @@
-"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that ``nnUNet_extTrainer`` names, and asks each
-for the trainer's name.
+"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that
+``nnUNet_extTrainer`` names, and asks each for the trainer's name.
 
-Nothing is defined here: nnU-Net drops modules of such folders again, and classes of dropped modules do not pickle.
+Nothing is defined here: nnU-Net drops modules of such folders again, and classes of dropped modules
+do not pickle.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""nnU-Net's preprocessed cases on disk: what is in a folder, and each case's arrays and places of classes.
+"""nnU-Net's preprocessed cases on disk: the cases of a folder, their arrays and places of classes.
 
-Arrays (``.b2nd``) are opened, not read: they give any box of voxels by decompressing the blocks it touches.
+Arrays (``.b2nd``) are opened, not read: they give any box of voxels by decompressing the blocks it
+touches.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-#: How many compressed files a process keeps open: opening one takes as long as reading a plane of it.
+#: Compressed files that a process keeps open: opening one takes as long as reading a plane of it.
 OPEN_FILES = 64
-#: Of how many cases a process knows the places of classes: some 100 kB each.
+#: Cases whose places of classes a process keeps: some 100 kB each.
 KNOWN_PLACES = 512
 _AGAIN = "preprocess it again (nnUNetv2_preprocess)"
 
@@ -73,7 +74,7 @@ class Case(NamedTuple):
 
 
 class CaseFolder:
-    """A folder of one configuration (``nnUNetPlans_3d_fullres``) as ``nnUNetv2_preprocess`` leaves it.
+    """A folder of one configuration (``nnUNetPlans_3d_fullres``), as nnUNetv2_preprocess leaves it.
 
     Args:
         identifiers: names of the cases to use; None: all there are. They are sorted.
@@ -91,37 +92,48 @@ class CaseFolder:
         previous_stage: str | Path | None = None,
     ) -> None:
         self.folder = Path(folder)
-        self.previous_stage = Path(previous_stage) if previous_stage is not None else None
-        present = listed_cases(self.folder) if self.folder.is_dir() else []
+        self.previous_stage: Path | None = None
+        if previous_stage is not None:
+            self.previous_stage = Path(previous_stage)
+        present: list[str] = []
+        if self.folder.is_dir():
+            present = listed_cases(self.folder)
         if not present:
             raise FileNotFoundError(
-                f"there are no preprocessed cases (.b2nd) in {self.folder}: run nnUNetv2_preprocess of nnU-Net 2.8, or check "
-                "nnUNet_preprocessed"
+                f"there are no preprocessed cases (.b2nd) in {self.folder}: run nnUNetv2_preprocess"
+                " of nnU-Net 2.8, or check nnUNet_preprocessed"
             )
-        self.identifiers = sorted(map(str, identifiers)) if identifiers is not None else present
+        self.identifiers = present
+        if identifiers is not None:
+            self.identifiers = sorted(map(str, identifiers))
         missing = sorted(set(self.identifiers) - set(present))
         if missing:
             raise ValueError(
-                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}: {some_of(missing)}. Preprocess the "
-                "data set again, or correct splits_final.json"
+                f"{len(missing)} of {len(self.identifiers)} cases are not in {self.folder}:"
+                f" {some_of(missing)}. Preprocess the data set again, or correct splits_final.json"
             )
 
     def open(self, identifier: str) -> Case:
-        """A case's arrays, opened for reading, and the places of its classes."""
+        """Return a case's arrays, opened for reading, and the places of its classes."""
         image, segmentation, properties, *previous = self.files(identifier)
-        before = opened(previous[0]) if previous else None
-        places = places_of_classes(properties)
-        return Case(identifier, opened(image), opened(segmentation), before, places)
+        previous_stage = None
+        if previous:
+            previous_stage = opened(previous[0])
+        locations = places_of_classes(properties)
+        return Case(identifier, opened(image), opened(segmentation), previous_stage, locations)
 
     def files(self, identifier: str) -> list[str]:
-        """All files of a case that a training reads; no paths, for these take 3 % of a 2-D batch to make."""
-        found = [f"{self.folder}/{identifier}{ending}" for ending in (".b2nd", "_seg.b2nd", ".pkl")]
+        """Return all files of a case that a training reads.
+
+        They are no `Path` objects, for these take 3 % of a 2-D batch to make.
+        """
+        files = [f"{self.folder}/{identifier}{ending}" for ending in (".b2nd", "_seg.b2nd", ".pkl")]
         if self.previous_stage is not None:
-            found.append(f"{self.previous_stage}/{identifier}.b2nd")
-        return found
+            files.append(f"{self.previous_stage}/{identifier}.b2nd")
+        return files
 
     def check(self, annotated: tuple[int, ...] | None = None) -> None:
-        """Look at every case once, that its files are there and whole.
+        """Raise unless the files of every case are there and whole.
 
         Args:
             annotated: where there is an ignore label, the key of the annotated voxels.
@@ -130,7 +142,8 @@ class CaseFolder:
             ValueError: cases are faulty; the message names each, and what is wrong.
         """
         faults = []
-        opened.cache_clear()  # files may be others than they were
+        # The files may be others than they were.
+        opened.cache_clear()
         places_of_classes.cache_clear()
         for identifier in self.identifiers:
             try:
@@ -140,34 +153,39 @@ class CaseFolder:
                 faults.append(f"{identifier}: {str(error).removeprefix(name)}")
         if faults:
             raise ValueError(
-                f"{len(faults)} of {len(self.identifiers)} cases in {self.folder} cannot be used. Preprocess them again "
-                "(nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
+                f"{len(faults)} of {len(self.identifiers)} cases in {self.folder} cannot be used."
+                " Preprocess them again (nnUNetv2_preprocess):\n  " + "\n  ".join(faults)
             )
 
     def _check_case(self, identifier: str, annotated: tuple[int, ...] | None) -> None:
+        """Raise unless the files of a case are there and whole."""
         for file in map(Path, self.files(identifier)):
             if not file.is_file():
-                stage = "train that stage first, in all folds, with the same trainer"
-                advice = (
-                    f" (predicted by the previous stage: {stage})"
-                    if file.parent == self.previous_stage
-                    else ""
-                )
-                raise FileNotFoundError(f"missing {file}{advice}")
+                raise self._missing(file)
         case = self.open(identifier)
         for array in (case.image, case.segmentation, case.previous_stage):
             if array is None:
                 continue
-            if (
-                array.shape[-3:] != case.image.shape[-3:]
-            ):  # predicted for another preprocessing of the case
+            if array.shape[-3:] != case.image.shape[-3:]:
+                # It was predicted for another preprocessing of the case.
                 raise ValueError(
-                    f"the previous stage's segmentation is {array.shape}, the image {case.image.shape}"
+                    f"the previous stage's segmentation is {array.shape}, the image"
+                    f" {case.image.shape}"
                 )
-            # the last voxel: a file that was cut short has none
+            # Read the last voxel: a file that was cut short has none.
             np.asarray(array[tuple(slice(n - 1, n) for n in array.shape)])
         if annotated is not None:
             case.annotated_locations(annotated)
+
+    def _missing(self, file: Path) -> FileNotFoundError:
+        """Return the error for a file that is missing."""
+        advice = ""
+        if file.parent == self.previous_stage:
+            advice = (
+                " (predicted by the previous stage: train that stage first, in all folds, with the"
+                " same trainer)"
+            )
+        return FileNotFoundError(f"missing {file}{advice}")
 
 
 class UnreadableCase(OSError):
@@ -176,24 +194,31 @@ class UnreadableCase(OSError):
 
 @contextmanager
 def reading(file: str | Path) -> Iterator[None]:
-    """Inside, a case's file is read; what the library raises becomes an `UnreadableCase`, which names case and file."""
+    """Read a case's file inside the block.
+
+    Raises:
+        UnreadableCase: the library could not; the message names case and file.
+    """
     try:
         yield
     except (FileNotFoundError, UnreadableCase, MemoryError):
         raise
-    except (
-        Exception
-    ) as error:  # damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind
+    except Exception as error:
+        # Damaged bytes lead blosc2, pickle, NumPy and zlib to errors of any kind.
         case = Path(file).name.partition(".")[0].removesuffix("_seg")
         raise UnreadableCase(
-            f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes are damaged, preprocess the "
-            "case again (nnUNetv2_preprocess) or restore the file, and continue the training from its last checkpoint"
+            f"case {case}: {file} cannot be read ({type(error).__name__}: {error}). If its bytes"
+            " are damaged, preprocess the case again (nnUNetv2_preprocess) or restore the file,"
+            " and continue the training from its last checkpoint"
         ) from error
 
 
 @lru_cache(OPEN_FILES)
 def opened(file: str) -> Any:
-    """A compressed array, a ``blosc2.NDArray``: which are open in a process changes no batch."""
+    """Return a compressed array, a ``blosc2.NDArray``.
+
+    No batch depends on which arrays are open in a process.
+    """
     import blosc2
 
     if not os.path.isfile(file):
@@ -205,33 +230,36 @@ def opened(file: str) -> Any:
 
 @lru_cache(KNOWN_PLACES)
 def places_of_classes(file: str) -> dict[Any, np.ndarray] | None:
-    """Places of each class, voxel indices in as few bytes as hold them. To read them takes as long as augmenting a plane."""
+    """Return the voxel indices of each class, in as few bytes as hold them.
+
+    Reading them takes as long as augmenting a plane.
+    """
     with open(file, "rb") as stream, reading(file):
-        places = pickle.load(stream).get("class_locations")
-    return (
-        None
-        if places is None
-        else {label: _compact(np.asarray(each)) for label, each in places.items()}
-    )
+        locations = pickle.load(stream).get("class_locations")
+    if locations is None:
+        return None
+    return {label: _compact(np.asarray(voxels)) for label, voxels in locations.items()}
 
 
-def _compact(places: np.ndarray) -> np.ndarray:
-    return (
-        places.astype(np.min_scalar_type(int(places.max())))
-        if places.size
-        else np.empty((0, 4), np.uint16)
-    )
+def _compact(voxels: np.ndarray) -> np.ndarray:
+    """Return indices in the smallest type that holds them."""
+    if not voxels.size:
+        return np.empty((0, 4), np.uint16)
+    return voxels.astype(np.min_scalar_type(int(voxels.max())))
 
 
 def listed_cases(folder: Path) -> list[str]:
-    """The cases of a folder in ascending order, as nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` lists them."""
-    return sorted(
-        name[:-5]
-        for name in os.listdir(folder)
-        if name.endswith(".b2nd") and not name.endswith("_seg.b2nd")
-    )
+    """Return the cases of a folder in ascending order.
+
+    They are those that nnunetv2's ``nnUNetDatasetBlosc2.get_identifiers`` lists.
+    """
+    files = [name for name in os.listdir(folder) if name.endswith(".b2nd")]
+    return sorted(name.removesuffix(".b2nd") for name in files if not name.endswith("_seg.b2nd"))
 
 
 def some_of(names: Sequence[str]) -> str:
-    """Return the first few of these names, and how many there are more."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    """Return the first few of these names, and the number of the others."""
+    text = ", ".join(names[:5])
+    if len(names) > 5:
+        text += f" and {len(names) - 5} more"
+    return text

@@ -1,4 +1,4 @@
-"""`PatchSource`: nnU-Net's loader, reading only the voxels that the transforms will look at."""
+"""`PatchSource`: nnU-Net's loader, which reads only the voxels that the transforms will look at."""
 
 from __future__ import annotations
 
@@ -20,36 +20,45 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.checks import probability
 
-IMAGE_PADDING, LABEL_PADDING = 0.0, -1
+#: Values of voxels outside of the case.
+IMAGE_PADDING = 0.0
+LABEL_PADDING = -1
 
 
 class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
-    """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them and with its arguments.
+    """Batches of patches of nnU-Net's preprocessed cases, drawn as ``nnUNetDataLoader`` draws them.
 
-    For each sample, from its own Generator: a case, the patch's place in it, then the transforms' params. Only then are
-    voxels read, and of them only those that the transforms will look at: nnU-Net reads the enlarged patch for every
-    sample, though most of them are neither turned nor scaled. What lies outside of the case, or of the enlarged patch, is
-    padding as nnU-Net has it (0, and -1 for labels; then what the spatial transform puts outside).
+    It takes that loader's arguments.
 
-    Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between batches.
+    For each sample, from its own Generator: a case, the patch's place in it, then the transforms'
+    params. Only then are voxels read, and of them only those that the transforms will look at:
+    nnU-Net reads the enlarged patch for every sample, though most of them are neither turned nor
+    scaled. What lies outside of the case, or of the enlarged patch, is padding as nnU-Net has it
+    (0, and -1 for labels; then what the spatial transform puts outside).
+
+    Hand it to a `DeterministicAugmenter` as its loader, with no transform. It keeps nothing between
+    batches.
 
     Args:
-        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects of it (for a cascade, or some
-            of the cases).
+        data: the folder of a preprocessed configuration, or one of nnU-Net's own data set objects
+            of it (for a cascade, or some of the cases).
         batch_size: samples per batch.
-        patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of volumes; larger than
-            `final_patch_size` where the transforms turn and scale.
+        patch_size: what is cut for the transforms, voxels along (X, Y, Z), or (Y, Z) for planes of
+            volumes; larger than `final_patch_size` where the transforms turn and scale.
         final_patch_size: what the network gets.
         label_manager: nnU-Net's, for its labels and whether there is an ignore label.
-        oversample_foreground_percent: the part of a batch that is made to show foreground: its last samples (rounded), or,
-            with `probabilistic_oversampling`, each sample with this probability. nnU-Net's trainer has 0.33.
+        oversample_foreground_percent: the part of a batch that is made to show foreground: its last
+            samples (rounded), or, with `probabilistic_oversampling`, each sample with this
+            probability. nnU-Net's trainer has 0.33.
         sampling_probabilities: one per case, summing to 1; None: all alike.
         pad_sides: further voxels around every case that patches may reach into.
-        transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any other callable with
-            batchgeneratorsv2's calling convention works as well; it is handed the whole enlarged patch.
+        transforms: `detaug.nnunet.training_transforms` and the like, applied to every sample. Any
+            other callable with batchgeneratorsv2's calling convention works as well; it is handed
+            the whole enlarged patch.
 
-    A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest resolution first, "keys":
-    identifiers}``, tensors, without the X axis for 2-D patches. Without transforms labels are int16.
+    A batch is ``{"data": (B, C, X, Y, Z) float32, "target": labels or a list of them, highest
+    resolution first, "keys": identifiers}``, tensors, without the X axis for 2-D patches. Without
+    transforms labels are int16.
 
     Raises:
         FileNotFoundError, ValueError: there are no such cases, or an argument is out of range.
@@ -72,26 +81,30 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         super().__init__(
             cases,
             positive_int("batch_size", batch_size),
-            1,
-            None,
-            True,
-            False,
-            True,
-            sampling_probabilities,
+            num_threads_in_multithreaded=1,
+            seed_for_shuffle=None,
+            return_incomplete=True,
+            shuffle=False,
+            infinite=True,
+            sampling_probabilities=sampling_probabilities,
         )
         self.cases = cases
         self.indices = cases.identifiers
         patch, final = _sizes(patch_size, final_patch_size)
         self.patch_size_was_2d = len(patch) == 2
-        lift = (1,) * (3 - len(patch))
-        self.patch_size, self.final_patch_size = lift + patch, lift + final
-        self.pad_sides = tuple(int(n) for n in pad_sides) if pad_sides is not None else None
-        sides = (0,) * len(lift) + (self.pad_sides or (0,) * len(patch))
-        if len(sides) != 3:
+        missing_axes = 3 - len(patch)
+        self.patch_size = (1,) * missing_axes + patch
+        self.final_patch_size = (1,) * missing_axes + final
+        self.pad_sides: tuple[int, ...] | None = None
+        if pad_sides is not None:
+            self.pad_sides = tuple(int(n) for n in pad_sides)
+        further = (0,) * missing_axes + (self.pad_sides or (0,) * len(patch))
+        if len(further) != 3:
             raise ValueError(f"pad_sides must have {len(patch)} numbers, got {pad_sides!r}")
-        self.need_to_pad = [
-            p - f + s for p, f, s in zip(self.patch_size, self.final_patch_size, sides, strict=True)
-        ]
+        self.need_to_pad = []
+        for axis in range(3):
+            margin = self.patch_size[axis] - self.final_patch_size[axis]
+            self.need_to_pad.append(margin + further[axis])
         self.annotated_classes_key = (-1, *label_manager.all_labels)
         self.has_ignore = bool(label_manager.has_ignore_label)
         self.oversample_foreground_percent = probability(
@@ -103,43 +116,44 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         self.transforms = transforms
 
     def generate_train_batch(self) -> dict[str, Any]:
-        """The batch that the running augmenter wants: its sample n is made from the batch's sample child n.
+        """Return the batch that the running augmenter wants.
+
+        Its sample n is made from the batch's sample child n.
 
         Raises:
-            RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single samples anywhere.
+            RuntimeError: no `DeterministicAugmenter` is making a batch here; `sample` makes single
+                samples anywhere.
         """
         batch = current()
-        made: list[np.ndarray] = []
+        arrays: list[np.ndarray] = []
         keys = []
         for number in range(self.batch_size):
             sample = self.sample(batch.next_sample_generator(), number)
             levels = sample["segmentation"]
-            parts = [
-                np.asarray(each)
-                for each in (sample["image"], *(levels if isinstance(levels, list) else [levels]))
-            ]
-            # where the batch will travel, in a worker: it is then not copied any more
-            made = made or [empty((self.batch_size, *each.shape), each.dtype) for each in parts]
-            # each sample goes to its place while it is still in the CPU's cache
-            for part, array in zip(parts, made, strict=True):
+            has_levels = isinstance(levels, list)
+            parts = [np.asarray(sample["image"])]
+            parts += map(np.asarray, levels if has_levels else [levels])
+            if not arrays:
+                # In a worker, their memory lies where the batch will travel: it is not copied.
+                arrays = [empty((self.batch_size, *part.shape), part.dtype) for part in parts]
+            # Each sample goes to its place while it is still in the CPU's cache.
+            for part, array in zip(parts, arrays, strict=True):
                 _put(part, array, number)
             keys.append(sample["key"])
-        data, *targets = map(torch.from_numpy, made)
-        return {
-            "data": data,
-            "target": targets if isinstance(levels, list) else targets[0],
-            "keys": keys,
-        }
+        data, *targets = map(torch.from_numpy, arrays)
+        target = targets if has_levels else targets[0]
+        return {"data": data, "target": target, "keys": keys}
 
     def sample(self, rng: np.random.Generator, number: int = 0) -> dict[str, Any]:
-        """One sample of a batch.
+        """Return one sample of a batch.
 
         Args:
             rng: where everything about it is drawn from.
             number: which sample of the batch it is; the last ones show foreground.
 
         Returns:
-            ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's name.
+            ``image``, ``segmentation`` and whatever else the transforms add; ``key``, the case's
+                name.
         """
         identifier, _, volumes = self.draw(rng, number)
         arrays: dict[str, Any]
@@ -154,7 +168,11 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
     def draw(
         self, rng: np.random.Generator, number: int = 0
     ) -> tuple[str, list[int], dict[str, CasePatch]]:
-        """(a case's name, the first voxel of a patch, what `patch` gives for it): nothing is read yet. Arguments as `sample`."""
+        """Draw a case and a patch of it, and read nothing yet. Arguments as `sample`.
+
+        Returns:
+            The case's name, the first voxel of the patch, and the return value of `patch`.
+        """
         identifier = self.indices[self._draw_case(rng)]
         foreground = self._wants_foreground(rng, number)
         case = self.cases.open(identifier)
@@ -162,84 +180,87 @@ class PatchSource(DataLoader):  # type: ignore[misc]  # batchgenerators has no t
         return identifier, start, self.patch(case, start)
 
     def patch(self, case: Case, start: Sequence[int]) -> dict[str, CasePatch]:
-        """``image`` and ``segmentation`` of the patch that begins at a voxel of a case, not read yet. The previous stage's
-        segmentation is the second channel of ``segmentation``."""
-        labels = [
-            case.segmentation,
-            *([case.previous_stage] if case.previous_stage is not None else []),
-        ]
+        """Return ``image`` and ``segmentation`` of the patch that begins at a voxel of a case.
+
+        They are not read yet. The previous stage's segmentation is the second channel of
+        ``segmentation``.
+        """
+        labels = [case.segmentation]
+        if case.previous_stage is not None:
+            labels.append(case.previous_stage)
         box = (start, self.patch_size)
+        is_flat = self.patch_size_was_2d
         return {
-            "image": CasePatch(
-                [case.image], *box, IMAGE_PADDING, np.float32, self.patch_size_was_2d
-            ),
-            "segmentation": CasePatch(
-                labels, *box, LABEL_PADDING, np.int16, self.patch_size_was_2d
-            ),
+            "image": CasePatch([case.image], *box, IMAGE_PADDING, np.float32, is_flat),
+            "segmentation": CasePatch(labels, *box, LABEL_PADDING, np.int16, is_flat),
         }
 
     def _draw_case(self, rng: np.random.Generator) -> int:
+        """Draw the index of a case."""
         shares = _cumulative(self.sampling_probabilities, len(self.indices))
         if shares is None:
             return draws.integer(rng, len(self.indices))
-        return int(
-            np.searchsorted(shares, draws.uniform(rng), side="right").clip(0, len(shares) - 1)
-        )
+        index = np.searchsorted(shares, draws.uniform(rng), side="right")
+        return int(index.clip(0, len(shares) - 1))
 
     def _wants_foreground(self, rng: np.random.Generator, number: int) -> bool:
+        """Return True if a sample is to show foreground, which may be drawn."""
         if self.probabilistic_oversampling:
             return draws.happens(rng, self.oversample_foreground_percent)
         return bool(number >= round(self.batch_size * (1 - self.oversample_foreground_percent)))
 
     def _draw_start(self, rng: np.random.Generator, case: Case, foreground: bool) -> list[int]:
-        """The first voxel of a patch, by the rules of nnU-Net v2.8's ``nnUNetDataLoader.get_bbox``.
+        """Draw the first voxel of a patch, as nnU-Net v2.8's ``nnUNetDataLoader.get_bbox`` does.
 
-        Anywhere in the padded case, each place as likely as the others; with `foreground`, about a random voxel of a random
-        class of those that the case has; with an ignore label and without `foreground`, about a random annotated voxel.
+        Anywhere in the padded case, each place as likely as the others; with `foreground`, about a
+        random voxel of a random class of those that the case has; with an ignore label and without
+        `foreground`, about a random annotated voxel.
         """
-        # for both sides together; a case that is smaller than the patch is padded to its size
-        space, sizes = case.image.shape[1:], self.patch_size
-        pads = [
-            max(wanted, size - n)
-            for wanted, size, n in zip(self.need_to_pad, sizes, space, strict=True)
-        ]
+        space = case.image.shape[1:]
+        sizes = self.patch_size
+        # For both sides together; a case that is smaller than the patch is padded to its size.
+        pads = []
+        for wanted, size, n in zip(self.need_to_pad, sizes, space, strict=True):
+            pads.append(max(wanted, size - n))
         lowest = [-pad // 2 for pad in pads]
-        places = self._places(rng, case, foreground) if foreground or self.has_ignore else None
-        if places is None:
-            highest = [
-                n + pad // 2 + pad % 2 - size
-                for n, pad, size in zip(space, pads, sizes, strict=True)
-            ]
-            return [
-                low + draws.integer(rng, high - low + 1)
-                for low, high in zip(lowest, highest, strict=True)
-            ]
-        voxel = places[draws.integer(rng, len(places))]
-        # the first number is the channel
+        voxels = None
+        if foreground or self.has_ignore:
+            voxels = self._draw_class(rng, case, foreground)
+        if voxels is None:
+            start = []
+            for n, pad, size, low in zip(space, pads, sizes, lowest, strict=True):
+                high = n + pad // 2 + pad % 2 - size
+                start.append(low + draws.integer(rng, high - low + 1))
+            return start
+        # The first number of a voxel is the channel.
+        _, *centre = voxels[draws.integer(rng, len(voxels))]
         return [
-            max(low, int(at) - size // 2)
-            for low, at, size in zip(lowest, voxel[1:], sizes, strict=True)
+            max(low, int(index) - size // 2)
+            for low, index, size in zip(lowest, centre, sizes, strict=True)
         ]
 
-    def _places(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
-        """Return the voxels of the class that the patch is to show; None where the case has none."""
+    def _draw_class(self, rng: np.random.Generator, case: Case, foreground: bool) -> Any:
+        """Return the voxels of the class that the patch is to show; None: the case has none."""
         annotated = self.annotated_classes_key
         if not foreground:
-            places = case.annotated_locations(annotated)
-            if len(places) == 0:
+            voxels = case.annotated_locations(annotated)
+            if len(voxels) == 0:
                 warnings.warn(
                     "a case has no annotated voxels: its patch is cut anywhere", stacklevel=2
                 )
                 return None
-            return places
+            return voxels
         of_classes = case.locations()
-        present = [key for key, places in of_classes.items() if len(places) > 0]
+        present = [key for key, voxels in of_classes.items() if len(voxels) > 0]
         if annotated in present and len(present) > 1:
             present.remove(annotated)
-        return of_classes[draws.choice(rng, present)] if present else None
+        if not present:
+            return None
+        return of_classes[draws.choice(rng, present)]
 
 
 def _case_folder(data: Any) -> CaseFolder:
+    """Return a folder of cases, made from its path or from nnU-Net's own object."""
     if isinstance(data, CaseFolder):
         return data
     if isinstance(data, (str, Path)):
@@ -250,25 +271,31 @@ def _case_folder(data: Any) -> CaseFolder:
         )
     except AttributeError:
         raise TypeError(
-            f"data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got {type(data).__name__}"
+            "data must be a folder of preprocessed cases or one of nnU-Net's data set objects, got"
+            f" {type(data).__name__}"
         ) from None
 
 
 def _sizes(
     patch_size: Sequence[int], final_patch_size: Sequence[int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    patch = tuple(positive_int("patch_size", n) for n in np.asarray(patch_size).tolist())
-    final = tuple(
-        positive_int("final_patch_size", n) for n in np.asarray(final_patch_size).tolist()
-    )
+    """Return both sizes as tuples of two or three numbers."""
+    patch = _size("patch_size", patch_size)
+    final = _size("final_patch_size", final_patch_size)
     if len(patch) not in (2, 3) or len(patch) != len(final):
         raise ValueError(
-            f"patch_size and final_patch_size must have two or three numbers each, got {patch} and {final}"
+            f"patch_size and final_patch_size must have two or three numbers each, got {patch} and"
+            f" {final}"
         )
     return patch, final
 
 
+def _size(name: str, size: Sequence[int]) -> tuple[int, ...]:
+    return tuple(positive_int(name, n) for n in np.asarray(size).tolist())
+
+
 def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray | None:
+    """Return the running sums of the cases' probabilities, up to 1; None: all are alike."""
     if probabilities is None:
         return None
     shares = np.asarray(probabilities, dtype=np.float64)
@@ -282,9 +309,11 @@ def _cumulative(probabilities: Sequence[float] | None, cases: int) -> np.ndarray
 
 
 def _put(sample: np.ndarray, batch: np.ndarray, number: int) -> None:
+    """Put a sample into the batch's array."""
     if sample.shape != batch.shape[1:] or sample.dtype != batch.dtype:
         raise ValueError(
-            f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before it are "
-            f"{tuple(batch.shape[1:])} of {batch.dtype}: the transforms must give all samples one shape"
+            f"sample {number} of a batch is {tuple(sample.shape)} of {sample.dtype}, those before"
+            f" it are {tuple(batch.shape[1:])} of {batch.dtype}: the transforms must give all"
+            " samples one shape"
         )
     batch[number] = sample

@@ -1,4 +1,6 @@
-"""Reproducible trainers for nnU-Net v2, and the mixins that make any other trainer reproducible. They need nnU-Net."""
+"""Reproducible trainers for nnU-Net v2, and the mixins that make any other trainer reproducible.
+They need nnU-Net.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ require_nnunet()
 
 
 class _Pipeline:
-    """A method that is detaug's where nnU-Net's own would be called (`ours`, by the trainer that defines it), and the trainer's
-    where it has one of its own."""
+    """A method that is detaug's where nnU-Net's own would be called (`ours`, by the trainer that
+    defines it), and the trainer's where it has one of its own.
+    """
 
     def __init__(self, method: str, ours: Mapping[str, Callable[..., Any]]) -> None:
         self._method, self._ours = method, ours
@@ -34,13 +37,15 @@ class _Pipeline:
 
 
 class DetAugLoading(DeterministicTraining):
-    """A mixin: `DeterministicTraining`, and cases are read and augmented by detaug, several times faster.
+    """A mixin: `DeterministicTraining`, and cases are read and augmented by detaug, several times
+    faster.
 
         class MyTrainer(DetAugLoading, nnUNetTrainerDA5):
             ...
 
-    The pipelines of nnU-Net's own trainers are replaced by detaug's of the same distribution. A `get_training_transforms`
-    or `get_validation_transforms` of your own stays as it is, and gets the whole enlarged patch.
+    The pipelines of nnU-Net's own trainers are replaced by detaug's of the same distribution. A
+    `get_training_transforms` or `get_validation_transforms` of your own stays as it is, and gets
+    the whole enlarged patch.
     """
 
     get_training_transforms = _Pipeline("get_training_transforms", TRAINING_TRANSFORMS)
@@ -59,16 +64,19 @@ class DetAugLoading(DeterministicTraining):
 
 
 class ExtendedAugmentation(DetAugLoading):
-    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own (docs/nnunet.md)."""
+    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own
+    (docs/nnunet.md).
+    """
 
     get_training_transforms = staticmethod(extended_transforms)
 
 
 class FastTraining(DetAugLoading):
-    """A mixin: `DetAugLoading` with nnU-Net's own cuDNN, compile and thread settings, and its own layers.
+    """A mixin: `DetAugLoading` with nnU-Net's own cuDNN, compile and thread settings, and its own
+    layers.
 
-    Batches and first weights follow from the seed, also after ``--c``; sums on the GPU, and kernels that are chosen by
-    timing, do not, so that two trainings with one seed are alike and not equal.
+    Batches and first weights follow from the seed, also after ``--c``; sums on the GPU, and kernels
+    that are chosen by timing, do not, so that two trainings with one seed are alike and not equal.
     """
 
     def _do_i_compile(self) -> bool:
@@ -98,14 +106,17 @@ _MIXINS: dict[str, type] = {
 
 
 def name_with(base: str, word: str) -> str:
-    """The name of one of nnU-Net's trainers with a word behind its "Trainer"; where there is no "Trainer", at its end."""
+    """The name of one of nnU-Net's trainers with a word behind its "Trainer"; where there is no
+    "Trainer", at its end.
+    """
     before, trainer, after = base.partition("Trainer")
     return f"{before}{trainer}{word}{after}"
 
 
 def __getattr__(name: str) -> Any:
-    """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for every trainer that
-    nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for each word of `_MIXINS`; any other name is an AttributeError.
+    """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for
+    every trainer that nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for each word of
+    `_MIXINS`; any other name is an AttributeError.
     """
     for word, mixin in _MIXINS.items():
         stock = name.replace(word, "", 1)

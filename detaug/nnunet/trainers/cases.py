@@ -1,7 +1,7 @@
 """The cases of a training: checked before it starts, and fingerprinted for its record.
 
-What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn, and nnU-Net's final
-validation after the last epoch.
+What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn,
+and nnU-Net's final validation after the last epoch.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _check_images(folder: Path, present: Collection[str]) -> None:
     if halves:
         kind = " (.b2nd)" if _are_compressed(folder) else ""
         raise ValueError(
-            f"{len(halves)} cases in {folder} have no image{kind}: {some_of(halves)}. Preprocess them "
-            "again (nnUNetv2_preprocess), or remove what is left of them"
+            f"{len(halves)} cases in {folder} have no image{kind}: {some_of(halves)}. Preprocess"
+            " them again (nnUNetv2_preprocess), or remove what is left of them"
         )
 
 

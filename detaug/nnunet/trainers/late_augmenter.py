@@ -1,4 +1,6 @@
-"""`LateAugmenter`: batches for nnU-Net's trainers, from what their loaders are when the first batch is asked for."""
+"""`LateAugmenter`: batches for nnU-Net's trainers, from what their loaders are when the first batch
+is asked for.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from detaug.nnunet.compatibility import AUGMENTERS, CASE_VARIABLES, MAKES_LOADER
 
 @dataclass
 class AugmenterRequest:
-    """An augmenter as nnU-Net asks for it. Drawing from it gives nothing, so that no batch is discarded."""
+    """An augmenter as nnU-Net asks for it. Drawing from it gives nothing, so that no batch is
+    discarded.
+    """
 
     data_loader: Any
     transform: Any = None
@@ -36,10 +40,12 @@ class AugmenterRequest:
 
 @contextmanager
 def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
-    """Inside, every definition of `get_dataloaders` among a trainer's bases gets `AugmenterRequest` objects.
+    """Inside, every definition of `get_dataloaders` among a trainer's bases gets `AugmenterRequest`
+    objects.
 
-    The method names its augmenter classes by the globals of its module, draws a batch from each augmenter and discards it.
-    Trainers override it. So the trainer's own method runs with these globals replaced: all arguments are nnU-Net's own.
+    The method names its augmenter classes by the globals of its module, draws a batch from each
+    augmenter and discards it. Trainers override it. So the trainer's own method runs with these
+    globals replaced: all arguments are nnU-Net's own.
     """
     methods = [vars(base).get(MAKES_LOADERS) for base in trainer.__mro__]
     found = [getattr(getattr(each, "__wrapped__", each), "__globals__", {}) for each in methods]
@@ -57,8 +63,9 @@ class LateAugmenter(DeterministicAugmenter):
     """An augmenter of a loader that may be changed, and replaced, until the first batch is made.
 
     Args:
-        replaced: what makes the batches in place of the loader, given the loader; itself where it stays. It is asked once,
-            when the first batch is: until then attributes of the loader (`generator`) may be set.
+        replaced: what makes the batches in place of the loader, given the loader; itself where it
+            stays. It is asked once, when the first batch is: until then attributes of the loader
+            (`generator`) may be set.
         facts: further entries of the ledger's header.
     """
 
@@ -75,7 +82,9 @@ class LateAugmenter(DeterministicAugmenter):
         self._replaced, self._as_given = replaced, (arguments, options)
 
     def settle(self) -> None:
-        """Decide what makes the batches, if that is not decided yet, and take the loader's attributes as they are now."""
+        """Decide what makes the batches, if that is not decided yet, and take the loader's
+        attributes as they are now.
+        """
         if self._replaced is None:
             return
         epoch = self.epoch
@@ -98,7 +107,8 @@ class LateAugmenter(DeterministicAugmenter):
         """The batch that is due.
 
         Raises:
-            RuntimeError: the epoch has no more. nnU-Net's trainers take as many as they say when their loaders are made.
+            RuntimeError: the epoch has no more. nnU-Net's trainers take as many as they say when
+                their loaders are made.
         """
         try:
             return super().__next__()
@@ -107,8 +117,9 @@ class LateAugmenter(DeterministicAugmenter):
             raise
         except StopIteration:
             raise RuntimeError(
-                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that it says: set "
-                "num_iterations_per_epoch and num_val_iterations_per_epoch before get_dataloaders, to all that are taken"
+                f"the trainer takes more than the {len(self)} {self.name} batches of an epoch that"
+                " it says: set num_iterations_per_epoch and num_val_iterations_per_epoch before"
+                " get_dataloaders, to all that are taken"
             ) from None
 
     def _name_case(self, error: BatchError) -> None:

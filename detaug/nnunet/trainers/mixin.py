@@ -74,14 +74,15 @@ from detaug.training.switches import Mode, compiles_reproducibly, set_determinis
 from detaug.transforms.building.base import Transform
 from detaug.versions import __version__
 
-#: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the number, and is not continued with
-#: another.
+#: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the
+#: number, and is not continued with another.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
 EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
 #: Set to 1, every loader keeps a ledger beside the checkpoints.
 LEDGER_VARIABLE = "DETAUG_LEDGER"
 
-#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches are drawn.
+#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches
+#: are drawn.
 LABELS = ("labels", "regions_class_order", "channel_names")
 SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
 
@@ -94,17 +95,20 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         class MyTrainer(DeterministicTraining, nnUNetTrainer):
             ...
 
-    The seed comes from ``DETAUG_SEED``; without it one is drawn, and written to the log and the checkpoints. A continued
-    training takes its checkpoint's. Two trainings with one seed write the same checkpoints, byte for byte, on one kind of
-    machine (GPU, CPU, versions of torch and nnU-Net), with any number of loader processes, even if one of them was
-    stopped or killed and continued with ``--c``.
+    The seed comes from ``DETAUG_SEED``; without it one is drawn, and written to the log and the
+    checkpoints. A continued training takes its checkpoint's. Two trainings with one seed write the
+    same checkpoints, byte for byte, on one kind of machine (GPU, CPU, versions of torch and
+    nnU-Net), with any number of loader processes, even if one of them was stopped or killed and
+    continued with ``--c``.
 
-    What each hook changes, and why, is a table in docs/nnunet.md. Whatever detaug logs during `run_training` goes to nnU-Net's
-    log, with a line on what the training is made of and one on its checks; no process survives it.
+    What each hook changes, and why, is a table in docs/nnunet.md. Whatever detaug logs during
+    `run_training` goes to nnU-Net's log, with a line on what the training is made of and one on its
+    checks; no process survives it.
 
     Attributes:
-        deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for networks with operations that
-            are nondeterministic in torch (their results then differ from run to run).
+        deterministic_mode: as for `detaug.training.deterministic_mode`: True, or "warn" for
+            networks with operations that are nondeterministic in torch (their results then differ
+            from run to run).
     """
 
     deterministic_mode: Mode = True
@@ -121,7 +125,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
     _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A TypeError where a trainer of nnU-Net's stands before the mixin, whose hooks would then never run."""
+        """A TypeError where a trainer of nnU-Net's stands before the mixin, whose hooks would then
+        never run.
+        """
         super().__init_subclass__(**options)
         bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
         late = next((base.__name__ for base in bases if is_nnunets_own(base)), None)
@@ -130,11 +136,11 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                 base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
             )
             raise TypeError(
-                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never runs and nothing is seeded: "
-                f"class {cls.__name__}({mixin}, ...)"
+                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never"
+                f" runs and nothing is seeded: class {cls.__name__}({mixin}, ...)"
             )
 
-    # --- seed -------------------------------------------------------------------------------------------------------
+    # --- seed -------------------------------------------------------------------------------------
 
     @property
     def run_seed(self) -> Seed:
@@ -152,7 +158,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         return self._run_seed
 
     def _seed_globals(self, branch: str, *epoch: int) -> None:
-        """Seed Python's, NumPy's and torch's generators from a branch of the run's tree; the loaders have "train" and "val"."""
+        """Seed Python's, NumPy's and torch's generators from a branch of the run's tree; the
+        loaders have "train" and "val".
+        """
         seed_global_generators(SeedTree(self.run_seed).child(branch).sequence(*epoch))
 
     def _number_of_ranks(self) -> int:
@@ -169,15 +177,16 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         )
         return machine_of(self.device, self.network, batches_vary=batches_vary)
 
-    # --- network ----------------------------------------------------------------------------------------------------
+    # --- network ----------------------------------------------------------------------------------
 
     def initialize(self) -> None:
         if not self.was_initialized:
             check_nnunet_version()
             self._set_switches()
             self._seed_globals("initialization")
-        # else DDP rebuilds its buckets after a process's first step; from three ranks on a gradient's place in its bucket decides
-        # in which order ranks are summed, so that the first step of a resumed training would round in another way
+        # else DDP rebuilds its buckets after a process's first step; from three ranks on a
+        # gradient's place in its bucket decides in which order ranks are summed, so that the first
+        # step of a resumed training would round in another way
         keeps_buckets = partialmethod(DistributedDataParallel.__init__, find_unused_parameters=True)
         with mock.patch.object(DistributedDataParallel, "__init__", keeps_buckets):
             super().initialize()
@@ -208,12 +217,14 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
                 )
 
     def _set_switches(self) -> None:
-        """torch's switches, for good: this process trains, and nnU-Net resets them whenever it makes a predictor."""
+        """torch's switches, for good: this process trains, and nnU-Net resets them whenever it
+        makes a predictor.
+        """
         set_deterministic_mode(self.deterministic_mode, tf32=None)
         if self.device.type == "cpu":
             torch.set_num_threads(cpu_threads())
 
-    # --- data -------------------------------------------------------------------------------------------------------
+    # --- data -------------------------------------------------------------------------------------
 
     def get_dataloaders(self) -> tuple[Any, Any]:
         with requests_instead_of_augmenters(type(self)):
@@ -245,9 +256,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             world_size=self._number_of_ranks(),
             check=self._check,
             executor=_executor(name),
-            ledger=ledger_in(Path(self.output_folder), name)
-            if switched_on(LEDGER_VARIABLE)
-            else None,
+            ledger=(
+                ledger_in(Path(self.output_folder), name) if switched_on(LEDGER_VARIABLE) else None
+            ),
             replaced=lambda loader: self._replaced(loader, name),
             facts={"data": dict(self._cases)},
         )
@@ -260,7 +271,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._cases = fold.fingerprints
         self._split = {"training": fold.training, "validation": fold.validation}
 
-    # --- the training's course --------------------------------------------------------------------------------------
+    # --- the training's course --------------------------------------------------------------------
 
     def run_training(self) -> None:
         with detaugs_log_to(self.print_to_log_file):
@@ -287,14 +298,19 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         else:
             self._keep_pretrained_weights()
             if Path(self.output_folder, CHECKPOINTS[0]).exists():
-                taken = "is of an earlier training: --c would take it, and not this one's checkpoints; move it away"
+                taken = (
+                    "is of an earlier training: --c would take it, and not this one's checkpoints;"
+                    " move it away"
+                )
                 logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, taken)
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
         self.print_to_log_file(opening_line(loaders, self._do_i_compile(), self._threads()))
 
     def _keep_pretrained_weights(self) -> None:
-        """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes no ``-pretrained_weights``, and
-        would begin without them after a training that was killed before its first checkpoint."""
+        """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes
+        no ``-pretrained_weights``, and would begin without them after a training that was killed
+        before its first checkpoint.
+        """
         weights = _digest_of_weights(self.network)
         if self.current_epoch == 0 and weights != self._first_weights:
             self._pretrained = weights
@@ -357,10 +373,11 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         for loader in self._augmenters():
             loader.close()
 
-    # --- checkpoints ------------------------------------------------------------------------------------------------
+    # --- checkpoints ------------------------------------------------------------------------------
 
     def save_checkpoint(self, filename: str) -> None:
-        # what is in a checkpoint is decided by this method and what a subclass adds to it; the writing alone is ours
+        # what is in a checkpoint is decided by this method and what a subclass adds to it; the
+        # writing alone is ours
         with mock.patch.object(torch, "save", self._write):
             super().save_checkpoint(filename)
 
@@ -370,7 +387,10 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             checkpoint = read_checkpoint(Path(checkpoint))
         record = RunRecord.from_checkpoint(checkpoint)
         if record is None:
-            lacking = "this checkpoint has no record of a seed: what was trained before it cannot be repeated"
+            lacking = (
+                "this checkpoint has no record of a seed: what was trained before it cannot be"
+                " repeated"
+            )
             self.print_to_log_file(f"detaug: {lacking}")
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
@@ -379,7 +399,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             )
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
-        # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to ask for these
+        # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to
+        # ask for these
         with mock.patch.object(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
         if record is not None:
@@ -425,7 +446,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         )
 
     def _loading(self) -> str:
-        """Whose loader makes the training's batches: the one that was made, whatever was asked for."""
+        """Whose loader makes the training's batches: the one that was made, whatever was asked
+        for.
+        """
         loader = self.dataloader_train
         source = loader.generator if isinstance(loader, DeterministicAugmenter) else loader
         if isinstance(source, PatchSource):
@@ -433,7 +456,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         return "nnU-Net" if is_nnunets_own(type(source)) else named(source)
 
     def _write(self, checkpoint: Any, file: Any, *_: Any, **__: Any) -> None:
-        """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its record."""
+        """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its
+        record.
+        """
         if is_checkpoint(checkpoint):
             logged = checkpoint[LOGGED]
             checkpoint = {
@@ -467,7 +492,9 @@ def _digest_of_weights(network: Any) -> str:
 
 
 def cpu_threads() -> int:
-    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all cores of this process."""
+    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all
+    cores of this process.
+    """
     text = os.environ.get(CPU_THREADS_VARIABLE)
     if text is None:
         return (
@@ -484,7 +511,9 @@ def cpu_threads() -> int:
 
 
 def _executor(name: str) -> Executor | None:
-    """What ``DETAUG_EXECUTOR`` names; validation, which takes a fifth of the batches, gets half of the actors."""
+    """What ``DETAUG_EXECUTOR`` names; validation, which takes a fifth of the batches, gets half of
+    the actors.
+    """
     url = os.environ.get(EXECUTOR_VARIABLE)
     if not url:
         return None

@@ -1,10 +1,11 @@
-"""What a training leaves in its output folder: checkpoints whose bytes depend on their values only, ledgers, and lines in
-nnU-Net's own log.
+"""What a training leaves in its output folder: checkpoints whose bytes depend on their values only,
+ledgers, and lines in nnU-Net's own log.
 
-`torch.save` of equal values gives other bytes when a file has another name (it is the archive's inner name), and when
-objects are shared in another way: pickle writes an object that it has met before as a reference, and which strings, dtypes
-and scalars are one object depends on whether they were computed or loaded. Here every container is rebuilt, equal strings
-become one object, and every other leaf an object of its own.
+`torch.save` of equal values gives other bytes when a file has another name (it is the archive's
+inner name), and when objects are shared in another way: pickle writes an object that it has met
+before as a reference, and which strings, dtypes and scalars are one object depends on whether they
+were computed or loaded. Here every container is rebuilt, equal strings become one object, and every
+other leaf an object of its own.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _save = torch.save
 def canonical(value: Any) -> Any:
     """`value` rebuilt, so that equal values are pickled to equal bytes.
 
-    Dictionaries keep their order. Tensors stay themselves (two that share memory still do). Objects that are neither
-    containers, strings, NumPy's nor numbers are left as they are.
+    Dictionaries keep their order. Tensors stay themselves (two that share memory still do). Objects
+    that are neither containers, strings, NumPy's nor numbers are left as they are.
     """
     if isinstance(value, str):
         return sys.intern(str(value)) if type(value) is str else value
@@ -64,12 +65,12 @@ def canonical(value: Any) -> Any:
 
 
 def write_checkpoint(checkpoint: Any, file: Any) -> None:
-    """`torch.save`, with bytes that follow from the values, and never half a file: an OSError leaves what was there before."""
+    """`torch.save`, with bytes that follow from the values, and never half a file: an OSError
+    leaves what was there before.
+    """
     with (
-        whole_file(Path(file))
-        if isinstance(file, (str, os.PathLike))
-        else nullcontext(file) as stream
-    ):
+        whole_file(Path(file)) if isinstance(file, (str, os.PathLike)) else nullcontext(file)
+    ) as stream:
         _save(canonical(checkpoint), stream)
 
 
@@ -78,7 +79,9 @@ CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best
 
 
 def checkpoints_in(fold: Path) -> list[Path]:
-    """The checkpoints in a folder ``fold_X``, the one that says most first; or an `UnusableError`."""
+    """The checkpoints in a folder ``fold_X``, the one that says most first; or an
+    `UnusableError`.
+    """
     found = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
     if not found:
         below = sorted(str(each) for each in fold.glob("fold_*"))
@@ -88,7 +91,9 @@ def checkpoints_in(fold: Path) -> list[Path]:
 
 
 def _numpys() -> list[Any]:
-    """Return what NumPy's scalars and arrays in checkpoints are made of, for `torch.load` to know."""
+    """Return what NumPy's scalars and arrays in checkpoints are made of, for `torch.load` to
+    know.
+    """
     known: list[Any] = [np.dtype, np.ndarray]
     known += {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"}
     for value in (np.float64(0), np.zeros(0)):
@@ -100,7 +105,8 @@ def _numpys() -> list[Any]:
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """Return a checkpoint of an own training, on the CPU. Reading it can run code of the file, as in nnU-Net.
+    """Return a checkpoint of an own training, on the CPU. Reading it can run code of the file, as
+    in nnU-Net.
 
     Raises:
         UnusableError: it is none, or cut short; the message names one beside it that can be read.
@@ -109,7 +115,8 @@ def read_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def read_foreign_checkpoint(file: Path) -> dict[str, Any]:
-    """Return a checkpoint that somebody else may have written, on the CPU. No code of the file is run.
+    """Return a checkpoint that somebody else may have written, on the CPU. No code of the file is
+    run.
 
     Raises:
         UnusableError: as `read_checkpoint`; or it holds objects of other classes than torch's and
@@ -132,7 +139,8 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and foreign:
             raise UnusableError(
-                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it would run code of the file"
+                f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it"
+                " would run code of the file"
             ) from None
         first_line = str(error).partition("\n")[0]
         reason = f"{type(error).__name__}: {first_line}" if file.stat().st_size else "it is empty"
@@ -148,7 +156,9 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
 
 
 def recorded_seed(fold: Path) -> Seed | None:
-    """Return the seed in the checkpoint that ``--c`` would take; None where it has none, or cannot be read."""
+    """Return the seed in the checkpoint that ``--c`` would take; None where it has none, or cannot
+    be read.
+    """
     file = next((fold / name for name in CHECKPOINTS if (fold / name).is_file()), None)
     if file is None:
         return None
@@ -164,7 +174,7 @@ def ledger_in(folder: Path, name: str) -> Path:
     return folder / f"ledger_{name}.jsonl"
 
 
-# --- log ---------------------------------------------------------------------------------------------------------------
+# --- log ------------------------------------------------------------------------------------------
 
 
 class _Handler(logging.Handler):
@@ -179,7 +189,9 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
-    """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a text a record."""
+    """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a
+    text a record.
+    """
     handler, logger = _Handler(write), logging.getLogger("detaug")
     before = logger.level
     logger.addHandler(handler)
@@ -199,7 +211,9 @@ def checks_line(loaders: Iterable[DeterministicAugmenter]) -> str:
 
 
 def opening_line(loaders: Mapping[str, Any], compiles: bool, threads: int) -> str:
-    """What the training is made of, in one line: its loaders by name, compiler, and threads on a CPU."""
+    """What the training is made of, in one line: its loaders by name, compiler, and threads on a
+    CPU.
+    """
     parts = [
         *(f"{name} from {_described(loader)}" for name, loader in loaders.items()),
         f"torch.compile {'on' if compiles else 'off'}",
@@ -214,7 +228,10 @@ def _described(loader: Any) -> str:
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
     where = type(loader.executor).__name__
-    return f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard and check on)"
+    return (
+        f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard"
+        " and check on)"
+    )
 
 
 def named(value: Any) -> str:

@@ -1,9 +1,11 @@
-"""Methods of a trainer that run outside its hooks, seeded: its constructor, and the split of its cases.
+"""Methods of a trainer that run outside its hooks, seeded: its constructor, and the split of its
+cases.
 
-A trainer of somebody's own may draw numbers there, from the global generators: `self.lam = random.random()`, a random
-subset of the cases. Both methods get wrappers in every class of trainers, whichever of its bases defines them. Inside,
-the global generators are seeded from the run's seed, afterwards they are as before, and a generator that no seed governs is
-told with its line.
+A trainer of somebody's own may draw numbers there, from the global generators: `self.lam =
+random.random()`, a random subset of the cases. Both methods get wrappers in every class of
+trainers, whichever of its bases defines them. Inside, the global generators are seeded from the
+run's seed, afterwards they are as before, and a generator that no seed governs is told with its
+line.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ class SeededMethods:
 
 
 def _constructor(method: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that draws from the run's seed; its signature stays, as nnU-Net wants."""
+    """Return a constructor that draws from the run's seed; its signature stays, as nnU-Net
+    wants.
+    """
 
     @functools.wraps(method)
     def construct(self: Any, *arguments: Any, **options: Any) -> None:
@@ -103,7 +107,9 @@ def _split(method: Callable[..., Any]) -> Callable[..., Any]:
 def _seed_of_run(
     method: Callable[..., None], trainer: Any, arguments: Any, options: Any
 ) -> Seed | None:
-    """Return the seed with which a trainer begins, or with which the one began that it continues."""
+    """Return the seed with which a trainer begins, or with which the one began that it
+    continues.
+    """
     if not os.environ.get(SEED_VARIABLE):
         stored = _seed_of_checkpoint(method, trainer, arguments, options)
         if stored is not None:

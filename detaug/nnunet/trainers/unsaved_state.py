@@ -1,4 +1,6 @@
-"""State that a training carries on and its checkpoints lack, so that ``--c`` goes on without it: told, once."""
+"""State that a training carries on and its checkpoints lack, so that ``--c`` goes on without it:
+told, once.
+"""
 
 from __future__ import annotations
 
@@ -44,10 +46,11 @@ logger = logging.getLogger("detaug")
 class UnsavedState:
     """Looks at a trainer when its training starts, at its first checkpoint, and when it goes on.
 
-    Tensors and arrays that the trainer reaches, have changed and are in no file of the output folder are told: averaged
-    weights, for one. A trainer may write its checkpoint anew, or files of its own, after nnU-Net's `save_checkpoint`; so
-    files are looked at when training goes on. And gradients are told to which the first step after the checkpoint adds: those
-    that are left over, as nnU-Net's `train_step` leaves them, are set to zero before.
+    Tensors and arrays that the trainer reaches, have changed and are in no file of the output
+    folder are told: averaged weights, for one. A trainer may write its checkpoint anew, or files of
+    its own, after nnU-Net's `save_checkpoint`; so files are looked at when training goes on. And
+    gradients are told to which the first step after the checkpoint adds: those that are left over,
+    as nnU-Net's `train_step` leaves them, are set to zero before.
 
     Args:
         trainer: before its first epoch.
@@ -77,9 +80,9 @@ class UnsavedState:
         self._changed = {}
         if lacking:
             logger.warning(
-                "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in all, the first %s): a "
-                "training that is continued with --c goes on without their values. Save and load them in save_checkpoint "
-                "and load_checkpoint",
+                "the checkpoint lacks tensors of this trainer that training has changed (%s; %d in"
+                " all, the first %s): a training that is continued with --c goes on without their"
+                " values. Save and load them in save_checkpoint and load_checkpoint",
                 ", ".join(dict.fromkeys(re.split(r"\W", name)[0] for name in lacking)),
                 len(lacking),
                 lacking[0],
@@ -94,7 +97,9 @@ def _content(file: Path) -> Any:
 
 
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is referred to."""
+    """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is
+    referred to.
+    """
     saved = [getattr(trainer, name, None) for name in _SAVED]
     saved += [*trainer.network.parameters(), *trainer.network.buffers()]
     held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}
@@ -119,8 +124,9 @@ def _tell_nested_schedules(schedule: Any) -> None:
     names = state_that_is_not_recorded(schedule)
     if names:
         logger.warning(
-            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is continued with --c "
-            "goes on without it. Save and load it in save_checkpoint and load_checkpoint",
+            "the checkpoint lacks the state of %s of this trainer's schedule: a training that is"
+            " continued with --c goes on without it. Save and load it in save_checkpoint and"
+            " load_checkpoint",
             ", ".join(map(repr, names)),
         )
 
@@ -137,8 +143,9 @@ def _tell_added_gradients(network: torch.nn.Module) -> None:
         handle.remove()
         if parameter.grad is not None and parameter.grad.any():
             logger.warning(
-                "the checkpoint lacks the gradients that this trainer was adding up over several steps when it was saved: a "
-                "training that is continued with --c goes on without them. Take an optimiser step before checkpoints are saved"
+                "the checkpoint lacks the gradients that this trainer was adding up over several"
+                " steps when it was saved: a training that is continued with --c goes on without"
+                " them. Take an optimiser step before checkpoints are saved"
             )
 
     handle = parameter.register_hook(look)  # type: ignore[no-untyped-call]

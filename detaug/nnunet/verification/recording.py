@@ -1,7 +1,8 @@
 """Train one part of a training in a process of its own, and record what happens in it.
 
-It is nnU-Net's own training, as `nnUNetv2_train` runs it, but short and without the final validation. Its trace is a file
-with one event a line, in the order of the training: what comes later may follow from what comes earlier.
+It is nnU-Net's own training, as `nnUNetv2_train` runs it, but short and without the final
+validation. Its trace is a file with one event a line, in the order of the training: what comes
+later may follow from what comes earlier.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The arguments of `detaug nnunet verify`, and errors in them that are found before anything is trained."""
+"""The arguments of `detaug nnunet verify`, and errors in them that are found before anything is
+trained.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
 
 
-#: Of a training; the second one can be killed after a checkpoint. And validation batches of an epoch.
+#: Of a training; the second one can be killed after a checkpoint. And validation batches of an
+#: epoch.
 EPOCHS, VALIDATION_ITERATIONS = 2, 2
 
 
@@ -26,8 +29,8 @@ class Settings:
     Attributes:
         device: "cpu" or "cuda"; "": cuda where there is a GPU.
         seed: in the trainings' ``DETAUG_SEED``.
-        iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a branch of the pipeline
-            that one sample of twenty takes with 99 % confidence.
+        iterations: training batches of an epoch. In two epochs of batches of two samples, 23 show a
+            branch of the pipeline that one sample of twenty takes with 99 % confidence.
     """
 
     dataset: str
@@ -41,8 +44,9 @@ class Settings:
 
 
 def checked(settings: Settings) -> Settings:
-    """The settings with the data set's full name and the device, when there are such plans; else an `UnusableError`. What else is
-    missing is said by the first training."""
+    """The settings with the data set's full name and the device, when there are such plans; else an
+    `UnusableError`. What else is missing is said by the first training.
+    """
     require_nnunet()
     preprocessed, plans = os.environ.get("nnUNet_preprocessed", ""), settings.plans
     if not os.path.isdir(preprocessed):
@@ -52,7 +56,8 @@ def checked(settings: Settings) -> Settings:
         configurations = load_plans(dataset, plans)[0]["configurations"]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise UnusableError(
-            f"there is no preprocessed data set {settings.dataset!r} with {plans}: run nnUNetv2_plan_and_preprocess ({error})"
+            f"there is no preprocessed data set {settings.dataset!r} with {plans}: run"
+            f" nnUNetv2_plan_and_preprocess ({error})"
         ) from None
     if settings.configuration not in configurations:
         there = ", ".join(configurations)
@@ -63,7 +68,9 @@ def checked(settings: Settings) -> Settings:
 
 
 def load_plans(dataset: str, name: str = "nnUNetPlans") -> tuple[dict[str, Any], dict[str, Any]]:
-    """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a trainer, which changes them."""
+    """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a
+    trainer, which changes them.
+    """
     folder = Path(os.environ["nnUNet_preprocessed"], dataset)
     plans, described = (
         json.loads((folder / f"{each}.json").read_text()) for each in (name, "dataset")
@@ -86,7 +93,9 @@ def _checked_device(device: str) -> str:
 
 
 def link_predictions(results: Path) -> None:
-    """Let trainings whose ``nnUNet_results`` this is find what a cascade's first stage has predicted."""
+    """Let trainings whose ``nnUNet_results`` this is find what a cascade's first stage has
+    predicted.
+    """
     known = Path(os.environ.get("nnUNet_results") or results)
     for folder in known.glob("*/*/predicted_next_stage"):
         place = results / folder.relative_to(known)

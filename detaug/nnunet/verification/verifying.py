@@ -131,7 +131,9 @@ def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> T
 def run_and_compare(
     settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress
 ) -> Trainings:
-    """Run these trainings within `folder`, and compare each with the first; as `verify_training`."""
+    """Run these trainings within `folder`, and compare each with the first; as
+    `verify_training`.
+    """
     reference, *others = planned
     rows = [reports.Planned(reference.what, partial(_reference, reference, folder))]
     for other in others:

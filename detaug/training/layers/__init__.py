@@ -1,5 +1,6 @@
-"""Losses, pooling and up-sampling that compute the same bytes every time, behind PyTorch's own names and signatures.
+"""Losses, pooling and up-sampling with the same bytes every time, and PyTorch's signatures.
 
-`make_deterministic` swaps them into a model; `deterministic_functions` redirects calls of PyTorch's functions. What is not
-here either does not vary in PyTorch, is handled by its deterministic mode, or raises in it.
+`make_deterministic` swaps them into a model; `deterministic_functions` redirects calls of PyTorch's
+functions. What is not here either does not vary in PyTorch, is handled by its deterministic mode,
+or raises in it.
 """

@@ -25,7 +25,7 @@ class Lines:
     """Walks through an open file."""
 
     def __init__(self, path: Path, seed_of_own: int | None = None) -> None:
-        self.file = open(path)  # noqa: SIM115
+        self.file = open(path)
         self.opened_by = os.getpid()
         self.rng = None if seed_of_own is None else random.Random(seed_of_own)
         self.path = path

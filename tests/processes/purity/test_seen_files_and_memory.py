@@ -89,7 +89,7 @@ def held_lock(_: Path) -> Any:
 HELD: dict[str, Callable[[Path], Any]] = {
     "a file": lambda folder: FromAFile(folder).file,
     "an archive": lambda folder: FromAnArchive(folder).archive,
-    "a compressed file": lambda folder: gzip.open(folder / "x.gz", "wb"),  # noqa: SIM115
+    "a compressed file": lambda folder: gzip.open(folder / "x.gz", "wb"),
     "a file in a closure": lambda folder: (lambda file: lambda: file.read())(
         FromAFile(folder).file
     ),

@@ -11,7 +11,7 @@ import numpy as np
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import DeterministicAugmenter, current
-from detaug.ledger.lines import Course, encoded
+from detaug.ledger.lines import RunningDigest, encoded
 
 
 class Draws(DataLoader):
@@ -85,7 +85,7 @@ def rewritten(
     """A copy with its lines changed in place; with `fitting` the epochs' digests are made anew."""
     found = lines(ledger)
     change(found)
-    course = Course(found[0])
+    course = RunningDigest(found[0])
     for line in found if fitting else ():
         if line["kind"] == "batch":
             course.add(line)
