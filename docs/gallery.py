@@ -257,7 +257,7 @@ def page() -> str:
         f"```python\n{PREPARATION}```\n",
         "```python\nweak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and segmentation\n```\n",
         (
-            "Look at a whole pipeline of your own with `detaug preview` ([pictures.md](pictures.md)); what each transform does is in "
+            "Look at a whole pipeline of your own with `detaug preview` ([debug.md](debug.md)); what each transform does is in "
             "[transforms.md](transforms.md). `python -m docs.gallery` draws this page.\n"
         ),
     ]

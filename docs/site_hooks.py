@@ -25,6 +25,9 @@ _PAGES = {
     "examples/tutorial.ipynb": "tutorial.md",
 }
 
+#: A line of links alone, with dots between them.
+_BUTTONS = re.compile(r"^\[[^\]]+\]\(\S+\)(?: · \[[^\]]+\]\(\S+\))+$", re.MULTILINE)
+
 _LINK = re.compile(r"\[([^\]]*)\]\(((?!https?:|#)[^)\s]+)\)")
 
 
@@ -76,9 +79,22 @@ def _from_docs(link: re.Match[str], path: str) -> str:
     return f"[{link[1]}]({inside if inside != target else f'../{target}'})" if found else link[0]
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """`[a test](../tests/x.py)` leads to the repository, or becomes: a test (`tests/x.py`)."""
-    return _LINK.sub(_outside, markdown)
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point links out of `docs/` to the repository, and make buttons of the home page's first links.
+
+    Without an address `[a test](../tests/x.py)` becomes: a test (`tests/x.py`).
+    """
+    text = _LINK.sub(_outside, markdown)
+    if page.file.src_uri == "README.md":
+        text = _BUTTONS.sub(_as_buttons, text, count=1)
+    return text
+
+
+def _as_buttons(line: re.Match[str]) -> str:
+    links = line[0].split(" · ")
+    buttons = [f"{link}{{ .md-button }}" for link in links]
+    buttons[0] = f"{links[0]}{{ .md-button .md-button--primary }}"
+    return " ".join(buttons)
 
 
 def _title(target: str) -> str:

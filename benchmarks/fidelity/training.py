@@ -19,7 +19,11 @@ from detaug.bench.measuring import tree_cpu_seconds
 from detaug.nnunet.compatibility import trainer_folders
 
 STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
-ARMS = (STOCK, DETAUG)
+
+#: A variant that is compared with `DETAUG` seed by seed: nnU-Net's own, without mirroring.
+VARIANT = "nnUNetTrainerDetAugNoMirroring"
+
+ARMS = (STOCK, DETAUG, VARIANT)
 
 
 def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
@@ -29,7 +33,7 @@ def train(root: Path, task: Task, arm: str, run: int) -> dict[str, Any]:
         root: has nnU-Net's ``raw`` and ``preprocessed`` (`tasks.prepare`).
         task: what to train.
         arm: of `ARMS`.
-        run: the seed of detaug's; nnU-Net's trainer has none.
+        run: the seed of detaug's trainers; nnU-Net's trainer has none.
 
     Returns:
         ``dice``, the mean over the labels, ``labels`` with each one's, and ``cpu_seconds``.

@@ -1,8 +1,9 @@
 """`python -m benchmarks tables`: write the pages' tables, and the picture of ratios.
 
 They show the results of every machine: `benchmarks/results` has a file for each, which
-`python -m benchmarks headline` writes, and ``gpu-*.json`` for each card, by
-`python -m benchmarks gpu --json`.
+`python -m benchmarks headline` writes, ``gpu-*.json`` for each card, by
+`python -m benchmarks gpu --json`, ``epochs-*.json``, by `python -m benchmarks epochs`, and
+``fidelity.jsonl``, by `python -m benchmarks fidelity`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 
 import click
 
+from benchmarks.tables.cpus import product_name
+from benchmarks.tables.studies import study_blocks
 from detaug.cli.options import Command
 from detaug.pictures.charts import COLOURS, figure_of
 
@@ -126,6 +129,12 @@ TABLES: dict[str, tuple[Line, ...]] = {
     ),
 }
 
+#: The front page's picture has a bar for each of these lines of the headline.
+CHART = tuple(TABLES["headline"][number] for number in (0, 1, 2, 4))
+
+#: Blocks of `studies`.
+STUDIES = ("dice", "spread", "epochs")
+
 #: The block with what was found on GPUs.
 GPU = "gpu"
 
@@ -139,7 +148,8 @@ PACKAGES = ("torch", "numpy", "batchgenerators", "batchgeneratorsv2", "nnunetv2"
 
 def kept() -> list[Result]:
     """Return the results of all machines."""
-    return _read(file for file in RESULTS.glob("*.json") if not file.name.startswith("gpu-"))
+    files = RESULTS.glob("*.json")
+    return _read(file for file in files if not file.name.startswith(("gpu-", "epochs-")))
 
 
 def kept_of_gpus() -> list[Result]:
@@ -169,7 +179,7 @@ class Measured:
 def measured(results: Sequence[Result], line: Line) -> list[Measured]:
     """Return the line on every machine that has it, the lowest ratio first."""
     found = [
-        Measured(result["environment"]["cpu"], row, comparison)
+        Measured(product_name(result["environment"]["cpu"]), row, comparison)
         for result in results
         for row in result["rows"]
         for comparison in row["comparisons"]
@@ -209,7 +219,8 @@ def machines_table(results: Sequence[Result]) -> str:
     text = [f"| {' | '.join(heading)} |", f"|{'---|' * len(heading)}"]
     for result in results:
         record = result["environment"]
-        cells = [record[key] for key in ("cpu", "cores", "date", "python", "commit")]
+        cells = [product_name(record["cpu"])]
+        cells += [record[key] for key in ("cores", "date", "python", "commit")]
         cells += [record["packages"][package] for package in PACKAGES]
         text.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(text) + "\n"
@@ -234,8 +245,6 @@ COMPUTED: dict[str, Callable[[Sequence[Result]], str]] = {
 
 def gpu_table(results: Sequence[Result]) -> str:
     """Return every finding on every card."""
-    if not results:
-        return "Not measured.\n"
     text = ""
     for result in results:
         about = result["environment"]
@@ -253,7 +262,7 @@ def gpu_table(results: Sequence[Result]) -> str:
 
 
 def gpu_line(results: Sequence[Result]) -> str:
-    """Return the front page's line on a training step, with nnU-Net's batches and detaug's."""
+    """Return the headline's line on a training step on a GPU, "" without a card."""
     ratios = []
     for result in results:
         milliseconds = {
@@ -265,8 +274,10 @@ def gpu_line(results: Sequence[Result]) -> str:
         if len(milliseconds) > 1:
             ratio = milliseconds["nnUNetTrainer"] / milliseconds["nnUNetTrainerDetAugFast"]
             ratios.append(f"{_number(ratio)}× {result['environment']['card']}")
+    if not ratios:
+        return ""
     shown = f"a training step on a GPU, 128³, batch 2, {GPU_WORKERS} workers"
-    return f"| {shown} | nnU-Net's own | {'; '.join(ratios) or 'not measured'} |\n"
+    return f"| {shown} | nnU-Net's own | {'; '.join(ratios)} |\n"
 
 
 def _ratio_text(measurement: Measured) -> str:
@@ -286,8 +297,15 @@ def _number(value: float) -> str:
 def with_tables(page: str, results: Sequence[Result]) -> str:
     """Return the page with its tables written again."""
 
+    studies = study_blocks(RESULTS)
+
     def block(found: re.Match[str]) -> str:
-        return f"{found['begin']}\n{table_of(results, found['name'])}\n{found['end']}"
+        name = found["name"]
+        if name not in studies:
+            return f"{found['begin']}\n{table_of(results, name)}\n{found['end']}"
+        if not studies[name]:  # what an earlier study found stays until this one has results
+            return found[0]
+        return f"{found['begin']}\n{studies[name]}\n{found['end']}"
 
     return BLOCK.sub(block, page)
 
@@ -295,49 +313,51 @@ def with_tables(page: str, results: Sequence[Result]) -> str:
 # --- the picture ----------------------------------------------------------------------------------
 
 
+def bars_of(results: Sequence[Result]) -> list[tuple[Line, Measured]]:
+    """Return the chart's lines, each as measured on the machine where detaug gains least."""
+    bars = []
+    for line in CHART:
+        machines = measured(results, line)
+        if machines:
+            bars.append((line, machines[0]))
+    return bars
+
+
 def draw(results: Sequence[Result], file: Path) -> None:
-    """Draw bars of the headline's ratios, one for each machine, with their ranges."""
-    groups = [(line, measured(results, line)) for line in TABLES["headline"]]
-    cpus = sorted({each.cpu for _, group in groups for each in group})
-    height = 0.9 + 0.5 * len(groups) + 0.36 * sum(len(group) for _, group in groups)
-    figure = figure_of("detaug's speed-up (the line is 1×; whiskers: the range)", 10, height)
+    """Draw a bar for each line of the chart, with the range over its rounds."""
+    bars = bars_of(results)
+    cpus = sorted({measurement.cpu for _, measurement in bars})
+    figure = figure_of(f"Times as fast as what it replaces, on {' and '.join(cpus)}", 9, 3.4)
     axes = figure.subplots()
-    place = 0.0
-    ticks: list[float] = []
-    for _, group in groups:
-        first = place
-        for each in group:
-            _draw_bar(axes, place, each, COLOURS[cpus.index(each.cpu) % len(COLOURS)])
-            place += 1.0
-        ticks.append((first + place - 1.0) / 2)
-        place += 0.5
-    labels = [f"{line.shown}\nagainst {line.other}" for line, _ in groups]
+    for position, (_, measurement) in enumerate(bars):
+        _draw_bar(axes, position, measurement, COLOURS[cpus.index(measurement.cpu) % len(COLOURS)])
+    labels = [f"{line.shown}\nagainst {line.other}" for line, _ in bars]
     axes.axvline(1, color="#202124", linewidth=1)
-    axes.set_yticks(ticks, labels, fontsize=9)
+    axes.set_yticks(range(len(bars)), labels, fontsize=10)
     axes.set_xticks([])
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    for number, cpu in enumerate(cpus):
-        axes.barh(0, 0, color=COLOURS[number % len(COLOURS)], label=cpu)
-    axes.legend(frameon=False, loc="lower right", fontsize=9)
-    figure.savefig(file, dpi=100, metadata={"Software": None, "Comment": drawn(results)})
+    if len(cpus) > 1:
+        for number, cpu in enumerate(cpus):
+            axes.barh(0, 0, color=COLOURS[number % len(COLOURS)], label=cpu)
+        axes.legend(frameon=False, loc="lower right", fontsize=10)
+    figure.savefig(file, dpi=120, metadata={"Software": None, "Comment": drawn(results)})
 
 
-def _draw_bar(axes: Any, place: float, measurement: Measured, colour: str) -> None:
+def _draw_bar(axes: Any, position: int, measurement: Measured, colour: str) -> None:
     ratio = measurement.ratio
     value = ratio["median"]
     errors = [[value - ratio["lowest"]], [ratio["highest"] - value]]
-    axes.barh(place, value, 0.85, xerr=errors, color=colour, capsize=3)
-    axes.text(ratio["highest"] + 0.25, place, f"{_number(value)}×", va="center", fontsize=10)
+    axes.barh(position, value, 0.7, xerr=errors, color=colour, capsize=3)
+    axes.text(ratio["highest"] + 0.25, position, f"{_number(value)}×", va="center", fontsize=11)
 
 
 def drawn(results: Sequence[Result]) -> str:
     """Return what the picture shows, as text in its file: a test compares it with the results."""
     bars = [
-        f"{each.cpu}: {line.shown}: {_ratio_text(each)}"
-        for line in TABLES["headline"]
-        for each in measured(results, line)
+        f"{measurement.cpu}: {line.shown}: {_ratio_text(measurement)}"
+        for line, measurement in bars_of(results)
     ]
     return "; ".join(bars).encode("ascii", "replace").decode()
 

@@ -180,7 +180,7 @@ class Check:
     Args:
         every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from a
             pristine copy in another process, and compared, for at most about 1 % of the workers' time
-            (docs/purity.md); 1: every batch is, whatever it costs; 0: none.
+            (docs/how.md); 1: every batch is, whatever it costs; 0: none.
         ignore: keys of a batch that may differ from one making to the next, such as a process number. A ledger
             leaves them out as well.
         on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error

@@ -24,7 +24,7 @@ but one from GPU to GPU ("Numerical accuracy") |
 | `torch.set_num_threads` | only with ``threads=`` | on a CPU, sums are split among threads |
 
 Not changed, because they are reproducible on one machine: reduced-precision reductions of float16
-and bfloat16, the choice of a linear algebra library. docs/training-gpu.md covers RNNs, attention
+and bfloat16, the choice of a linear algebra library. docs/training.md covers RNNs, attention
 and NCCL.
 """
 

@@ -19,7 +19,7 @@ from tests.peers.items import Example, of_images
 SHAPE = (3, 16, 18)
 
 if find_spec("cv2") is not None:
-    import cv2  # noqa: F401 - before the first batch, see docs/not-promised.md
+    import cv2  # noqa: F401 - before the first batch, see docs/promises.md
 
 needs_opencv = pytest.mark.skipif(find_spec("cv2") is None, reason="OpenCV is not installed")
 

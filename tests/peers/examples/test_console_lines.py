@@ -20,6 +20,7 @@ from tests.support.preloaded import run_code
 #: Console lines that other tests run, or that no test can run; all others run here.
 ELSEWHERE = {
     "pip install": "an installation; .ci/run makes one",
+    "pip wheel": "gigabytes of wheels",
     "nnUNetv2_train": "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for two",
     "detaug nnunet verify": "tests/peers/nnunet/verification runs it on a data set of its own",
     "detaug diff RESULTS": "tests/peers/nnunet/trainers/test_results.py runs it",

@@ -29,19 +29,15 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
 #: tests/peers/nnunet, of migrate.md test_migration_page.py, of the training toolkit's those in tests/unit/training.
 SLOW = {
     "verify.md",
-    "loader.md",
     "nnunet.md",
     "migrate.md",
-    "training-resume.md",
-    "training-find.md",
+    "resume.md",
 }
 
 #: Pages whose blocks need a package that not everybody has.
 NEEDS = {
-    "elsewhere.md": "torchio",
     "nnunet.md": "nnunetv2",
-    "loader.md": "nnunetv2",
-    "own-transforms.md": "batchgeneratorsv2",
+    "own-transforms.md": "torchio",
     "cluster.md": "ray",
 }
 

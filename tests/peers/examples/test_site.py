@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,16 @@ from detaug.versions import __version__
 REPOSITORY = Path(__file__).parents[3]
 
 
+def build(folder: Path, address: str) -> None:
+    """Build the site, with links into the repository at that address."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "DETAUG_REPO_URL": address, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "address",
     [pytest.param("", marks=pytest.mark.slow, id="none"), "https://example.org/someone/detaug"],
@@ -21,12 +33,7 @@ REPOSITORY = Path(__file__).parents[3]
 def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: Path) -> None:
     for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
         pytest.importorskip(needed)
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
-    environment = {**os.environ, "DETAUG_REPO_URL": address, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    build(tmp_path, address)
     tutorial, loops, examples = (
         (tmp_path / f"{name}.html").read_text() for name in ("tutorial", "loops", "examples")
     )
@@ -36,6 +43,22 @@ def test_one_variable_makes_the_links_to_the_repository(address: str, tmp_path: 
     assert f"detaug {__version__}" in loops
     assert (f"{address}/edit/main/docs/loops.md" in loops) == bool(address)
     assert (f"{address}/blob/main/examples/torch_dataset.py" in loops) == bool(address)
-    assert 'href="migrate.html">migrate.md' not in (tmp_path / "index.html").read_text(), (
-        "links are named by titles"
-    )
+    home = (tmp_path / "index.html").read_text()
+    assert 'href="migrate.html">migrate.md' not in home, "links are named by titles"
+    assert home.count('class="md-button') == 3
+    assert "javascripts/iframe-worker.js" in home, "search works from the file system"
+    assert not re.search(r'<(?:script|link|img)[^>]* (?:src|href)="https?:', home), "all is local"
+
+
+def test_search_works_from_the_file_system(tmp_path: Path) -> None:
+    for needed in ("mkdocs", "material", "mkdocstrings", "nbconvert"):
+        pytest.importorskip(needed)
+    browser = shutil.which("chromium")
+    if browser is None:
+        pytest.skip("needs chromium")
+    build(tmp_path, "")
+    address = f"file://{tmp_path}/index.html?q=replay"
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    command += ["--virtual-time-budget=20000", address]
+    page = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert re.search(r"\d+ matching documents", page)

@@ -14,8 +14,10 @@ from benchmarks.fidelity import results
 from benchmarks.fidelity.__main__ import main
 from benchmarks.fidelity.results import Result, difference_interval, mean_interval, missing
 from benchmarks.fidelity.shown import as_json
+from benchmarks.fidelity.spread import spreads
 from benchmarks.fidelity.tasks import TASKS
-from benchmarks.fidelity.training import ARMS, DETAUG, STOCK
+from benchmarks.fidelity.training import ARMS, DETAUG, STOCK, VARIANT
+from benchmarks.tables.studies import spread_text
 
 OURS, THEIRS = [0.71, 0.74, 0.78, 0.70, 0.75], [0.72, 0.77, 0.69, 0.80, 0.76, 0.73]
 
@@ -47,10 +49,10 @@ def test_study_goes_on_where_it_was_killed(tmp_path: Path) -> None:
     with file.open("a") as opened:
         opened.write('{"task": "a", "arm"')  # killed in the middle of a line
     assert results.read(file) == [first]
-    assert missing(results.read(file), ["a"], ARMS, 1) == [(1, "a", DETAUG)]
+    assert missing(results.read(file), ["a"], (STOCK, DETAUG), 1) == [(1, "a", DETAUG)]
     results.append(file, second)
     assert results.read(file) == [first, second]
-    assert missing(results.read(file), ["a"], ARMS, 1) == []
+    assert missing(results.read(file), ["a"], (STOCK, DETAUG), 1) == []
 
 
 def test_results_of_other_settings_are_not_continued(tmp_path: Path) -> None:
@@ -85,6 +87,24 @@ def test_what_a_file_holds_is_shown(tmp_path: Path) -> None:
     assert len(found["tasks"]["nuclei-2d"][STOCK]["runs"]) == 3
 
 
+def test_variants_that_vary_together_differ_less_with_the_same_seeds() -> None:
+    chance = np.random.default_rng(1).normal(0, 0.02, (3, 40))
+    for share in (0.0, 0.9):
+        found = [
+            Result("a", arm, seed, {}, 0.8 + share * chance[2, seed] + (1 - share) * own[seed])
+            for arm, own in ((DETAUG, chance[0]), (VARIANT, chance[1]))
+            for seed in range(40)
+        ]
+        (spread,) = spreads(found, DETAUG, VARIANT)
+        low, high = spread.correlation_range
+        assert spread.seeds == 40
+        assert (spread.paired < 0.5 * spread.unpaired) == (share == 0.9)
+        assert low < spread.correlation < high
+        assert (low > 0.5) == (share == 0.9)
+        assert "| a | 40 | 0.8" in spread_text(found)
+    assert spread_text(found[:3]) == ""
+
+
 def test_training_and_validation_share_no_voxel() -> None:
     pytest.importorskip("nilearn")
     for name in ("tissue-3d", "tissue-2d"):
@@ -103,7 +123,7 @@ def test_training_and_validation_share_no_voxel() -> None:
 @pytest.mark.slow
 def test_both_arms_are_trained_and_validated(tmp_path: Path) -> None:
     file = tmp_path / "results.jsonl"
-    arguments = ["--quick", "--runs", "1", "--only", "tissue-2d", "--results", str(file)]
+    arguments = ["--quick", "--seeds", "1", "--only", "tissue-2d", "--results", str(file)]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     trained = results.read(file)

@@ -17,6 +17,7 @@ from benchmarks.tables.__main__ import (
     PAGES,
     PICTURE,
     RESULTS,
+    STUDIES,
     TABLES,
     drawn,
     kept,
@@ -25,6 +26,8 @@ from benchmarks.tables.__main__ import (
     table_of,
     with_tables,
 )
+from benchmarks.tables.cpus import product_name
+from benchmarks.tables.studies import epochs_text, kept_studies
 
 #: A number that is a multiple or a share; not the × of a shape (128×128, 2 × 64).
 FIGURE = re.compile(r"\d\s?(?:×(?!\s?\d)|x\b|%|times as\b|times faster|times slower)")
@@ -44,7 +47,16 @@ def test_every_kept_result_has_date_commit_and_versions() -> None:
         assert all(each["theirs"] > 0 for row in result["rows"] for each in row["comparisons"])
     cpus = {result["environment"]["cpu"] for result in results}
     assert len(cpus) == len(results)
-    assert len(results) + len(kept_of_gpus()) == len(list(RESULTS.iterdir()))
+    trainings, epochs = kept_studies(RESULTS)
+    for training in trainings:
+        datetime.date.fromisoformat(training.date)
+        assert re.fullmatch(r"[0-9a-f]{10,40}", training.commit or "")
+        assert training.settings["versions"]
+    for measurement in epochs:
+        datetime.date.fromisoformat(measurement["environment"]["date"])
+        assert re.fullmatch(r"[0-9a-f]{10,40}", measurement["environment"]["commit"])
+    files = len(results) + len(kept_of_gpus()) + len(epochs) + bool(trainings)
+    assert files == len(list(RESULTS.iterdir()))
 
 
 def test_the_pages_tables_are_what_the_kept_results_give() -> None:
@@ -55,7 +67,7 @@ def test_the_pages_tables_are_what_the_kept_results_give() -> None:
         blocks = [block["name"] for block in BLOCK.finditer(page)]
         assert len(blocks) == page.count("<!-- table") == page.count("<!-- end of the table")
         names += blocks
-    assert set(names) == {*TABLES, *COMPUTED, GPU}
+    assert set(names) == {*TABLES, *COMPUTED, *STUDIES, GPU}
 
 
 def test_the_front_pages_picture_is_of_the_same_results() -> None:
@@ -67,6 +79,35 @@ def test_the_front_pages_picture_is_of_the_same_results() -> None:
 def test_no_ratio_or_share_is_typed_by_hand(file: Path) -> None:
     page = BLOCK.sub("", file.read_text(encoding="utf-8"))
     assert [line for line in page.splitlines() if FIGURE.search(line)] == []
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ("AMD EPYC, family 26, model 2", "AMD EPYC 9005"),
+        ("AMD EPYC, family 25, model 17", "AMD EPYC 9004"),
+        ("Intel(R) Xeon(R) Processor, family 6, model 143", "Intel Xeon Scalable, 4th generation"),
+        (
+            "AMD EPYC 9654 96-Core Processor, family 25, model 17",
+            "AMD EPYC 9654 96-Core Processor",
+        ),
+        ("a CPU of tomorrow, family 99, model 1", "a CPU of tomorrow, family 99, model 1"),
+    ],
+)
+def test_pages_call_cpus_by_their_products(record: str, name: str) -> None:
+    assert product_name(record) == name
+
+
+def test_a_simulated_epoch_has_the_seconds_of_250_steps() -> None:
+    systems = {
+        "nnU-Net": {"per_step": 0.2, "waiting": 0.11},
+        "detaug": {"per_step": 0.09, "waiting": 0.0},
+    }
+    environment = {"cpu": "AMD EPYC, family 26, model 2", "commit": "0" * 10, "date": "2026-01-01"}
+    rows = [{"step": 0.09, "workers": 2, "systems": systems}]
+    text = epochs_text([{"environment": environment, "rows": rows}])
+    assert "| 90 ms | 2 | 50 s | 28 s | 22 s | 0 s |" in text
+    assert "*simulated step*, on AMD EPYC 9005" in text
 
 
 def test_every_line_of_the_headline_has_a_machine() -> None:

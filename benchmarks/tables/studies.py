@@ -1,0 +1,151 @@
+"""Blocks of pages that come from files of their own: the Dice over seeds, and simulated epochs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fidelity.results import (
+    Result,
+    difference_interval,
+    mean_difference,
+    mean_interval,
+    read,
+)
+from benchmarks.fidelity.shown import ALL, dice_of_runs, interval_text
+from benchmarks.fidelity.spread import spreads
+from benchmarks.fidelity.training import DETAUG, STOCK, VARIANT
+from benchmarks.tables.cpus import product_name
+
+#: Training steps of one of nnU-Net's epochs.
+STEPS = 250
+
+SPREAD_INTRODUCTION = f"""\
+Measured on [small tasks](benchmarks.md#does-it-segment-as-well) with `{DETAUG}`, and with
+`{VARIANT}` as the variant. The last columns are of the difference of the two:
+its standard deviation with the same seeds and with different ones, and the correlation over the seeds."""
+SPREAD_COLUMNS = (
+    "task",
+    "seeds",
+    "Dice (mean ± standard deviation)",
+    "lowest to highest",
+    "difference, same seeds",
+    "difference, different seeds",
+    "correlation (0.95 interval)",
+)
+
+EPOCHS_INTRODUCTION = """\
+A training loop with a *simulated step*, on {cpu} (commit {commit}, {date}). The step sleeps, and so
+do the workers, for as long as batches took on one core: every worker has a core for itself. What the
+augmenters do with the batches is real. An epoch has 250 steps:"""
+EPOCHS_COLUMNS = (
+    "step",
+    "workers",
+    "nnU-Net's epoch",
+    "of it waiting",
+    "detaug's epoch",
+    "of it waiting",
+)
+
+
+def dice_text(results: Sequence[Result]) -> str:
+    """Return the table of nnU-Net's trainer against detaug's, "" without results of both."""
+    runs = dice_of_runs(results)
+    if not runs:
+        return ""
+    lines = [f"| task | runs | `{STOCK}` | `{DETAUG}` | difference |", "|---|---|---|---|---|"]
+    pairs = []
+    for task, arms in runs.items():
+        ours = arms[DETAUG]
+        theirs = arms[STOCK]
+        pairs.append((ours, theirs))
+        cells = [
+            task,
+            f"{len(theirs)} + {len(ours)}",
+            interval_text(mean_interval(theirs)),
+            interval_text(mean_interval(ours)),
+            interval_text(difference_interval(ours, theirs), "+"),
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append(f"| {ALL} | | | | {interval_text(mean_difference(pairs), '+')} |")
+    return _with_minus_signs(lines)
+
+
+def spread_text(results: Sequence[Result]) -> str:
+    """Return what was measured of the spread over seeds, "" without results of both variants."""
+    found = spreads(results, DETAUG, VARIANT)
+    if not found:
+        return ""
+    lines = [
+        SPREAD_INTRODUCTION,
+        "",
+        f"| {' | '.join(SPREAD_COLUMNS)} |",
+        f"|{'---|' * len(SPREAD_COLUMNS)}",
+    ]
+    for spread in found:
+        low, high = spread.correlation_range
+        cells = [
+            spread.task,
+            str(spread.seeds),
+            f"{spread.mean:.3f} ± {spread.deviation:.3f}",
+            f"{spread.lowest:.3f} to {spread.highest:.3f}",
+            f"{spread.paired:.3f}",
+            f"{spread.unpaired:.3f}",
+            f"{spread.correlation:.2f} ({low:.2f} to {high:.2f})",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return _with_minus_signs(lines)
+
+
+def _with_minus_signs(lines: Sequence[str]) -> str:
+    text = "\n".join(lines)
+    for opening in (" ", "("):
+        text = text.replace(f"{opening}-0.", f"{opening}−0.")
+    return f"{text}\n"
+
+
+def epochs_text(measurements: Sequence[dict[str, Any]]) -> str:
+    """Return the table of simulated epochs on every machine, "" without any."""
+    parts = []
+    for measurement in measurements:
+        record = measurement["environment"]
+        introduction = EPOCHS_INTRODUCTION.format(
+            cpu=product_name(record["cpu"]), commit=record["commit"], date=record["date"]
+        )
+        lines = [
+            introduction,
+            "",
+            f"| {' | '.join(EPOCHS_COLUMNS)} |",
+            f"|{'---|' * len(EPOCHS_COLUMNS)}",
+        ]
+        lines += [_epoch_line(row) for row in measurement["rows"]]
+        parts.append("\n".join(lines))
+    return "\n\n".join(parts) + "\n" if parts else ""
+
+
+def _epoch_line(row: dict[str, Any]) -> str:
+    cells = [f"{1e3 * row['step']:.0f} ms", str(row["workers"])]
+    for system in ("nnU-Net", "detaug"):
+        seconds = row["systems"][system]
+        cells.append(f"{STEPS * seconds['per_step']:.0f} s")
+        cells.append(f"{STEPS * seconds['waiting']:.0f} s")
+    return f"| {' | '.join(cells)} |"
+
+
+def kept_studies(folder: Path) -> tuple[list[Result], list[dict[str, Any]]]:
+    """Return the trainings over seeds, and the simulated epochs, that a folder keeps."""
+    files = sorted(folder.glob("epochs-*.json"))
+    epochs = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    return read(folder / "fidelity.jsonl"), epochs
+
+
+def study_blocks(folder: Path) -> dict[str, str]:
+    """Return block name → text, "" where a folder keeps no results for it."""
+    trainings, epochs = kept_studies(folder)
+    return {
+        "dice": dice_text(trainings),
+        "spread": spread_text(trainings),
+        "epochs": epochs_text(epochs),
+    }
