@@ -362,6 +362,8 @@ class DeterministicAugmenter(Generic[Batch]):
             StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
             TypeError, ValueError: the loader or the transform cannot be taken.
         """
+        if self._is_taken:  # without the lock, which nobody may be left to release in a fork
+            return
         with self._starting:
             if self._is_taken:
                 return
@@ -372,6 +374,7 @@ class DeterministicAugmenter(Generic[Batch]):
             if self._description() != self._checked_description:
                 self._earlier_checks = self._num_checks()
                 self._begin_checks()
+                self._close_ledger()
             self._mention_streams()
             self._compare_loaded_state()
             self._is_taken = True
@@ -380,7 +383,7 @@ class DeterministicAugmenter(Generic[Batch]):
         """Find out what follows from the loader and the transform as they are now."""
         source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)
         self._check_ranks()
-        self._declared = [
+        declared = [
             *identity.describe(source.seen, "data_loader"),
             *identity.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
@@ -396,20 +399,25 @@ class DeterministicAugmenter(Generic[Batch]):
             warm_up(None, source.seen)
             source.seen = None
         wanted = self._num_streams_wanted if self._num_seeds is None else self._num_seeds
-        self.num_streams = wanted or source.default_num_streams
-        if self.num_streams > 1:
+        num_streams = wanted or source.default_num_streams
+        if num_streams > 1:
             source.length_hint = None  # what each stream gives is not known
         arguments.epoch_for_all_ranks(source, self.world_size, self.tail)
         self._source: Source = source
+        self._declared = declared
+        self.num_streams = num_streams
 
     def _look_again(self) -> None:
         """Find out what has changed since, where the pipeline is not taken yet.
 
         A callable that makes the loader is not called for it: that may take long.
         """
-        if not self._is_taken and not isinstance(self._source, LoaderFactory):
-            self._look()
-            self._renew_schedule()
+        if self._is_taken or isinstance(self._source, LoaderFactory):
+            return
+        with self._starting:
+            if not self._is_taken:
+                self._look()
+                self._renew_schedule()
 
     def _frozen(self) -> Pipeline:
         """Return the pipeline that was looked at, as it is now."""
@@ -463,6 +471,7 @@ class DeterministicAugmenter(Generic[Batch]):
         refuse_to_be_a_loader()
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
+            self._look_again()
             self._pass_over_the_end()
         return self
 
@@ -723,7 +732,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._rest_is_wanted = False
 
     def _close_ledger(self) -> None:
-        """Close the ledger, whose header has the seed that was."""
+        """Close the ledger, whose header has the seed or pipeline that was; the next line begins another part."""
         if self._ledger is not None:
             self._ledger.close()
 
