@@ -33,9 +33,11 @@ def main() -> None:
 def swap_the_augmenter() -> None:
     import nnunetv2.training.nnUNetTrainer.nnUNetTrainer as trainer_module
 
-    from detaug import DeterministicAugmenter
+    from detaug.batchgenerators import NonDetMultiThreadedAugmenter
 
-    trainer_module.NonDetMultiThreadedAugmenter = DeterministicAugmenter  # all that nnU-Net needs
+    trainer_module.NonDetMultiThreadedAugmenter = (
+        NonDetMultiThreadedAugmenter  # all that nnU-Net needs
+    )
 
 
 def draw(num_processes: int) -> dict[str, str]:

@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Generic, NoReturn
 
@@ -46,7 +47,7 @@ from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
-from detaug.sources import Source, resolve_source, source_of_samples
+from detaug.sources import LoaderFactory, SampleBatches, Source, resolve_source
 from detaug.sources.misuse import refuse_arguments
 from detaug.training.machine import environment
 from detaug.transport.importing import refuse_while_importing
@@ -64,8 +65,10 @@ class DeterministicAugmenter(Generic[Batch]):
     promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of (pipeline, seed, epoch,
     step): number of processes, start method, timing, crashes, resume and replay change nothing about it.
 
-    The loader and the transform are taken as they are at this call. Later changes do not reach the workers; what must
-    change with the epoch goes into a method ``set_epoch(epoch)`` of either.
+    The loader and the transform are taken as they are when the first batch is asked for, or `_start`, `replay` or `settle`
+    is called, and again at `restart`. Until then `generator`, `transform`, `num_processes`, `num_cached` and `seeds` may be
+    set, and the objects changed. Later changes do not reach the workers; what must change with the epoch goes into a method
+    ``set_epoch(epoch)`` of either.
 
     Args:
         data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
@@ -152,8 +155,7 @@ class DeterministicAugmenter(Generic[Batch]):
             None  # those of the program where the workers were started
         )
         self._rank_seeds: RankSeeds | None = None
-        self.num_processes = arguments.count("num_processes", num_processes)
-        self.num_cached = arguments.count("num_cached", num_cached)
+        self._num_cached = arguments.count("num_cached", num_cached)
         self.rank, self.world_size = arguments.rank_of(
             rank or 0, 1 if world_size is None else world_size
         )
@@ -162,82 +164,47 @@ class DeterministicAugmenter(Generic[Batch]):
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
-        self.transform = called(
-            arguments.transform(transform), call and arguments.one_of("call", call, WAYS)
-        )
+        self._call = call and arguments.one_of("call", call, WAYS)
+        self._transform = called(arguments.transform(transform), self._call)
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
         self.keep = arguments.strings("keep", keep, "attribute names", str.isidentifier)
         self.check = Check.of(check)
-        if executor is None:
-            executor = LocalProcesses() if self.num_processes else InThisProcess()
-        self.executor: Executor = arguments.executor(executor)
-        self._num_workers: int = self.executor.num_workers(self.num_processes)
+        self._user_executor = executor
+        self._set_num_processes(num_processes)
         self.ledger = arguments.ledger(ledger, self.rank, self.world_size)
         self._ledger: LedgerWriter | None = None
-        old_style = arguments.old_style_seeds(seeds, seed, self.num_processes, num_streams)
-        self.seeds = list(seeds) if seeds is not None else None
-
         if not isinstance(stateless, bool | None):
             raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
-        self._source: Source = resolve_source(data_loader, stateless, self.batches_per_epoch)
-        self._check_ranks()
-        self.generator = self._source.loader
-        self._declared = [
-            *identity.describe(self._source.seen, "data_loader"),
-            *identity.describe(self.transform, "transform"),
-            f"batches_per_epoch = {self.batches_per_epoch}",
-            f"version = {self.version!r}",
-            *self._source.declared(),
-            *(
-                line
-                for what, part in self._source.declared_parts().items()
-                for line in identity.describe(part, what)
-            ),
-        ]
-        if self._source.seen is not self._source.loader:
-            warm_up(None, self._source.seen)
-            self._source.seen = None
-        num_streams = arguments.optional_positive(
-            "num_streams", num_streams if old_style is None else len(old_style)
-        )
-        self.num_streams = num_streams or self._source.default_num_streams
-        if self.num_streams > 1:
-            self._source.length_hint = None  # what each stream gives is not known
-        arguments.epoch_for_all_ranks(self._source, self.world_size, self.tail)
-        self._drawn = seed is None and old_style is None and not os.environ.get(SEED_VARIABLE)
-        tree = SeedTree(old_style if old_style is not None else seed)
-        self._tree = tree.child(name) if arguments.text("name", name) else tree
+        self._stateless = stateless
+        self._num_streams_wanted = arguments.optional_positive("num_streams", num_streams)
+        self._user_seed = seed
+        self._name = arguments.text("name", name)
+        self._set_seeds(seeds)
+        self._health = Health()
+        self._loaded_epoch: int | None = None
+        self._rest_is_wanted = False
+        self._finalizer: Any = None
+
+        self._data_loader = data_loader
+        #: A state that was loaded before the pipeline was taken, with which it is compared then.
+        self._loaded_state: State | None = None
+        #: Of checks of pipelines that are no more this one's: how many were made, and how many of them differed.
+        self._earlier_checks = (0, 0)
+        self._said: set[str] = set()
+        self._look()
+        # What cannot be taken is refused here, where the user wrote it, and not by the first batch.
+        self._pipeline = self._frozen()
+        self._kept_replayer: Replayer | None = None
+        self._is_taken = False
+        self._begin_checks()
+        self._schedule = self._new_schedule()
+        self._mention_streams()
         if self._drawn and self.world_size > 1:
             logger.warning(
                 "rank %d of %d drew its own seed: pass the same seed on all ranks",
                 self.rank,
                 world_size,
-            )
-
-        self._pipeline = Pipeline(self._source, self.transform, self.executor.travels, self.keep)
-        self._kept_replayer: Replayer | None = None
-        self._loader_states = LoaderStates(self._source, self.num_streams)
-        self._health = Health()
-        self._checks = Checks(
-            self.check, self.num_streams, self._source.stateless, self._loader_states
-        )
-        self._schedule = self._new_schedule()
-        self._loaded_epoch: int | None = None
-        self._rest_is_wanted = False
-        self._finalizer: Any = None
-        if self._source.may_end and self.num_streams > 1:
-            logger.warning(
-                f"{self._source.class_name} may end (it raises StopIteration), and does not say so: each of its "
-                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, so every item comes as "
-                "often. Pass num_streams=1, or let its copies share the items out by number_of_threads_in_multithreaded"
-            )
-        if idle := self._num_workers - self._busy_workers:
-            logger.warning(
-                f"{idle} of {self._num_workers} processes will be idle: {self._source.class_name} keeps state between batches, "
-                f"and its streams (num_streams={self.num_streams}) can be made by {self._num_workers - idle} at most. Pass "
-                "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it "
-                "keeps nothing between batches."
             )
 
     @classmethod
@@ -293,8 +260,206 @@ class DeterministicAugmenter(Generic[Batch]):
             "worker_init_fn": worker_init_fn,
         }
         how |= {"sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}
-        source = source_of_samples(dataset, batch_size, shuffle, how)
-        return cls(source, transform, num_processes, **options)
+        samples = SampleBatches(dataset, batch_size, shuffle, how)
+        return cls(samples, transform, num_processes, **options)
+
+    # --- what may be set until the pipeline is taken ----------------------------------------------------------------
+
+    @property
+    def generator(self) -> Any:
+        """The loader or data set, as it was passed or set."""
+        return self._source.loader
+
+    @generator.setter
+    def generator(self, value: Any) -> None:
+        self._refuse_if_taken("generator")
+        before = self._data_loader
+        if isinstance(before, SampleBatches):
+            value = replace(before, dataset=value)
+        self._data_loader = value
+        try:
+            self._look()
+        except BaseException:
+            self._data_loader = before
+            raise
+        self._renew_schedule()
+
+    @property
+    def transform(self) -> Any:
+        """The transform, called with keyword arguments: itself, or with `call` what calls it so."""
+        return self._transform
+
+    @transform.setter
+    def transform(self, value: Callable[..., Any] | None) -> None:
+        self._refuse_if_taken("transform")
+        self._transform = called(arguments.transform(value), self._call)
+
+    @property
+    def num_processes(self) -> int:
+        """Worker processes; 0: none."""
+        return self._num_processes
+
+    @num_processes.setter
+    def num_processes(self, value: int) -> None:
+        self._refuse_if_taken("num_processes")
+        self._set_num_processes(value)
+
+    @property
+    def num_cached(self) -> int:
+        """Batches kept ready beyond the one each process works on."""
+        return self._num_cached
+
+    @num_cached.setter
+    def num_cached(self, value: int) -> None:
+        self._refuse_if_taken("num_cached")
+        self._num_cached = arguments.count("num_cached", value)
+
+    @property
+    def seeds(self) -> list[int | None]:
+        """The seeds as batchgenerators has them; None for each process where none were passed."""
+        return [None] * self._num_processes if self._seeds is None else self._seeds
+
+    @seeds.setter
+    def seeds(self, value: Sequence[int | None] | None) -> None:
+        self._refuse_if_taken("seeds")
+        self._set_seeds(value)
+        self._close_ledger()
+
+    def _refuse_if_taken(self, name: str) -> None:
+        if self._is_taken:
+            raise AttributeError(
+                f"{name} cannot be set now: the pipeline was taken when the first batch was asked for. Set it before that, or "
+                "between aug._finish() and aug.restart(). What must change with the epoch goes into a method "
+                "set_epoch(epoch) of the loader or transform"
+            )
+
+    def _set_num_processes(self, value: Any) -> None:
+        number = arguments.count("num_processes", value)
+        executor = self._user_executor
+        if executor is None:
+            executor = LocalProcesses() if number else InThisProcess()
+        self.executor: Executor = arguments.executor(executor)
+        self._num_workers: int = self.executor.num_workers(number)
+        self._num_processes = number
+
+    def _set_seeds(self, seeds: Sequence[int | None] | None) -> None:
+        listed = arguments.old_style_seeds(
+            seeds, self._user_seed, self._num_processes, self._num_streams_wanted
+        )
+        self._seeds = None if seeds is None else list(seeds)
+        self._num_seeds = None if listed is None else len(listed)
+        nobody_says = self._user_seed is None and listed is None
+        self._drawn = nobody_says and not os.environ.get(SEED_VARIABLE)
+        tree = SeedTree(self._user_seed if listed is None else listed)
+        self._tree = tree.child(self._name) if self._name else tree
+
+    # --- the pipeline -----------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Take the pipeline as it is now, if that was not done; what is changed later does not reach the workers.
+
+        Raises:
+            StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
+            TypeError, ValueError: the loader or the transform cannot be taken.
+        """
+        if self._is_taken:  # without the lock, which nobody may be left to release in a fork
+            return
+        with self._starting:
+            if self._is_taken:
+                return
+            self._look()
+            self._pipeline = self._frozen()
+            self._kept_replayer = None
+            self._renew_schedule()
+            if self._description() != self._checked_description:
+                self._earlier_checks = self._num_checks()
+                self._begin_checks()
+                self._close_ledger()
+            self._mention_streams()
+            self._compare_loaded_state()
+            self._is_taken = True
+
+    def _look(self) -> None:
+        """Find out what follows from the loader and the transform as they are now."""
+        source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)
+        self._check_ranks()
+        declared = [
+            *identity.describe(source.seen, "data_loader"),
+            *identity.describe(self.transform, "transform"),
+            f"batches_per_epoch = {self.batches_per_epoch}",
+            f"version = {self.version!r}",
+            *source.declared(),
+            *(
+                line
+                for what, part in source.declared_parts().items()
+                for line in identity.describe(part, what)
+            ),
+        ]
+        if source.seen is not source.loader:
+            warm_up(None, source.seen)
+            source.seen = None
+        wanted = self._num_streams_wanted if self._num_seeds is None else self._num_seeds
+        num_streams = wanted or source.default_num_streams
+        if num_streams > 1:
+            source.length_hint = None  # what each stream gives is not known
+        arguments.epoch_for_all_ranks(source, self.world_size, self.tail)
+        self._source: Source = source
+        self._declared = declared
+        self.num_streams = num_streams
+
+    def _look_again(self) -> None:
+        """Find out what has changed since, where the pipeline is not taken yet.
+
+        A callable that makes the loader is not called for it: that may take long.
+        """
+        if self._is_taken or isinstance(self._source, LoaderFactory):
+            return
+        with self._starting:
+            if not self._is_taken:
+                self._look()
+                self._renew_schedule()
+
+    def _frozen(self) -> Pipeline:
+        """Return the pipeline that was looked at, as it is now."""
+        travels = self.executor.travels
+        return Pipeline(self._source, self.transform, travels, self.keep, said=self._said)
+
+    def _description(self) -> list[str]:
+        return [*self._declared, f"num_streams = {self.num_streams}"]
+
+    def _begin_checks(self) -> None:
+        """Forget the checks of an earlier pipeline, and where its loader's copies stood."""
+        self._loader_states = LoaderStates(self._source, self.num_streams)
+        self._checks = Checks(
+            self.check, self.num_streams, self._source.stateless, self._loader_states
+        )
+        self._checked_description = self._description()
+
+    def _compare_loaded_state(self) -> None:
+        loaded = self._loaded_state
+        if loaded is None:
+            return
+        loaded.check_belongs_to(self._state(), any_seed=self._drawn)
+        self._loader_states.load(read_states(loaded.loader_states, loaded.num_streams))
+        self._loaded_state = None
+
+    def _mention_streams(self) -> None:
+        """Tell the user of streams that each give all items, and of processes that have none to make."""
+        name = self._source.class_name
+        if self._source.may_end and self.num_streams > 1:
+            self._pipeline.warn_once(
+                f"{name} may end (it raises StopIteration), and does not say so: each of its "
+                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, so every item comes as "
+                "often. Pass num_streams=1, or let its copies share the items out by number_of_threads_in_multithreaded"
+            )
+        idle = self._num_workers - self._busy_workers
+        if idle:
+            self._pipeline.warn_once(
+                f"{idle} of {self._num_workers} processes will be idle: {name} keeps state between batches, "
+                f"and its streams (num_streams={self.num_streams}) can be made by {self._num_workers - idle} at most. Pass "
+                "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it "
+                "keeps nothing between batches."
+            )
 
     # --- batches ----------------------------------------------------------------------------------------------------
 
@@ -306,6 +471,7 @@ class DeterministicAugmenter(Generic[Batch]):
         refuse_to_be_a_loader()
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
+            self._look_again()
             self._pass_over_the_end()
         return self
 
@@ -383,6 +549,7 @@ class DeterministicAugmenter(Generic[Batch]):
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
         """
+        self._look_again()
         number = self._source.total_batches
         if number is None:
             why = (
@@ -406,6 +573,7 @@ class DeterministicAugmenter(Generic[Batch]):
             TypeError: the number of batches of an epoch is not known. (Lightning and others then read one batch ahead, and a
                 state would be one too far.)
         """
+        self._look_again()
         if self._source.total_batches is None:
             raise TypeError(
                 f"aug.loader() needs to know how many batches an epoch has, and {self._source.class_name} does not say: pass "
@@ -422,8 +590,10 @@ class DeterministicAugmenter(Generic[Batch]):
 
         Raises:
             ValueError: there is no such batch.
+            StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
             Exception: whatever the loader or the transform raises, as it is.
         """
+        self.settle()
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
         end = self._source.known_steps
         if end is not None and key.step >= end:
@@ -457,18 +627,25 @@ class DeterministicAugmenter(Generic[Batch]):
         ``waited`` for batches for so many seconds. Of the processes, ``restarts`` died and were
         replaced, and ``retirements`` were replaced for their memory.
         """
-        checks, health = self._checks, self._health
+        num_checked, num_different = self._num_checks()
+        health = self._health
         return {
-            "checked": checks.done,
-            "mismatches": checks.different,
+            "checked": num_checked,
+            "mismatches": num_different,
             "waited": health.waited,
             "restarts": health.restarts,
             "retirements": health.retirements,
         }
 
+    def _num_checks(self) -> tuple[int, int]:
+        """Return how many batches were made a second time, and how many of them differed."""
+        earlier, earlier_different = self._earlier_checks
+        return earlier + self._checks.done, earlier_different + self._checks.different
+
     @property
     def setup(self) -> Setup:
-        """What its batches are made of."""
+        """What its batches are made of: the pipeline is taken."""
+        self.settle()
         return Setup(
             source=self._source,
             drew_its_seed=self._drawn,
@@ -522,32 +699,42 @@ class DeterministicAugmenter(Generic[Batch]):
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
         """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of them says where a loader's
         copies stand, if it has ``state_dict`` and ``load_state_dict`` of its own and its state is plain JSON."""
+        self._look_again()
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load the same state, and go on
         with the global stream's next steps, the first of which is rank 0's. A seed that was drawn (none given) is replaced.
 
+        Whether the state belongs to this pipeline is compared when the pipeline is taken, and at once where it was.
+
         Raises:
-            StateMismatch: (a ValueError) it belongs to another pipeline, seed, seed scheme, numerics version or stream
-                count; the message says what differs.
+            StateMismatch: (a ValueError) it belongs to another seed, seed scheme or numerics version, or to another pipeline
+                or stream count; the message says what differs.
             ValueError, TypeError: it is no state dict.
         """
         loaded = State.from_dict(state)
-        loaded.check_belongs_to(self._state(), any_seed=self._drawn)
+        loaded.check_belongs_to(
+            self._state(), any_seed=self._drawn, any_pipeline=not self._is_taken
+        )
         position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
-            self._finish()
-            if self._ledger is not None:
-                self._ledger.close()  # its header has the other seed
+            self._stop()
+            self._close_ledger()
             tree = SeedTree(loaded.seed)
             self._tree = tree.child(loaded.name) if loaded.name else tree
-            self._schedule = self._new_schedule()
+            self._renew_schedule()
         self._loader_states.load(loader_states)
+        self._loaded_state = None if self._is_taken else loaded
         self._move(position)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
+
+    def _close_ledger(self) -> None:
+        """Close the ledger, whose header has the seed or pipeline that was; the next line begins another part."""
+        if self._ledger is not None:
+            self._ledger.close()
 
     def _move(self, position: Position) -> None:
         left = self._schedule.position
@@ -628,6 +815,12 @@ class DeterministicAugmenter(Generic[Batch]):
                 return
             self._engine.put_back(batch)
 
+    def _renew_schedule(self) -> None:
+        """Forget what was made ahead, and stand where the schedule stood."""
+        position = self._schedule.position
+        self._schedule = self._new_schedule()
+        self._schedule.position = position
+
     def _new_schedule(self) -> Schedule:
         """Return a schedule at the start of epoch 0."""
         source = self._source
@@ -666,7 +859,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def close(self) -> None:
         """End the workers. Batches that are still held stay valid. A closed augmenter gives no more batches until
         `restart`."""
-        self._finish()
+        self._stop()
         if self._ledger is not None and os.getpid() == self._owner:
             if self.has_finished_epoch:
                 self._ledger.epoch_ended()
@@ -674,10 +867,17 @@ class DeterministicAugmenter(Generic[Batch]):
         self._closed = True
 
     def restart(self) -> None:
-        """Fresh workers, at the start of the current epoch."""
+        """Take the pipeline as it is now, and start fresh workers at the start of an epoch.
+
+        It is the current epoch where a seed was passed, as batchgenerators' augmenters repeat their seeds' batches. Where
+        the seed was drawn it is the next one, if the current one has begun, as theirs go on with new numbers.
+        """
         self._finish()
         self._closed = False
-        self._schedule.position = self._schedule.start_of(self.epoch)
+        position = self._schedule.position
+        has_begun = position.taken + position.before > 0
+        epoch = position.epoch + 1 if self._drawn and has_begun else position.epoch
+        self._schedule.position = self._schedule.start_of(epoch)
         self._start()
 
     def __enter__(self) -> DeterministicAugmenter:
@@ -700,6 +900,7 @@ class DeterministicAugmenter(Generic[Batch]):
             return
         if self._closed:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
+        self.settle()
         self._check_ranks()
         self._settings = ProcessSettings.here()
         group = process_group()
@@ -753,15 +954,22 @@ class DeterministicAugmenter(Generic[Batch]):
         )
 
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
-        """End the workers and forget what was prefetched (as batchgenerators has it); `next` starts them again."""
+        """End the workers and forget what was prefetched (as batchgenerators has it).
+
+        The pipeline may be changed now: `restart` and `next` take it as it is then, and start the workers again.
+        """
+        self._stop()
+        self._is_taken = False
+
+    def _stop(self) -> None:
+        """End the workers and forget what was prefetched."""
         engine, self._engine = self._engine, None
         if self._finalizer is not None:
             self._finalizer.detach()
         self._kept_replayer = None  # which closes what its copy has open
         if engine is not None:
             engine.close()
-        before, self._schedule = self._schedule, self._new_schedule()
-        self._schedule.position = before.position
+        self._renew_schedule()
 
     # --- what engines and ledgers are given -------------------------------------------------------------------------
 

@@ -259,7 +259,7 @@ class Settings:
     def augmenter(
         self, source: Source, seed: Seed, rank: int, world_size: int
     ) -> DeterministicAugmenter:
-        """Return the augmenter of one rank."""
+        """Return the augmenter of one rank, which has taken the pipeline."""
         executor = self.executor
         if executor is None and self.num_workers:
             executor = LocalProcesses(
@@ -268,7 +268,7 @@ class Settings:
             )
         # As torch counts them: the batch that a worker is making is one of those that it prefetches.
         prefetched = 2 if self.prefetch_factor is None else self.prefetch_factor
-        return DeterministicAugmenter(
+        augmenter: DeterministicAugmenter = DeterministicAugmenter(
             source,
             self.transform,
             self.num_workers,
@@ -286,6 +286,8 @@ class Settings:
             executor=executor,
             ledger=self.ledger,
         )
+        augmenter.settle()
+        return augmenter
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a `DataLoader` with these settings."""

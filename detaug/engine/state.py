@@ -121,21 +121,26 @@ class State:
             **numbers,
         )
 
-    def check_belongs_to(self, ours: State, any_seed: bool) -> None:
-        """Refuse what another augmenter saved: a StateMismatch says what differs."""
-        compared = {
-            "seed_scheme": "seed scheme",
-            "numerics": "numerics version",
-            "num_streams": "number of streams (num_streams)",
-            "name": "name",
-            **({} if any_seed else {"seed": "seed"}),
-        }
+    def check_belongs_to(self, ours: State, any_seed: bool, any_pipeline: bool = False) -> None:
+        """Refuse what another augmenter saved: a StateMismatch says what differs.
+
+        Args:
+            ours: of the augmenter that is to continue.
+            any_seed: the seed is not compared: it is taken from the state.
+            any_pipeline: nothing is compared that follows from the pipeline, which may yet change.
+        """
+        compared = {"seed_scheme": "seed scheme", "numerics": "numerics version"}
+        if not any_pipeline:
+            compared["num_streams"] = "number of streams (num_streams)"
+        compared["name"] = "name"
+        if not any_seed:
+            compared["seed"] = "seed"
         wrong = [
             f"{what}: here {getattr(ours, name)!r}, in the state {getattr(self, name)!r}"
             for name, what in compared.items()
             if getattr(self, name) != getattr(ours, name)
         ]
-        if self.pipeline != ours.pipeline:
+        if not any_pipeline and self.pipeline != ours.pipeline:
             wrong.append(f"pipeline: {identity.differences(ours.pipeline, self.pipeline)}")
         if wrong:
             raise StateMismatch(

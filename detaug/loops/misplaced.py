@@ -1,7 +1,12 @@
 """An augmenter that is given to a training library as it is, where a DataLoader belongs.
 
 Lightning's sanity check would take batches out of its one stream, Trainer would start an epoch again that it resumes, and
-Accelerate's prepare would leave it alone without a word.
+Accelerate's prepare would leave it alone without a word, so that its place is in no checkpoint.
+
+Who asks is read from the calling frame, because the questions do not tell. Accelerate asks only ``isinstance(loader,
+DataLoader)``, as many do for whom no is the right answer. Lightning and Trainer also read ``dataset``, ``sampler`` and
+``batch_sampler``, but by ``getattr`` with a default, as loops of users do: an error there would refuse programs that are
+right.
 """
 
 from __future__ import annotations

@@ -54,12 +54,20 @@ class Pipeline:
     """A source and the transform of its batches (or None), taken as they were handed in.
 
     TypeError: what has to be copied, or sent to other interpreters (`must_travel`), cannot be; the message names it.
+
+    Args:
+        said: what the user was told before, which is not said again. It is added to.
     """
 
     def __init__(
-        self, source: Source, transform: Any, must_travel: bool, keep: Collection[str] = ()
+        self,
+        source: Source,
+        transform: Any,
+        must_travel: bool,
+        keep: Collection[str] = (),
+        said: set[str] | None = None,
     ) -> None:
-        self._said: set[str] = set()
+        self._said = set() if said is None else said
         self.pristine = Pristine(source, transform, keep)
         if must_travel:
             self.freeze()

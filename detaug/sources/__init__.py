@@ -7,6 +7,7 @@ A source that is not stateless is stepped forward in order, a copy for each stre
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import IterableDataset
@@ -25,7 +26,13 @@ from detaug.sources.iterable import (
 )
 from detaug.sources.misuse import refuse_as_loader, refuse_orders
 
-__all__ = ["DatasetSource", "LoaderFactory", "Source", "resolve_source", "source_of_samples"]
+__all__ = [
+    "DatasetSource",
+    "LoaderFactory",
+    "SampleBatches",
+    "Source",
+    "resolve_source",
+]
 
 #: What follows from a loader alone.
 _FACTS = (
@@ -55,7 +62,12 @@ def resolve_source(
         TypeError: a generator object, a map-style data set, or something that gives no batches at all.
         ValueError: stateless=True for something that holds its position.
     """
-    source = loader if isinstance(loader, Source) else _source_of(loader, stateless)
+    if isinstance(loader, SampleBatches):
+        source = loader.source()
+    elif isinstance(loader, Source):
+        source = loader
+    else:
+        source = _source_of(loader, stateless)
     source.batches_per_epoch = batches_per_epoch
     return source
 
@@ -71,6 +83,24 @@ def source_of_samples(
     refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
     rest = {name: value for name, value in options.items() if name not in orders}
     return TorchIterable(dataset, None, positive_int("batch_size", batch_size), **rest)
+
+
+@dataclass(frozen=True)
+class SampleBatches:
+    """A data set whose samples are put together, and how: `source` takes it as it is then.
+
+    Attributes:
+        options: further arguments of `source_of_samples`.
+    """
+
+    dataset: Any
+    batch_size: int | None
+    shuffle: bool | None
+    options: Mapping[str, Any]
+
+    def source(self) -> Source:
+        """Return the source for the data set as it is now."""
+        return source_of_samples(self.dataset, self.batch_size, self.shuffle, self.options)
 
 
 def _source_of(loader: Any, stateless: bool | None) -> Source:

@@ -30,6 +30,7 @@ with DeterministicAugmenter([{"data": 1}, {"data": 2}], None, 0, seed=1) as made
 absent = {"batchgenerators", "pandas", "skimage", "sklearn", "matplotlib", "platformdirs"}
 assert not absent & set(sys.modules), absent & set(sys.modules)
 
+import detaug.batchgenerators
 from batchgenerators.examples.multithreaded_dataloading import DummyDL
 with DeterministicAugmenter(DummyDL(3), None, 0, seed=1) as made:
     assert made.num_streams == 3

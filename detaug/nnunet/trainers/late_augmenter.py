@@ -79,29 +79,14 @@ class LateAugmenter(DeterministicAugmenter):
     ) -> None:
         super().__init__(data_loader, *arguments, **options)
         self._ledger_facts = facts or {}
-        self._replaced, self._as_given = replaced, (arguments, options)
+        self._replaced = replaced
 
     def settle(self) -> None:
-        """Decide what makes the batches, if that is not decided yet, and take the loader's
-        attributes as they are now.
-        """
-        if self._replaced is None:
-            return
-        epoch = self.epoch
-        arguments, options = self._as_given
-        loader = self._replaced(self.generator)
-        self._replaced = None
-        super().__init__(loader, *arguments, **options)
-        self.set_epoch(epoch)
-
-    def _start_once(self) -> None:
-        self.settle()
-        super()._start_once()
-
-    def replay(self, epoch: int, step: int) -> Any:
-        """See `DeterministicAugmenter.replay`."""
-        self.settle()
-        return super().replay(epoch, step)
+        """Decide what makes the batches, if that is not decided yet, and take the pipeline as it is."""
+        if self._replaced is not None:
+            self.generator = self._replaced(self.generator)
+            self._replaced = None
+        super().settle()
 
     def __next__(self) -> Any:
         """The batch that is due.

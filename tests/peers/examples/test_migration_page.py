@@ -68,15 +68,15 @@ NEEDS = {
     "diff", [diff for _, diff in DIFFS], ids=[f"line {line}" for line, _ in DIFFS]
 )
 def test_both_sides_of_a_diff_give_batches(diff: str, sign: str) -> None:
-    assert re.fullmatch(r"(?:[-+].*\n)+", diff), (
-        "a diff has lines that are taken away, and lines that are put there"
+    assert re.fullmatch(r"(?:[-+ ].*\n)+", diff), (
+        "a diff has lines that are taken away, lines that are put there, and lines that stay"
     )
     words = [word for word in FURTHER if word in diff]
     for word in words:
         pytest.importorskip(NEEDS[word])
     names: dict[str, Any] = {"__name__": "__main__"}
     exec(READERS + "\n".join(textwrap.dedent(FURTHER[word]) for word in words), names)
-    side = "\n".join(line[1:] for line in diff.splitlines() if line.startswith(sign))
+    side = "\n".join(line[1:] for line in diff.splitlines() if line[0] in (sign, " "))
     exec(
         side.replace("num_workers=4", "num_workers=0").replace("worker_count=4", "worker_count=0"),
         names,

@@ -261,6 +261,18 @@ def test_another_runs_ledger_is_put_aside(path: Path, caplog: pytest.LogCaptureF
     )
 
 
+def test_a_changed_pipelines_lines_go_to_another_file(path: Path) -> None:
+    with augmenter(path) as made:
+        take(made, 2)
+        made._finish()
+        made.transform = dict
+        take(made, 1)
+    before = path.with_name("run.1.jsonl")
+    assert lines(before)[0]["pipeline"] != lines(path)[0]["pipeline"]
+    assert steps(before) == [(0, 0), (0, 1)]
+    assert steps(path) == [(0, 2)]
+
+
 @pytest.mark.parametrize(
     "content",
     [b"\x93NUMPY\x01\x00v\x00\n123", b'{"kind":"header"}\n', b'{"without": "a line feed"}'],

@@ -1,0 +1,195 @@
+"""batchgenerators' three augmenters, by their names and with their signatures; the batches are detaug's.
+
+One import changes::
+
+    from detaug.batchgenerators import NonDetMultiThreadedAugmenter
+
+Each class is a `detaug.DeterministicAugmenter` and a subclass of the class that it stands for, so that ``isinstance`` holds.
+Nothing of batchgenerators' own machinery runs: its constructors are not called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from batchgenerators.dataloading import multi_threaded_augmenter as stock_multi
+from batchgenerators.dataloading import nondet_multi_threaded_augmenter as stock_nondet
+from batchgenerators.dataloading import single_threaded_augmenter as stock_single
+
+from detaug.engine import arguments
+from detaug.engine.augmenter import Batch, DeterministicAugmenter
+from detaug.sources.base import is_batchgenerators
+
+__all__ = ["MultiThreadedAugmenter", "NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter"]
+
+#: Attributes of batchgenerators' augmenters that are their queues, processes and threads.
+_MACHINERY = frozenset(
+    {
+        "_end_ctr",
+        "_processes",
+        "_queue",
+        "_queue_ctr",
+        "_queues",
+        "abort_event",
+        "pause_event",
+        "pin_memory_queue",
+        "pin_memory_thread",
+        "results_loop_queue",
+        "results_loop_thread",
+    }
+)
+
+
+class _Face(DeterministicAugmenter[Batch]):
+    """What the three have in common."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        kind = type(self).__name__
+        if name in _MACHINERY:
+            raise AttributeError(
+                f"{kind} of detaug has no {name}: its queues, processes and threads are not batchgenerators'. aug.stats() "
+                "says what its workers did, and aug._finish() ends them",
+                name=name,
+                obj=self,
+            )
+        raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __del__(self) -> None:
+        """Do nothing, also after a constructor that failed: workers end with the augmenter by themselves."""
+
+
+class NonDetMultiThreadedAugmenter(
+    _Face[Batch],
+    stock_nondet.NonDetMultiThreadedAugmenter,  # type: ignore[misc]
+):
+    """batchgenerators' NonDetMultiThreadedAugmenter with seeded, ordered, crash-proof batches.
+
+    It takes the arguments of `detaug.DeterministicAugmenter`, which begin with batchgenerators' own. The loader is to have no
+    end; there are epochs only where `batches_per_epoch` sets their length.
+
+    Raises:
+        ValueError: the loader is a batchgenerators DataLoader without ``infinite=True``.
+    """
+
+    @property
+    def initialized(self) -> bool:
+        """Whether the workers are running."""
+        return self._engine is not None
+
+    def _look(self) -> None:
+        loader = self._data_loader
+        if is_batchgenerators(loader, "DataLoader") and not loader.infinite:
+            raise ValueError(
+                f"NonDetMultiThreadedAugmenter takes loaders without an end, and {type(loader).__name__} has infinite=False: "
+                "pass infinite=True, or use MultiThreadedAugmenter, which goes through the data once an epoch"
+            )
+        super()._look()
+
+    def __next__(self) -> Batch:
+        """Return the batch that is due.
+
+        Raises:
+            RuntimeError: the loader has ended.
+            StopIteration: `batches_per_epoch` was passed, and the epoch is over.
+        """
+        try:
+            return super().__next__()
+        except StopIteration:
+            if self.batches_per_epoch is not None:
+                raise
+            raise RuntimeError(
+                "the loader has ended, and NonDetMultiThreadedAugmenter takes loaders without an end: use "
+                "MultiThreadedAugmenter, whose for loop runs once through the data, or pass batches_per_epoch=..."
+            ) from None
+
+
+class MultiThreadedAugmenter(
+    _Face[Batch],
+    stock_multi.MultiThreadedAugmenter,  # type: ignore[misc]
+):
+    """batchgenerators' MultiThreadedAugmenter with seeded, crash-proof batches.
+
+    Args:
+        data_loader, transform, num_processes, seeds, pin_memory, wait_time: as for `detaug.DeterministicAugmenter`.
+        num_cached_per_queue: batches kept ready for each process, beyond the one it works on.
+        timeout: accepted for compatibility; for batches that stall, pass
+            ``executor=LocalProcesses(stall_timeout=seconds)``.
+        **options: further arguments of `detaug.DeterministicAugmenter`.
+    """
+
+    def __init__(
+        self,
+        data_loader: Any,
+        transform: Callable[..., Any] | None,
+        num_processes: int,
+        num_cached_per_queue: int = 2,
+        seeds: Sequence[int | None] | None = None,
+        pin_memory: bool = False,
+        timeout: float = 10,
+        wait_time: float = 0.02,
+        **options: Any,
+    ) -> None:
+        self.timeout = timeout
+        self._num_cached_per_queue = arguments.count("num_cached_per_queue", num_cached_per_queue)
+        super().__init__(
+            data_loader,
+            transform,
+            num_processes,
+            seeds=seeds,
+            pin_memory=pin_memory,
+            wait_time=wait_time,
+            **options,
+        )
+
+    @property
+    def was_initialized(self) -> bool:
+        """Whether the workers are running."""
+        return self._engine is not None
+
+    @property
+    def num_cached_per_queue(self) -> int:
+        """Batches kept ready for each process, beyond the one it works on."""
+        return self._num_cached_per_queue
+
+    @num_cached_per_queue.setter
+    def num_cached_per_queue(self, value: int) -> None:
+        self._refuse_if_taken("num_cached_per_queue")
+        self._num_cached_per_queue = arguments.count("num_cached_per_queue", value)
+
+    @property
+    def num_cached(self) -> int:
+        """Batches kept ready for all processes."""
+        return self._num_cached_per_queue * self.num_processes
+
+    @num_cached.setter
+    def num_cached(self, value: int) -> None:
+        raise AttributeError(
+            f"MultiThreadedAugmenter keeps num_cached_per_queue batches for each process: set that one, not num_cached={value!r}"
+        )
+
+
+class SingleThreadedAugmenter(
+    _Face[Batch],
+    stock_single.SingleThreadedAugmenter,  # type: ignore[misc]
+):
+    """batchgenerators' SingleThreadedAugmenter with seeded batches: this process makes each when it is asked for.
+
+    Args:
+        data_loader, transform: as for `detaug.DeterministicAugmenter`.
+        **options: further arguments of `detaug.DeterministicAugmenter`.
+    """
+
+    def __init__(
+        self, data_loader: Any, transform: Callable[..., Any] | None, **options: Any
+    ) -> None:
+        super().__init__(data_loader, transform, 0, **options)
+
+    @property
+    def data_loader(self) -> Any:
+        """The loader, as it was passed or set."""
+        return self.generator
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self.generator = value

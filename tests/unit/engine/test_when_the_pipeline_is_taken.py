@@ -1,0 +1,292 @@
+"""What a program changes counts until the pipeline is taken, as with batchgenerators' augmenters; then it is an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
+
+from detaug import DeterministicAugmenter, StateMismatch
+from detaug.errors import BatchError
+from tests.support.comparing import prints, take
+from tests.support.loaders import IndexLoader, RandomLoader, Samples
+
+
+class Constant(SlimDataLoaderBase):
+    """Batches that hold one number."""
+
+    def __init__(self, number: float = 0.0, batch_size: int = 2) -> None:
+        super().__init__([0], batch_size)
+        self.number = number
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        return {"data": np.full((self.batch_size, 1), self.number)}
+
+
+class Add:
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        return {**batch, "data": batch["data"] + self.amount}
+
+
+class Chain:
+    def __init__(self, *transforms: Callable[..., Any]) -> None:
+        self.transforms = list(transforms)
+
+    def __call__(self, **batch: Any) -> dict[str, Any]:
+        for transform in self.transforms:
+            batch = transform(**batch)
+        return batch
+
+
+def augmenter(**options: Any) -> DeterministicAugmenter:
+    return DeterministicAugmenter(Constant(), Chain(Add(1)), 0, **{"seed": 1, **options})
+
+
+def value(batch: dict[str, Any]) -> float:
+    return float(batch["data"][0, 0])
+
+
+def add_ten(aug: DeterministicAugmenter) -> None:
+    aug.transform.transforms.append(Add(10))
+
+
+def other_attribute(aug: DeterministicAugmenter) -> None:
+    aug.generator.number = 10
+
+
+def other_loader(aug: DeterministicAugmenter) -> None:
+    aug.generator = Constant(10)
+
+
+def other_transform(aug: DeterministicAugmenter) -> None:
+    aug.transform = Add(11)
+
+
+CHANGES = [add_ten, other_attribute, other_loader, other_transform]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("take_it", [next, lambda aug: aug.replay(0, 0)], ids=["next", "replay"])
+def test_a_change_before_the_first_batch_counts(
+    change: Callable[[Any], None], take_it: Callable[[Any], Any]
+) -> None:
+    aug = augmenter()
+    change(aug)
+    assert value(take_it(aug)) == 11
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "begin", [lambda aug: aug.restart(), lambda aug: None], ids=["restart", ""]
+)
+def test_a_change_after_finish_counts(
+    change: Callable[[Any], None], begin: Callable[[Any], None]
+) -> None:
+    aug = augmenter()
+    assert value(next(aug)) == 1
+    aug._finish()
+    change(aug)
+    begin(aug)
+    assert value(next(aug)) == 11
+
+
+@pytest.mark.parametrize("begin", [next, lambda aug: aug._start(), lambda aug: aug.replay(0, 0)])
+def test_a_change_of_objects_after_that_does_not_reach_the_batches(
+    begin: Callable[[Any], Any],
+) -> None:
+    aug = augmenter()
+    begin(aug)
+    add_ten(aug)
+    assert value(next(aug)) == 1
+    assert value(aug.replay(0, 0)) == 1
+
+
+def test_restart_alone_takes_the_pipeline_as_it_is_then() -> None:
+    aug = augmenter()
+    next(aug)
+    add_ten(aug)
+    aug.restart()
+    assert value(next(aug)) == 11
+
+
+@pytest.mark.parametrize(
+    ("name", "new"),
+    [
+        ("generator", Constant()),
+        ("transform", None),
+        ("num_processes", 2),
+        ("num_cached", 2),
+        ("seeds", [1]),
+    ],
+)
+def test_setting_after_the_first_batch_is_an_error_that_says_how(name: str, new: Any) -> None:
+    aug = augmenter()
+    next(aug)
+    with pytest.raises(
+        AttributeError, match=rf"{name} cannot be set now.*_finish\(\).*restart\(\)"
+    ):
+        setattr(aug, name, new)
+
+
+def test_a_loader_that_is_refused_leaves_the_one_that_was() -> None:
+    aug = augmenter()
+    with pytest.raises(TypeError, match="generator object"):
+        aug.generator = (batch for batch in ())
+    assert value(next(aug)) == 1
+
+
+def test_what_cannot_be_copied_is_still_refused_by_the_constructor() -> None:
+    transform = Add(1)
+    with open(__file__) as transform.file, pytest.raises(TypeError, match="file"):  # type: ignore[attr-defined]
+        DeterministicAugmenter(Constant(), transform, 0, seed=1)
+
+
+def test_length_and_streams_follow_what_is_changed() -> None:
+    aug = DeterministicAugmenter(IndexLoader(40, 4, 2), None, 0, seed=1)
+    assert (len(aug), aug.num_streams) == (10, 2)
+    aug.generator.batch_size = 8
+    assert len(aug) == 5
+    aug.generator = IndexLoader(40, 2, 5)
+    assert (len(aug), aug.num_streams) == (20, 5)
+    assert len(list(aug)) == 20
+
+
+def test_a_data_set_is_taken_as_it_is_at_the_first_batch() -> None:
+    samples = list(range(4))
+    aug = DeterministicAugmenter.from_dataset(samples, 2, shuffle=False, num_processes=0, seed=1)
+    samples += [4, 5]
+    assert len(aug) == 3
+    assert [batch.tolist() for batch in aug] == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_another_data_set_takes_the_place_of_the_first() -> None:
+    aug = DeterministicAugmenter.from_dataset(Samples(4), 2, num_processes=0, seed=1)
+    aug.generator = Samples(10)
+    same = DeterministicAugmenter.from_dataset(Samples(10), 2, num_processes=0, seed=1)
+    assert prints(aug) == prints(same)
+
+
+def test_what_a_changed_callable_makes_counts() -> None:
+    size = [4]
+
+    def make() -> DataLoader:
+        return IndexLoader(40, size[0], 1)
+
+    aug = DeterministicAugmenter(make, None, 0, seed=1)
+    size[0] = 8
+    assert len(list(aug)) == 5
+
+
+def test_batches_do_not_depend_on_when_the_pipeline_was_put_together() -> None:
+    aug = augmenter()
+    add_ten(aug)
+    other_attribute(aug)
+    same = DeterministicAugmenter(Constant(10), Chain(Add(1), Add(10)), 0, seed=1)
+    assert prints(take(aug, 3)) == prints(take(same, 3))
+    assert aug.state_dict() == same.state_dict()
+
+
+# --- states -----------------------------------------------------------------------------------------------------------
+
+
+def saved(aug: DeterministicAugmenter) -> dict[str, Any]:
+    take(aug, 3)
+    return aug.state_dict()
+
+
+def test_a_loaded_state_is_compared_with_the_pipeline_that_is_taken() -> None:
+    state = saved(DeterministicAugmenter(Constant(), Chain(Add(1), Add(10)), 0, seed=1))
+    aug = augmenter()
+    aug.load_state_dict(state)
+    add_ten(aug)
+    assert value(next(aug)) == 11
+    assert aug.step == 4
+
+
+@pytest.mark.parametrize("take_it", [next, lambda aug: aug._start(), lambda aug: aug.replay(0, 0)])
+def test_a_state_of_another_pipeline_is_refused_when_the_pipeline_is_taken(
+    take_it: Callable[[Any], Any],
+) -> None:
+    state = saved(augmenter())
+    aug = augmenter()
+    aug.load_state_dict(state)
+    add_ten(aug)
+    for _ in range(2):
+        with pytest.raises(StateMismatch, match="transforms"):
+            take_it(aug)
+    aug.transform.transforms.pop()
+    assert value(next(aug)) == 1
+    assert aug.step == 4
+
+
+def test_a_state_of_another_seed_is_refused_at_once() -> None:
+    with pytest.raises(StateMismatch, match="seed"):
+        augmenter().load_state_dict(saved(augmenter(seed=2)))
+
+
+# --- seeds, and restart -----------------------------------------------------------------------------------------------
+
+
+def test_restart_repeats_the_current_epoch_where_a_seed_was_passed() -> None:
+    aug = DeterministicAugmenter(RandomLoader(), None, 0, seed=1)
+    first = prints(take(aug, 3))
+    aug.restart()
+    assert aug.epoch == 0
+    assert prints(take(aug, 3)) == first
+
+
+def test_restart_draws_new_numbers_where_none_was() -> None:
+    aug = DeterministicAugmenter(RandomLoader(), None, 0)
+    aug.restart()
+    assert aug.epoch == 0, "nothing of it has been given"
+    first = prints(take(aug, 3))
+    aug.restart()
+    assert aug.epoch == 1
+    assert not set(prints(take(aug, 3))) & set(first)
+
+
+def test_seeds_may_be_set_until_the_first_batch() -> None:
+    aug = DeterministicAugmenter(RandomLoader(), None, 2)
+    assert aug.seeds == [None, None]
+    aug.seeds = [5, 6]
+    same = DeterministicAugmenter(RandomLoader(), None, 2, seeds=[5, 6])
+    assert aug.seed == [5, 6]
+    assert prints([aug.replay(0, 3)]) == prints([same.replay(0, 3)])
+
+
+def test_what_was_counted_stays_counted_after_a_restart() -> None:
+    aug = DeterministicAugmenter(Constant(), Add(1), 0, seed=1, check=1)
+    take(aug, 3)
+    before = aug.stats()["checked"]
+    aug.restart()
+    assert aug.stats()["checked"] == before > 0
+    aug._finish()
+    aug.transform = Add(10)
+    aug.restart()
+    assert aug.stats()["checked"] == before
+
+
+def test_what_was_said_is_not_said_again_after_a_restart(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        aug = DeterministicAugmenter(IndexLoader(8, 2, 1), None, 2, seed=1)
+        aug.replay(0, 0)
+    assert sum("will be idle" in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_batch_that_failed_is_made_with_the_changed_pipeline() -> None:
+    def fails(**batch: Any) -> Any:
+        raise ValueError("never")
+
+    aug = DeterministicAugmenter(Constant(), fails, 0, seed=1)
+    with pytest.raises(BatchError):
+        next(aug)
+    aug._finish()
+    aug.transform = Add(1)
+    assert value(next(aug)) == 1
