@@ -67,12 +67,10 @@ def _cropped(
 
 def check_padding(workspace: Workspace, value: float) -> None:
     """A ValueError where the segmentation cannot hold the label that it is padded with, whether or not it is padded."""
-    if "segmentation" in workspace:
-        representable(
-            "the padding value",
-            value,
-            (workspace.lazy("segmentation") or workspace["segmentation"]).dtype,
-        )
+    if "segmentation" not in workspace:
+        return
+    for dtype in workspace.label_dtypes():
+        representable("the padding value", value, dtype)
 
 
 class _Crop(Transform):

@@ -35,6 +35,7 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
+from detaug.transforms.geometry.label_dtypes import resampling_dtype
 from detaug.transforms.geometry.resampling import IMAGE_KERNELS, LABEL_KERNELS, PatchMap
 
 _BORDER_MODES = ("zeros", "constant")
@@ -68,7 +69,7 @@ class SpatialTransform(Transform):
         mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
         border_mode_seg, padding_mode_image: ``zeros`` or ``constant``: what lies outside is an image or a label of that value,
             and takes part in the interpolation.
-        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int16 holds. A segmentation whose
+        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int32 holds. A segmentation whose
             dtype cannot hold it (uint8 and -1) is a ValueError, whether or not a sample needs it.
         center_deformation: see above.
         align_corners: as grid_sample has it.
@@ -88,7 +89,8 @@ class SpatialTransform(Transform):
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of `detaug.transforms.geometry.elastic.displacement`).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong kind or out of range.
+        TypeError, ValueError: arguments of a wrong kind or out of range. ValueError: from `apply`, labels that are not whole
+            numbers (soft labels, NaN) or that int32 does not hold, whatever was drawn.
     """
 
     def __init__(
@@ -155,7 +157,7 @@ class SpatialTransform(Transform):
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         if self.border_mode_seg == "constant":
             checks.argument(
-                "padding_value_seg", padding_value_seg, gate.whole_number(-(2**15), 2**15 - 1)
+                "padding_value_seg", padding_value_seg, gate.whole_number(-(2**31), 2**31 - 1)
             )
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
@@ -249,6 +251,8 @@ class SpatialTransform(Transform):
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
             check_padding(workspace, label)
+        # Whatever was drawn: a sample whose labels cannot be resampled is an error also where it is only cropped.
+        label_dtype = resampling_dtype(workspace, label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
@@ -265,7 +269,7 @@ class SpatialTransform(Transform):
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":
-                workspace.put(key, patch.labels(array, self.mode_seg, label, window))
+                workspace.put(key, patch.labels(array, self.mode_seg, label, label_dtype, window))
             else:
                 workspace.put(key, patch.image(array, self.mode_image, value, window))
 
@@ -274,8 +278,10 @@ class SpatialTransform(Transform):
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        resampling = (IMAGE_KERNELS[self.mode_image], LABEL_KERNELS[self.mode_seg])
-        return (*resampling, *elastic.KERNELS) if self.p_elastic_deform > 0 else resampling
+        resampling = (IMAGE_KERNELS[self.mode_image], *LABEL_KERNELS[self.mode_seg])
+        if self.p_elastic_deform == 0:
+            return resampling
+        return (*resampling, *elastic.KERNELS)
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:
