@@ -142,7 +142,9 @@ def test_labels_of_several_dtypes_are_joined_and_come_back_in_their_own() -> Non
 def test_a_label_that_one_of_several_dtypes_does_not_hold_is_refused(transform: Any) -> None:
     small = labels_of(3)
     for seed in range(6):
-        with pytest.raises(ValueError, match=r"-1(\.0)?, which an array of dtype uint8 cannot hold"):
+        with pytest.raises(
+            ValueError, match=r"-1(\.0)?, which an array of dtype uint8 cannot hold"
+        ):
             joined(transform)(
                 vessels=small, bones=small.astype(np.uint8), rng=SeedTree(seed).generator(0)
             )
