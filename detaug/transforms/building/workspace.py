@@ -11,6 +11,7 @@ import torch
 
 from detaug.transforms.building.checks import checked_array
 from detaug.transforms.building.gate import VOXEL_KEYS
+from detaug.transforms.building.grids import GRID, VoxelGrid
 
 #: Those of `VOXEL_KEYS` that are images.
 IMAGE_KEYS = ("image", "regression_target")
@@ -33,6 +34,7 @@ class Workspace:
             segmentations of such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read.
             Anything else passes through unchanged.
         roles: the caller's name -> the role, which is the key here.
+        grid: where the voxels lie, if the caller knows.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
@@ -41,8 +43,11 @@ class Workspace:
             made has the name of one without its role.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], roles: Mapping[str, str]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], grid: VoxelGrid | None = None
+    ) -> None:
         self._given = arrays
+        self._grid = grid
         kept = [name for name in VOXEL_KEYS if name not in roles]
         self._left = {
             name: value for name, value in arrays.items() if value is None or name in kept
@@ -100,8 +105,20 @@ class Workspace:
                     shapes[key] = tuple(value.shape)
                 elif isinstance(value, int):
                     shapes[key] = value
+            if self._grid is not None:
+                shapes[GRID] = self._grid
             self._shapes = MappingProxyType(shapes)
         return self._shapes
+
+    @property
+    def grid(self) -> VoxelGrid | None:
+        """Where the voxels lie that are here; None where the caller did not say."""
+        return self._grid
+
+    @grid.setter
+    def grid(self, grid: VoxelGrid | None) -> None:
+        self._grid = grid
+        self._shapes = None
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
         """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
