@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
-from torchio import LabelMap, Subject
+from torchio import Image, LabelMap, Subject
 from torchio.transforms import Transform as TorchIOTransform
 
 from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
-from detaug.transforms.building.calls import call_with_roles
+from detaug.transforms.building.calls import call_on_grid
+from detaug.transforms.building.grids import affine_of_grid, grid_of_affine
 
 __all__ = ["Wrap"]
 
@@ -22,10 +24,15 @@ class Wrap(TorchIOTransform):
 
     The Generator's seed is drawn from torch's global generator, as all of TorchIO's random numbers are.
 
+    `SpatialTransform` turns, shears, scales and shifts in millimetres, as TorchIO does, along the array's axes, and leaves an
+    axis of one voxel as it is, so that a 2-D image (C, X, Y, 1) stays in its plane. Affines follow crops, quarter turns and
+    exchanged axes: a voxel that is still there keeps its place in space. What is turned, scaled or mirrored is the body, not
+    the grid of voxels, as in TorchIO.
+
     Args:
         transform: of `detaug.transforms`, of one sample. A subject's ScalarImages are its images, and its LabelMaps the
-            segmentation; all have one spatial shape. Dtypes, affines and paths stay as they are, also where the
-            transform moves voxels; but ScalarImages of integers become float32.
+            segmentation; all have one spatial shape and one spacing. Dtypes and paths stay as they are, but ScalarImages of
+            integers become float32.
         seed: four 32-bit words; None: drawn for each call. Subjects' histories have them, so that a call can be repeated.
         options: ``p``, ``include``, ``exclude`` ... of all TorchIO transforms.
     """
@@ -45,13 +52,29 @@ class Wrap(TorchIOTransform):
             for name, image in images.items()
         }
         arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
-        made = call_with_roles(
-            self.transform, arrays, roles, make_generator(np.random.SeedSequence(words))
-        )
+        grid = grid_of_affine(_common_affine(images), 3)
+        generator = make_generator(np.random.SeedSequence(words))
+        result, new_grid = call_on_grid(self.transform, arrays, roles, generator, grid)
         for name, image in images.items():
-            image.set_data(made[name])
+            image.set_data(result[name])
+            if new_grid is not None and new_grid != grid:
+                image.affine = affine_of_grid(image.affine, new_grid)
         self._last = words
         return subject
 
     def _get_reproducing_arguments(self) -> dict[str, Any]:
         return {**super()._get_reproducing_arguments(), "seed": self._last}  # type: ignore[no-untyped-call]
+
+
+def _common_affine(images: Mapping[str, Image]) -> np.ndarray:
+    """Return the first image's affine; a ValueError where another image has another spacing."""
+    (first, reference), *others = images.items()
+    for name, image in others:
+        if not np.allclose(image.spacing, reference.spacing, rtol=1e-3):
+            raise ValueError(
+                f"images that are transformed together must have one spacing, got {first} "
+                f"{reference.spacing} and {name} {image.spacing}: resample one of them first, e.g. "
+                f"by torchio.Resample({first!r}), or leave it out by exclude="
+            )
+    affine: np.ndarray = reference.affine
+    return affine

@@ -8,7 +8,7 @@ silently become another one.
 __version__ = "0.1.0"
 
 SEED_SCHEME = 2
-NUMERICS = 4
+NUMERICS = 5
 
 #: nnU-Net's hooks are not a documented interface: detaug's trainers follow their code in these versions.
 SUPPORTED_NNUNET = ("2.8",)

@@ -123,9 +123,9 @@ GROUPS: dict[str, list[Entry]] = {
     "Artefacts of MRI": [
         Entry("BiasField", "[BiasField((-c, c)) for c in (0.2, 0.5, 1)]"),
         Entry("Ghosting", "[Ghosting((4, 4), intensity=(i, i)) for i in (0.3, 0.7, 1.5)]"),
-        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, 0.88)]"),
+        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, 0.88)]", words="The plane is treated as a patch of a larger field of view: its border does not ring."),
         Entry("Spikes", "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]"),
-        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]"),
+        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]", words="The plane is treated as a patch of a larger field of view: its border does not move with it."),
     ],
     "Missing parts": [
         Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]"),

@@ -16,9 +16,7 @@ from detaug.kernels.compiling import inlined
 
 # How values between voxels are made, and what lies outside the source.
 NEAREST, LINEAR, CUBIC = 0, 1, 2
-# HELD: as ITK has it, values are held for half a voxel beyond the outermost centres, and farther
-# out is the constant.
-CONSTANT, BORDER, HELD = 0, 1, 2
+CONSTANT, BORDER = 0, 1
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
@@ -116,8 +114,6 @@ def place_piece(
     # A bent piece may come back.
     if straight & (padding == CONSTANT):
         low, high = _touching_part(rows, length, shape, margin, flat)
-    elif padding == HELD:
-        low, high = _held_part(rows, length, shape, flat)
     start, stop = 0, 0
     # Pairs are found by 32-bit indices, and an axis of one voxel has none.
     few = 1 + 2 * margin
@@ -241,21 +237,6 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
         low += 1
     while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
         high -= 1
-    return low, high
-
-
-@inlined
-def _held_part(rows: Any, length: Any, shape: Any, flat: Any) -> Any:
-    """The part ``low, high`` of a straight piece that lies on voxels of the source, their upper
-    faces excluded.
-    """
-    low, high = 0, length
-    for axis in range(1 if flat else 0, 3):
-        row, end = rows[axis * PITCH :], np.float64(shape[axis]) - 0.5
-        while low < high and not ((row[low] >= -0.5) & (row[low] < end)):
-            low += 1
-        while low < high and not ((row[high - 1] >= -0.5) & (row[high - 1] < end)):
-            high -= 1
     return low, high
 
 

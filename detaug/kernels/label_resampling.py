@@ -231,7 +231,7 @@ def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
     best = scores[0]
     for n in range(1, known):
         best = max(best, scores[n])
-    winner = np.int32(32768)
+    winner = np.int32(2**31 - 1)
     for n in range(known):
         if scores[n] >= best - TIE:
             label = np.int32(labels[n])
@@ -283,7 +283,7 @@ def _settle_taps(
                         scores[n] = 0.0
                         known += 1
                     scores[n] += share
-        out[k] = np.int16(_winner(known, labels, scores, nearest))
+        out[k] = _winner(known, labels, scores, nearest)
 
 
 @kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16, boolean)")
@@ -375,3 +375,37 @@ def resample_labels(
                             channel, line[one:other], part, other - one, sampling, pad, tap_index, tap_weight,
                             near_index, labels, scores,
                         )  # fmt: skip
+
+
+@kernel(f"void(int32[:, ::1], int32[:, :, :, ::1], {WHERE}, int32, boolean)")
+def resample_wide_labels(
+    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, pad: Any, flat: Any
+) -> None:  # fmt: skip
+    """Resample a patch of labels that int16 does not hold, all channels.
+
+    Every voxel's neighbours are weighed one by one: such labels are rare, and this kernel is short.
+
+    Args: as `resample_labels`.
+    """
+    rows = np.empty(3 * PITCH, np.float64)
+    labels = np.empty(8, np.int32)
+    scores = np.empty(8, np.float64)
+    tap_index = np.zeros(12 * PITCH, np.int64)
+    near_index = np.zeros(12 * PITCH, np.int64)
+    tap_weight = np.empty(12 * PITCH, np.float64)
+    patch_map = Map(matrix, offset, displacement)
+    sampling = Sampling(shape, LINEAR, CONSTANT, flat)
+    nearest = Sampling(shape, NEAREST, CONSTANT, flat)
+    for number in range(out.shape[1] * out.shape[2]):
+        i, j = row_of(number, out.shape[1], out.shape[2])
+        for start in range(0, out.shape[3], PIECE):
+            size = min(PIECE, out.shape[3] - start)
+            place_row(rows, patch_map, i, j, start, size)
+            tap_piece(rows, size, nearest, near_index, tap_weight)
+            tap_piece(rows, size, sampling, tap_index, tap_weight)
+            for c in range(source.shape[0]):
+                line = out[c, i, j, start : start + size]
+                _settle_taps(
+                    source[c], line, rows, size, sampling, pad, tap_index, tap_weight, near_index,
+                    labels, scores,
+                )  # fmt: skip

@@ -265,6 +265,7 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
 @kernel(
     f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64)",
     f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16)",
+    f"void(int32[:, ::1], int32[:, :, :, ::1], {WHERE}, int32)",
 )
 def resample_nearest(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any

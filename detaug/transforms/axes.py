@@ -25,6 +25,7 @@ from detaug.transforms.building.gate import (
     many,
     takes,
 )
+from detaug.transforms.building.grids import GRID, grid_among
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
 
@@ -52,7 +53,12 @@ class _AxisTransform(Transform):
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         source = spatial_shape(shapes)
-        return in_space(shapes, [source[axis] for axis in self.axis_map(params, len(source)).order])
+        axis_map = self.axis_map(params, len(source))
+        announced = in_space(shapes, [source[axis] for axis in axis_map.order])
+        grid = grid_among(shapes)
+        if grid is not None:
+            announced[GRID] = grid.rearranged(axis_map.order, axis_map.flipped, source)
+        return announced
 
     kernels = (flip_in_place,)
 
@@ -78,6 +84,10 @@ class Mirror(_AxisTransform):
         return {"axes": [axis for axis in self.allowed_axes if draws.happens(rng, 0.5)]}
 
     change = takes(axes=AXES)(_AxisTransform.rearrange)
+
+    def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
+        # A mirrored body lies where the body lay: the grid stays.
+        return dict(shapes)
 
     def axis_map(self, params: Params, dims: int) -> AxisMap:
         return AxisMap(tuple(range(dims)), tuple(axis in params["axes"] for axis in range(dims)))

@@ -11,6 +11,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.checks import finite, representable, spatial_size
 from detaug.transforms.building.gate import VOXEL_KEYS, each_axis, takes, whole_number
+from detaug.transforms.building.grids import GRID, grid_among
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 
 
@@ -67,12 +68,10 @@ def _cropped(
 
 def check_padding(workspace: Workspace, value: float) -> None:
     """A ValueError where the segmentation cannot hold the label that it is padded with, whether or not it is padded."""
-    if "segmentation" in workspace:
-        representable(
-            "the padding value",
-            value,
-            (workspace.lazy("segmentation") or workspace["segmentation"]).dtype,
-        )
+    if "segmentation" not in workspace:
+        return
+    for dtype in workspace.label_dtypes():
+        representable("the padding value", value, dtype)
 
 
 class _Crop(Transform):
@@ -97,7 +96,12 @@ class _Crop(Transform):
         crop_sample(workspace, center, self.crop_size, *values)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return in_space(shapes, self.crop_size)
+        announced = in_space(shapes, self.crop_size)
+        grid = grid_among(shapes)
+        if grid is not None:
+            first = [c - n // 2 for c, n in zip(params["center"], self.crop_size, strict=True)]
+            announced[GRID] = grid.cropped(first)
+        return announced
 
 
 class CenterCrop(_Crop):

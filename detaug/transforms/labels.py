@@ -65,7 +65,8 @@ class RemoveLabel(_LabelTransform):
             range(len(labels)) if self.segmentation_channels is None else self.segmentation_channels
         )
         removed_from = channels("segmentation_channels", list(wanted), len(labels))
-        representable("set_to", self.set_to, labels.dtype)
+        for dtype in workspace.label_dtypes():
+            representable("set_to", self.set_to, dtype)
         before, after = np.array([self.label_value, self.set_to]).astype(labels.dtype)
         if before != self.label_value or before == after or not removed_from:
             return  # no voxel can have the label, or none would change

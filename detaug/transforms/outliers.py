@@ -23,8 +23,8 @@ _LEAST_DEVIATION = (
 class CutOffOutliers(ImageTransform):
     """Clamps channels to two of their own percentiles, found exactly and interpolated linearly.
 
-    A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value, but where the standard
-    deviation is to be retained, the channel becomes NaN, for it has none.
+    A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value; the standard deviation that is
+    retained is that of the finite values. A percentile between a finite value and an infinity is that infinity.
 
     Args:
         percentile_lower: 0 to 100. percentile_upper: 0 to 100; where a draw is below the lower one, it decides.
@@ -99,22 +99,44 @@ def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]
         ordered = np.partition(values, rank)
         low = float(ordered[rank])
         high = float(ordered[rank + 1 :].min(initial=np.inf if rank + 1 < values.size else low))
-        result.append(low if low == high else low + (high - low) * (position - rank))
+        result.append(_between(low, high, position - rank))
     return result
+
+
+def _between(low: float, high: float, fraction: float) -> float:
+    """Return what is a fraction of the way from one number to a larger one; either may be infinite."""
+    if low == high or fraction == 0.0 or (math.isinf(low) and math.isfinite(high)):
+        return low
+    if math.isinf(low) and math.isinf(high):
+        return low if fraction < 0.5 else high
+    return low + (high - low) * fraction
 
 
 def cut_off(
     source: np.ndarray, destination: np.ndarray, lower: float, upper: float, retain: bool
 ) -> None:
     """Clamp one channel to its percentiles; flat arrays, which may be one."""
-    deviation = moments(source)[3] if retain else 0.0
+    deviation = _deviation_of_finite(source) if retain else 0.0
     low, high = percentiles_of(source, (lower, upper))
-    if math.isnan(low) or math.isnan(high) or not math.isfinite(deviation):
+    if math.isnan(low):
         destination.fill(np.nan)
         return
     destination[...] = source
     clamp(destination, np.float32(low), np.float32(high))
-    if retain:
-        mean, clamped_deviation = deviations(destination[None], float(np.float32(low)))
-        if clamped_deviation > _LEAST_DEVIATION:
-            rescale(destination, mean, deviation / clamped_deviation, mean)
+    if not retain:
+        return
+    mean, clamped_deviation = deviations(destination[None], float(np.float32(low)))
+    # Where an infinity is left, there is no standard deviation to change.
+    if math.isfinite(clamped_deviation) and clamped_deviation > _LEAST_DEVIATION:
+        rescale(destination, mean, deviation / clamped_deviation, mean)
+
+
+def _deviation_of_finite(values: np.ndarray) -> float:
+    """Return the standard deviation of the values that are finite; 0 if none is."""
+    deviation = float(moments(values)[3])
+    if math.isfinite(deviation):
+        return deviation
+    finite = values[np.isfinite(values)]
+    if finite.size == 0:
+        return 0.0
+    return float(moments(finite)[3])

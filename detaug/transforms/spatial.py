@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -32,9 +32,12 @@ from detaug.transforms.building.gate import (
     optional,
     takes,
 )
+from detaug.transforms.building.grids import GRID, grid_among
+from detaug.transforms.building.stages import DEFERRED
 from detaug.transforms.building.workspace import Workspace, in_space, spatial_shape
 from detaug.transforms.cropping import check_padding, crop_sample
 from detaug.transforms.geometry import elastic
+from detaug.transforms.geometry.label_dtypes import resampling_dtype
 from detaug.transforms.geometry.resampling import IMAGE_KERNELS, LABEL_KERNELS, PatchMap
 
 _BORDER_MODES = ("zeros", "constant")
@@ -68,7 +71,7 @@ class SpatialTransform(Transform):
         mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
         border_mode_seg, padding_mode_image: ``zeros`` or ``constant``: what lies outside is an image or a label of that value,
             and takes part in the interpolation.
-        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int16 holds. A segmentation whose
+        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int32 holds. A segmentation whose
             dtype cannot hold it (uint8 and -1) is a ValueError, whether or not a sample needs it.
         center_deformation: see above.
         align_corners: as grid_sample has it.
@@ -84,11 +87,16 @@ class SpatialTransform(Transform):
     only) and ``rng``; those of ``shear`` and ``translation`` for ``image``, ``dim`` (for a shear: the row) and ``rng``. With a
     probability of 0 neither draws.
 
+    Where the sample has a spacing (`detaug.torchio.Wrap`; `detaug.monai.Wrap` and MetaTensors), rotation, shear and scaling act
+    in millimetres along the array's axes, translations are millimetres, and an axis of one voxel stays as it is: a plane
+    stays in its plane. Deformations are in voxels.
+
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of `detaug.transforms.geometry.elastic.displacement`).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong kind or out of range.
+        TypeError, ValueError: arguments of a wrong kind or out of range. ValueError: from `apply`, labels that are not whole
+            numbers (soft labels, NaN) or that int32 does not hold, whatever was drawn.
     """
 
     def __init__(
@@ -155,7 +163,7 @@ class SpatialTransform(Transform):
         self.padding_value_seg = finite("padding_value_seg", padding_value_seg)
         if self.border_mode_seg == "constant":
             checks.argument(
-                "padding_value_seg", padding_value_seg, gate.whole_number(-(2**15), 2**15 - 1)
+                "padding_value_seg", padding_value_seg, gate.whole_number(-(2**31), 2**31 - 1)
             )
         self.padding_value_image = finite("padding_value_image", padding_value_image)
         self.align_corners = bool(align_corners)
@@ -173,31 +181,45 @@ class SpatialTransform(Transform):
         deforms = draws.happens(rng, self.p_elastic_deform)
         shears = self.p_shear > 0 and draws.happens(rng, self.p_shear)
         shifts = self.p_translation > 0 and draws.happens(rng, self.p_translation)
+        spacing = [1.0] * len(space)
+        fixed: set[int] = set()
+        grid = grid_among(shapes)
+        if grid is not None:
+            spacing = list(grid.axis_spacing(len(space)))
+            fixed = {axis for axis in axes if space[axis] == 1}
         angles = self._draw_angles(rng, context) if rotates else [0.0] * len(space)
         factors = [1.0] * len(space)
         if scales:
             together = draws.happens(rng, self.p_synchronize_scaling_across_axes)
             factors = draws.for_axes(rng, self.scaling, context, axes, together)
+        if fixed:
+            angles = _in_plane(angles, fixed)
+            factors = [1.0 if axis in fixed else factor for axis, factor in enumerate(factors)]
         turned = rotation(angles) if rotates or scales or shears or shifts else []
         if shears:
-            turned = product(turned, self._draw_shear(rng, context))
-        elastic = self._draw_elastic(rng, context) if deforms else None
+            turned = product(turned, self._draw_shear(rng, context, fixed))
+        elastic = self._draw_elastic(rng, context, fixed) if deforms else None
         center = self._draw_center(rng, space)
         if shifts:
             shift = draws.for_axes(rng, self.translation, context, axes, together=False)
-            center = [c + along for c, along in zip(center, applied(turned, shift), strict=True)]
-        return {
-            "affine": scaled(turned, factors) if rotates or scales or shears or shifts else None,
-            "elastic": elastic,
-            "center_location_in_pixels": center,
-        }
+            shift = [0.0 if axis in fixed else along for axis, along in enumerate(shift)]
+            ways = zip(center, applied(turned, shift), spacing, strict=True)
+            center = [c + along / length for c, along, length in ways]
+        affine = None
+        if rotates or scales or shears or shifts:
+            affine = _in_voxels(scaled(turned, factors), spacing)
+        return {"affine": affine, "elastic": elastic, "center_location_in_pixels": center}
 
-    def _draw_shear(self, rng: np.random.Generator, context: Context) -> Matrix:
+    def _draw_shear(
+        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
+    ) -> Matrix:
         dims = len(self.patch_size)
         sheared = identity(dims)
         for row, column in permutations(range(dims), 2):
             one = identity(dims)
-            one[row][column] = draws.scalar(rng, self.shear, {**context, "dim": row})
+            factor = draws.scalar(rng, self.shear, {**context, "dim": row})
+            if row not in fixed and column not in fixed:
+                one[row][column] = factor
             sheared = product(one, sheared)
         return sheared
 
@@ -211,7 +233,9 @@ class SpatialTransform(Transform):
             angles = [angle if draws.happens(rng, self.p_rot_per_axis) else 0.0 for angle in angles]
         return angles
 
-    def _draw_elastic(self, rng: np.random.Generator, context: Context) -> dict[str, Any]:
+    def _draw_elastic(
+        self, rng: np.random.Generator, context: Context, fixed: Collection[int]
+    ) -> dict[str, Any]:
         known = {**context, "patch_size": self.patch_size}
         together = draws.happens(rng, self.p_synchronize_def_scale_across_axes)
         scales = draws.for_axes(
@@ -223,6 +247,7 @@ class SpatialTransform(Transform):
             )
             for d, scale in enumerate(scales)
         ]
+        magnitudes = [0.0 if d in fixed else magnitude for d, magnitude in enumerate(magnitudes)]
         sigmas = [scale * size for scale, size in zip(scales, self.patch_size, strict=True)]
         return {"key": draws.key(rng), "sigmas": sigmas, "magnitudes": magnitudes}
 
@@ -249,6 +274,8 @@ class SpatialTransform(Transform):
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
             check_padding(workspace, label)
+        # Whatever was drawn: a sample whose labels cannot be resampled is an error also where it is only cropped.
+        label_dtype = resampling_dtype(workspace, label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
             crop_sample(workspace, [math.floor(c) for c in center], self.patch_size, value, label)
@@ -265,17 +292,45 @@ class SpatialTransform(Transform):
                 window = starts, [stop - start for start, stop in zip(starts, stops, strict=True)]
             array = workspace.contiguous(key)
             if key == "segmentation":
-                workspace.put(key, patch.labels(array, self.mode_seg, label, window))
+                workspace.put(key, patch.labels(array, self.mode_seg, label, label_dtype, window))
             else:
                 workspace.put(key, patch.image(array, self.mode_image, value, window))
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        return in_space(shapes, self.patch_size)
+        announced = in_space(shapes, self.patch_size)
+        grid = grid_among(shapes)
+        if grid is None or DEFERRED in params:
+            return announced
+        # What is turned, scaled or bent is the body; the patch lies straight around the crop's centre.
+        center = params["center_location_in_pixels"]
+        if params["affine"] is None and params["elastic"] is None:
+            first = [math.floor(c) - n // 2 for c, n in zip(center, self.patch_size, strict=True)]
+        else:
+            first = [c - n / 2 for c, n in zip(center, self.patch_size, strict=True)]
+        announced[GRID] = grid.cropped(first)
+        return announced
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        resampling = (IMAGE_KERNELS[self.mode_image], LABEL_KERNELS[self.mode_seg])
-        return (*resampling, *elastic.KERNELS) if self.p_elastic_deform > 0 else resampling
+        resampling = (IMAGE_KERNELS[self.mode_image], *LABEL_KERNELS[self.mode_seg])
+        if self.p_elastic_deform == 0:
+            return resampling
+        return (*resampling, *elastic.KERNELS)
+
+
+def _in_plane(angles: Sequence[float], fixed: set[int]) -> list[float]:
+    """Return angles, 0 for those that would turn an axis of one voxel; in 2-D the last one counts."""
+    if len(angles) < 3:
+        return [0.0] * len(angles)
+    return [angle if fixed <= {axis} else 0.0 for axis, angle in enumerate(angles)]
+
+
+def _in_voxels(matrix: Matrix, spacing: Sequence[float]) -> Matrix:
+    """Return a matrix of millimetres as one of voxels."""
+    return [
+        [value * along / own for value, along in zip(row, spacing, strict=True)]
+        for row, own in zip(matrix, spacing, strict=True)
+    ]
 
 
 def _distances(given: float | Sequence[float], dims: int) -> list[float]:

@@ -1,5 +1,4 @@
-"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its last bit, and channels
-that are resampled by it."""
+"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its last bit."""
 
 from __future__ import annotations
 
@@ -7,8 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from detaug.kernels.coordinates import layout
-from detaug.kernels.resampling import resample_images
 from detaug.kernels.scalars import cosine, sine
 
 Matrix = list[list[float]]
@@ -55,24 +52,3 @@ def _dot(a: Sequence[float], b: Sequence[float]) -> float:
     for x, y in zip(a, b, strict=True):
         total += x * y
     return total
-
-
-def resample_channel(
-    source: np.ndarray,
-    out: np.ndarray,
-    matrix: Matrix,
-    offset: Sequence[float],
-    border: int,
-    outside: float,
-) -> None:
-    """Voxel i of ``out`` shows what is at ``matrix @ i + offset`` in the source, linearly; arrays (X, Y[, Z]) float32. Borders
-    are constants of `detaug.kernels.coordinates`."""
-    lift = 3 - source.ndim
-    lifted, shift = np.eye(3), np.zeros(3)
-    lifted[lift:, lift:], shift[lift:] = matrix, offset
-    space = (*(1,) * lift, *source.shape)
-    patch = out.reshape(1, *(1,) * lift, *out.shape)
-    resample_images(
-        source.reshape(1, -1), patch, layout(space, (0, 0, 0), space), lifted, shift, NO_DISPLACEMENT, border, outside,
-        lift == 1,
-    )  # fmt: skip

@@ -19,6 +19,7 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import draws
 from detaug.transforms.building.calls import apply_with_roles, call, roles_of
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, checked
+from detaug.transforms.building.grids import grid_among
 from detaug.transforms.building.stages import DEFERRED, Stage
 from detaug.transforms.building.workspace import Workspace
 
@@ -117,7 +118,7 @@ class Transform:
             KeyError: a key that the transform's params have is missing. IndexError: params name a channel that there is not.
             Otherwise as `__call__`.
         """
-        return apply_with_roles(self, arrays, roles_of(self, arrays), lambda _: params)
+        return apply_with_roles(self, arrays, roles_of(self, arrays), params)
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         """Apply params in a workspace.
@@ -143,7 +144,10 @@ class Transform:
         if (after is not before and after != before) or type(
             self
         ).output_shapes is not Transform.output_shapes:
-            _compare_shapes(self, after, self.output_shapes(before, params))
+            announced = self.output_shapes(before, params)
+            _compare_shapes(self, after, announced)
+            if grid_among(announced) != workspace.grid:
+                workspace.grid = grid_among(announced) or workspace.grid
 
     def stages(self, params: Params) -> list[Stage]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""

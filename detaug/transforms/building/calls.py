@@ -7,7 +7,7 @@ batchgenerators has it: ``data`` with ``seg`` or ``target``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from detaug.seeding.current import current
 from detaug.transforms.building import draws
 from detaug.transforms.building.gate import VOXEL_KEYS
+from detaug.transforms.building.grids import VoxelGrid
 from detaug.transforms.building.stages import Applicable, apply_observed
 from detaug.transforms.building.workspace import Workspace
 
@@ -177,6 +178,17 @@ def call_with_roles(
     rng: np.random.Generator | None,
 ) -> dict[str, Any]:
     """`Transform.__call__` for one sample, of whose arrays the roles are known."""
+    return call_on_grid(transform, arrays, roles, rng, None)[0]
+
+
+def call_on_grid(
+    transform: CallableTransform,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    rng: np.random.Generator | None,
+    grid: VoxelGrid | None,
+) -> tuple[dict[str, Any], VoxelGrid | None]:
+    """As `call_with_roles`, of arrays whose voxels lie on a grid; also return the grid of the result."""
     try:
         drawing = current().next_sample_generator() if rng is None else rng
     except RuntimeError:
@@ -186,22 +198,31 @@ def call_with_roles(
             f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
             "fall-back to a global random state."
         ) from None
-    return apply_with_roles(
-        transform, arrays, roles, lambda shapes: transform.sample(drawing, shapes)
-    )
+    workspace = _checked_workspace(transform, arrays, roles, grid)
+    apply_observed(transform, workspace, transform.sample(drawing, workspace.shapes()))
+    return workspace.result(), workspace.grid
 
 
 def apply_with_roles(
     transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
-    params_for: Callable[[Any], Any],
+    params: Any,
 ) -> dict[str, Any]:
-    """Apply params, which may follow from the arrays' shapes, to one sample."""
-    _check_dimensions(arrays, roles, transform.spatial_dims)
-    workspace = Workspace(arrays, roles)
-    apply_observed(transform, workspace, params_for(workspace.shapes()))
+    """Apply params to one sample."""
+    workspace = _checked_workspace(transform, arrays, roles, None)
+    apply_observed(transform, workspace, params)
     return workspace.result()
+
+
+def _checked_workspace(
+    transform: CallableTransform,
+    arrays: Mapping[str, Any],
+    roles: Mapping[str, str],
+    grid: VoxelGrid | None,
+) -> Workspace:
+    _check_dimensions(arrays, roles, transform.spatial_dims)
+    return Workspace(arrays, roles, grid)
 
 
 def _apply_to_batch(

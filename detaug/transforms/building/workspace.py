@@ -11,6 +11,7 @@ import torch
 
 from detaug.transforms.building.checks import checked_array
 from detaug.transforms.building.gate import VOXEL_KEYS
+from detaug.transforms.building.grids import GRID, VoxelGrid
 
 #: Those of `VOXEL_KEYS` that are images.
 IMAGE_KEYS = ("image", "regression_target")
@@ -25,22 +26,28 @@ class Workspace:
     one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
     place. Images are float32 while they are here.
 
-    Several arrays of one role are one array here, joined along their channels.
+    Several arrays of one role are one array here, joined along their channels. Segmentations of several dtypes are joined
+    in one that holds the labels of all, and given back in their own.
 
     Args:
         arrays: by the caller's names: images and regression targets of shape (C, X, Y) or (C, X, Y, Z), floating point;
             segmentations of such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read.
             Anything else passes through unchanged.
         roles: the caller's name -> the role, which is the key here.
+        grid: where the voxels lie, if the caller knows.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
         ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role that cannot be joined,
-            or come back with another number of channels; an array that is made has the name of one without its role.
+            or come back with another number of channels or with labels that their own dtype does not hold; an array that is
+            made has the name of one without its role.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], roles: Mapping[str, str]) -> None:
+    def __init__(
+        self, arrays: Mapping[str, Any], roles: Mapping[str, str], grid: VoxelGrid | None = None
+    ) -> None:
         self._given = arrays
+        self._grid = grid
         kept = [name for name in VOXEL_KEYS if name not in roles]
         self._left = {
             name: value for name, value in arrays.items() if value is None or name in kept
@@ -98,8 +105,20 @@ class Workspace:
                     shapes[key] = tuple(value.shape)
                 elif isinstance(value, int):
                     shapes[key] = value
+            if self._grid is not None:
+                shapes[GRID] = self._grid
             self._shapes = MappingProxyType(shapes)
         return self._shapes
+
+    @property
+    def grid(self) -> VoxelGrid | None:
+        """Where the voxels lie that are here; None where the caller did not say."""
+        return self._grid
+
+    @grid.setter
+    def grid(self, grid: VoxelGrid | None) -> None:
+        self._grid = grid
+        self._shapes = None
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
         """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
@@ -132,6 +151,22 @@ class Workspace:
     def labels(self) -> np.ndarray:
         """The segmentation as `image` gives an image, in its own dtype."""
         return self.image("segmentation")
+
+    def label_dtypes(self) -> list[np.dtype[Any]]:
+        """Return every dtype that must hold a label which a transform writes.
+
+        Those are the dtypes in which the caller passed segmentations, as long as these are what
+        is here: a transform may have made regions of them.
+        """
+        current = (self.lazy("segmentation") or self["segmentation"]).dtype
+        own = self._own_label_dtypes()
+        if own and current == np.result_type(*own):
+            return own
+        return [current]
+
+    def _own_label_dtypes(self) -> list[np.dtype[Any]]:
+        names = self._names.get("segmentation", [])
+        return [self._checked[name].dtype for name in names if name in self._checked]
 
     def contiguous(self, key: str) -> np.ndarray:
         """The array itself, C-contiguous (and float32 if it is an image); not to be written to unless it is owned."""
@@ -231,6 +266,8 @@ class Workspace:
     def _as_given(self, key: str, name: str, array: np.ndarray) -> Any:
         if key in IMAGE_KEYS and name in self._checked:
             array = array.astype(self._checked[name].dtype, copy=False)
+        if key == "segmentation":
+            array = self._in_own_dtype(name, array)
         model = name if self._given.get(name) is not None else self._names.get("image", [name])[0]
         if not isinstance(self._given.get(model), torch.Tensor):
             return array
@@ -238,16 +275,29 @@ class Workspace:
             np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array
         )
 
+    def _in_own_dtype(self, name: str, labels: np.ndarray) -> np.ndarray:
+        """Return labels in the dtype in which the caller passed them, before they were joined with others."""
+        own = self._own_label_dtypes()
+        if len(own) < 2 or labels.dtype != np.result_type(*own):
+            return labels  # nothing was joined, or a transform made something else of it
+        dtype = self._checked[name].dtype
+        if dtype == labels.dtype:
+            return labels
+        result: np.ndarray = labels.astype(dtype)
+        if not np.array_equal(result, labels):
+            raise ValueError(
+                f"the pipeline writes labels into {name} that its dtype, {dtype}, does not hold: convert it first, e.g. "
+                f"{name}.astype(numpy.{labels.dtype})"
+            )
+        return result
+
 
 def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     if len(arrays) == 1:
         return next(iter(arrays.values()))
-    kinds = {array.dtype if role == "segmentation" else None for array in arrays.values()}
-    if len({array.shape[1:] for array in arrays.values()}) > 1 or len(kinds) > 1:
+    if len({array.shape[1:] for array in arrays.values()}) > 1:
         shown = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in arrays.items())
-        raise ValueError(
-            f"arrays of one role ({role}) must have one spatial shape, and labels one dtype, got {shown}"
-        )
+        raise ValueError(f"arrays of one role ({role}) must have one spatial shape, got {shown}")
     return np.concatenate(list(arrays.values()))
 
 

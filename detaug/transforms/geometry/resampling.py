@@ -12,7 +12,7 @@ import numpy as np
 
 from detaug.kernels import coordinates
 from detaug.kernels.cubic import resample_cubic
-from detaug.kernels.label_resampling import resample_labels
+from detaug.kernels.label_resampling import resample_labels, resample_wide_labels
 from detaug.kernels.resampling import resample_images, resample_nearest
 from detaug.transforms.building.affine import NO_DISPLACEMENT, Matrix, applied, identity
 from detaug.transforms.geometry.elastic import displacement
@@ -22,7 +22,10 @@ IMAGE_KERNELS = {
     "bilinear": resample_images,
     "bicubic": resample_cubic,
 }
-LABEL_KERNELS = {"nearest": resample_nearest, "bilinear": resample_labels}
+LABEL_KERNELS = {
+    "nearest": (resample_nearest,),
+    "bilinear": (resample_labels, resample_wide_labels),
+}
 
 #: The first voxel of a part of the source, and its extents.
 Window = tuple[Sequence[int], Sequence[int]]
@@ -154,25 +157,34 @@ class PatchMap:
         return patch.reshape(len(patch), *self._patch)
 
     def labels(
-        self, source: np.ndarray, mode: str, value: float, window: Window | None = None
+        self,
+        source: np.ndarray,
+        mode: str,
+        value: float,
+        dtype: np.dtype[Any],
+        window: Window | None = None,
     ) -> np.ndarray:
         """Return the patch of labels.
 
         Args:
-            source: (C, *space) of any dtype, whole numbers that int16 holds.
+            source: (C, *space).
             mode: one of `LABEL_KERNELS`.
             value, window: as in `image`.
+            dtype: int16 or int32, which holds all labels and the value.
 
         Returns:
-            (C, *patch) of the same dtype.
+            (C, *patch) of the source's dtype.
         """
-        codes, outside = _as_int16(source, value)
-        patch = np.empty((len(source), *self._volume), np.int16)
-        arguments = (codes.reshape(len(codes), -1), patch, *self._where(window), outside)
+        labels = np.ascontiguousarray(source, dtype)
+        patch = np.empty((len(source), *self._volume), dtype)
+        where = self._where(window)
+        arguments = (labels.reshape(len(labels), -1), patch, *where, dtype.type(value))
         if mode == "nearest":
             resample_nearest(*arguments)
-        else:
+        elif dtype == np.int16:
             resample_labels(*arguments, self._is_flat)
+        else:
+            resample_wide_labels(*arguments, self._is_flat)
         return patch.reshape(len(patch), *self._patch).astype(source.dtype, copy=False)
 
     @property
@@ -188,15 +200,3 @@ class PatchMap:
         matrix = np.eye(3)
         matrix[lift:, lift:] = self._matrix
         return shape, matrix, np.array([0.0] * lift + self._offset), self._field
-
-
-def _as_int16(labels: np.ndarray, extra: float) -> tuple[np.ndarray, np.int16]:
-    """Labels, integers, bool or floating point, as int16 (a ValueError for others), and one more label, that of the padding."""
-    if labels.dtype not in (np.int16, np.int8, np.uint8, np.bool_):
-        whole = labels.dtype.kind != "f" or bool((labels == np.floor(labels)).all())
-        if not (labels.min() >= -(2**15) and labels.max() < 2**15 and whole):  # also true for NaN
-            raise ValueError(
-                "SpatialTransform takes a segmentation of whole numbers from -32768 to 32767, got other numbers or NaN: renumber "
-                "its labels"
-            )
-    return np.ascontiguousarray(labels, dtype=np.int16), np.int16(extra)

@@ -6,13 +6,17 @@ because the result is the real part of the image.
 
 Frequency 0 is shifted to the middle, as in TorchIO and MONAI: of n coefficients, number s is
 frequency s - n // 2.
+
+A Fourier transform treats a volume as one period, so its last voxel borders on its first one. A
+patch is cut out of a larger image, and there these two differ: an edge, which rings or is doubled
+along the patch's border. So `Motion` and `GibbsNoise` extend a volume beyond its ends (`extended`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -25,6 +29,9 @@ from detaug.transforms.building.workspace import Workspace
 
 _NO_WAVE = np.array([[1.0], [0.0]])
 _ALL_AXES = (0, 1, 2)
+# The least part of an axis that is added to it, so that its two ends can fade into each other.
+# More of it takes longer, and changes nothing that can be seen.
+_ADDED = 1 / 8
 
 
 def _to_k_space(volume: np.ndarray, axes: Sequence[int]) -> np.ndarray:
@@ -46,13 +53,15 @@ def _to_k_space(volume: np.ndarray, axes: Sequence[int]) -> np.ndarray:
     return k_space
 
 
-def _from_k_space(k_space: np.ndarray, shape: Sequence[int], axes: Sequence[int]) -> np.ndarray:
-    """Return the volume of this shape whose coefficients `_to_k_space` gives; they are lost."""
+def _from_k_space(k_space: np.ndarray, lengths: Sequence[int], axes: Sequence[int]) -> np.ndarray:
+    """Return the volume, of these lengths along the axes, whose coefficients `_to_k_space` gives.
+
+    The coefficients' memory is used for other things.
+    """
     from scipy import fft
 
-    sizes = [shape[axis] for axis in axes]
     with fft.set_backend("scipy", only=True):
-        volume: np.ndarray = fft.irfftn(k_space, sizes, axes=axes, overwrite_x=True, workers=1)
+        volume: np.ndarray = fft.irfftn(k_space, lengths, axes=axes, overwrite_x=True, workers=1)
     return volume
 
 
@@ -69,34 +78,75 @@ def _shifted(n: int, frequencies: np.ndarray) -> np.ndarray:
     return (frequencies + n // 2) % n
 
 
-@np.errstate(over="ignore", invalid="ignore")
-def filter_axis(
-    volumes: Iterable[np.ndarray], destination: np.ndarray, axis: int, gains: np.ndarray
-) -> None:
-    """Multiply volumes' k-space by gains along one axis, and add up their images.
+def extended_length(n: int) -> int:
+    """Return how many voxels an axis of n has once it is `extended`: a product of 2s, 3s and 5s.
 
-    Transforms along the other axes would cancel.
+    Fourier transforms of other lengths take longer. An axis of one voxel stays as it is.
+    """
+    if n == 1:
+        return 1
+    length = n + math.ceil(n * _ADDED)
+    while _without_small_factors(length) > 1:
+        length += 1
+    return length
+
+
+def _without_small_factors(n: int) -> int:
+    """Return n divided by 2, 3 and 5 as often as these divide it."""
+    for factor in (2, 3, 5):
+        while n % factor == 0:
+            n //= factor
+    return n
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def extended(volume: np.ndarray, axis: int) -> np.ndarray:
+    """Return a volume with more voxels after its last one, which lead back to its first one.
+
+    They are its end, mirrored, which fades into its beginning, mirrored.
 
     Args:
-        volumes: S arrays (X, Y[, Z]), float32.
-        destination: of the same shape; may be the memory of a volume.
+        volume: float32.
+        axis: the axis that becomes `extended_length` voxels long.
+    """
+    n = volume.shape[axis]
+    added = extended_length(n) - n
+    if added == 0:
+        return volume
+    steps = np.arange(added)
+    part = (steps + 1.0) / (added + 1.0)
+    along_axis = [1] * volume.ndim
+    along_axis[axis] = -1
+    share = (part * part * (3.0 - 2.0 * part)).astype(np.float32).reshape(along_axis)
+    bridge = volume.take(n - 1 - steps, axis)
+    bridge += share * (volume.take(added - 1 - steps, axis) - bridge)
+    return np.concatenate((volume, bridge), axis)
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def filter_axis(volumes: Iterable[np.ndarray], axis: int, gains: np.ndarray) -> np.ndarray:
+    """Multiply volumes' k-space by gains along one axis, and return the sum of their images.
+
+    Fourier transforms along the other axes would cancel.
+
+    Args:
+        volumes: S arrays of one shape, (X, Y[, Z]), float32.
         axis: the spatial axis.
         gains: (S, n) for the n planes along it, real, frequency 0 in the middle.
     """
-    n = destination.shape[axis]
+    n = gains.shape[1]
     frequencies = np.arange(n // 2 + 1)
     means = (gains[:, _shifted(n, frequencies)] + gains[:, _shifted(n, -frequencies)]) / 2
-    total: np.ndarray | None = None
-    for volume, mean in zip(volumes, means, strict=True):
-        if total is None:
-            total = _weighted_k_space(volume, axis, mean)
-        else:
-            total += _weighted_k_space(volume, axis, mean)
-    assert total is not None
-    destination[...] = _from_k_space(total, destination.shape, (axis,))
+    summands = map(partial(_weighted_k_space, axis), volumes, means)
+    total = next(summands)
+    for summand in summands:
+        total += summand
+        # Free its memory before the next volume is made.
+        del summand
+    return _from_k_space(total, [n], (axis,))
 
 
-def _weighted_k_space(volume: np.ndarray, axis: int, gains: np.ndarray) -> np.ndarray:
+def _weighted_k_space(axis: int, volume: np.ndarray, gains: np.ndarray) -> np.ndarray:
     """Return k-space along an axis, each frequency from 0 to n // 2 multiplied by its gain."""
     k_space = _to_k_space(volume, (axis,))
     along_axis = [1] * (volume.ndim + 1)
@@ -180,7 +230,7 @@ class Ghosting(ChannelTransform):
                 changes[channel] = axis, gains
         for channel, source, destination in workspace.chosen_channels(changes):
             axis, gains = changes[channel]
-            filter_axis([source], destination, axis, gains[None])
+            destination[...] = filter_axis([source], axis, gains[None])
 
 
 def _ghost_gains(n: int, ghosts: Params) -> np.ndarray:
@@ -306,13 +356,15 @@ def _parts(shape: Sequence[int]) -> list[slice]:
 class GibbsNoise(ChannelTransform):
     """Gibbs ringing: k-space is cut off outside of a ball, so that edges ring.
 
-    The ball's radius is ``(1 - alpha) * max(shape) / √2`` coefficients, and its middle that of the
-    array, (n - 1) / 2 along each axis; with an even n that is half a coefficient beside frequency 0.
-    Of what is kept, the image is the real part. MONAI's formula and default (`RandGibbsNoise` 1.6).
-    At 0, a 2-D image of equal sides is unchanged; of a volume, k-space loses its corners.
+    MONAI's formula and default (`RandGibbsNoise` 1.6), but the image may be a patch of a larger
+    field of view: it is extended beyond its border, mirrored, so that the border does not ring. An
+    axis of n voxels has N >= 9 n / 8 coefficients then. The ball's middle is that of the extended
+    k-space, (N - 1) / 2; with an even N that is half a coefficient from frequency 0. The ball's
+    radius is ``(1 - alpha) * max(shape) / √2`` coefficients of the image itself, each of which is
+    N / n coefficients of the extended one. The result is the real part of the image.
 
     Args:
-        alpha: 0 to 1; 1 leaves nothing but the mean (if all axes are odd).
+        alpha: 0 to 1; near 1 the mean alone is left, and at 1 nothing where an N is even.
         p_per_channel: the probability of each channel.
         synchronize_channels: the same alpha for all channels; else each has its own.
 
@@ -338,35 +390,26 @@ class GibbsNoise(ChannelTransform):
     @takes(**channels_with(alphas=number(0, 1)))
     def change(self, workspace: Workspace, params: Params) -> None:
         space = workspace["image"].shape[1:]
-        farthest = sum((n - 1) ** 2 for n in space)
+        farthest = sum(float(squares.max()) for squares in _squares_from_middle(space)[0])
         limits = {}
         for channel, alpha in by_channel(params, "alphas"):
-            limit = _limit(space, alpha)
-            if limit < farthest:
-                limits[channel] = limit
+            radius = (1.0 - alpha) * max(space) * math.sqrt(0.5)
+            if radius * radius < farthest:
+                limits[channel] = radius * radius
         for channel, source, destination in workspace.chosen_channels(limits, as_volume):
             _cut_off(source, destination, limits[channel])
 
 
-def _limit(space: Sequence[int], alpha: float) -> int:
-    """Return the square of the ball's diameter, rounded down.
-
-    Squares of twice the distance of a coefficient from the middle are integers.
-    """
-    radius = (1 - alpha) * max(space) * math.sqrt(2.0) / 2.0
-    limit = math.floor(4.0 * radius * radius) + 1
-    while limit >= 0 and math.sqrt(limit / 4.0) > radius:  # MONAI compares roots
-        limit -= 1
-    return limit
-
-
 @np.errstate(over="ignore", invalid="ignore")
-def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
+def _cut_off(source: np.ndarray, destination: np.ndarray, limit: float) -> None:
     """Keep of a volume's k-space what is in a ball; both may be one array.
 
     The ball's middle need not be frequency 0, so a frequency may be in it and its negative not.
+
+    Args:
+        limit: the square of the ball's radius.
     """
-    k_space = _to_k_space(source, _ALL_AXES)
+    k_space = _to_k_space(_extended_along_all(source), _ALL_AXES)
     numbers = _real_and_imaginary(k_space)
     sides = _squares_from_middle(source.shape)
     for part in _parts(numbers.shape):
@@ -374,18 +417,32 @@ def _cut_off(source: np.ndarray, destination: np.ndarray, limit: int) -> None:
         for x, y, z in sides:
             gains += x[part, None, None] + y[:, None] + z <= limit
         numbers[part] *= np.float32(0.5) * gains[..., None]
-    destination[...] = _from_k_space(k_space, source.shape, _ALL_AXES)
+    lengths = [extended_length(n) for n in source.shape]
+    image = _from_k_space(k_space, lengths, _ALL_AXES)
+    destination[...] = image[tuple(map(slice, source.shape))]
 
 
-def _squares_from_middle(shape: Sequence[int]) -> list[list[np.ndarray]]:
-    """Return squares of twice the distance of half of k-space from its middle, one array per axis.
+def _extended_along_all(volume: np.ndarray) -> np.ndarray:
+    """Return a volume `extended` along each of its axes."""
+    for axis in _ALL_AXES:
+        volume = extended(volume, axis)
+    return volume
+
+
+def _squares_from_middle(space: Sequence[int]) -> list[list[np.ndarray]]:
+    """Return squares of distances from the middle of half of an extended image's k-space.
 
     Returns:
-        Those of each frequency, and those of its negative.
+        Of each frequency, and of its negative: an array per axis, in coefficients of the image.
     """
-    half = [np.arange(n) for n in (*shape[:-1], shape[-1] // 2 + 1)]
+    lengths = [extended_length(n) for n in space]
     sides = []
     for sign in (1, -1):
-        numbers = [_shifted(n, sign * each) for n, each in zip(shape, half, strict=True)]
-        sides.append([(2 * k - (n - 1)) ** 2 for n, k in zip(shape, numbers, strict=True)])
+        squares = []
+        for axis, (n, length) in enumerate(zip(space, lengths, strict=True)):
+            is_halved = axis == len(space) - 1
+            frequencies = sign * np.arange(length // 2 + 1 if is_halved else length)
+            distances = (_shifted(length, frequencies) - (length - 1) / 2) * (n / length)
+            squares.append(distances * distances)
+        sides.append(squares)
     return sides

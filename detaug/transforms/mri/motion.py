@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from detaug.kernels.coordinates import HELD
+from detaug.kernels.coordinates import BORDER, layout
 from detaug.kernels.resampling import resample_images
-from detaug.kernels.statistics import least_and_largest
 from detaug.transforms.building import checks, draws, gate
-from detaug.transforms.building.affine import applied, resample_channel, rotation
+from detaug.transforms.building.affine import NO_DISPLACEMENT, applied, rotation
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.gate import Given, Refused, many
-from detaug.transforms.building.per_channel import ChannelTransform, by_channel, flat_planes
+from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
-from detaug.transforms.mri.k_space import filter_axis
+from detaug.transforms.mri.k_space import extended, extended_length, filter_axis
 
 _PERTURBATION = (
     0.3  # TorchIO's: by how much of the time between two movements each may come early or late
@@ -47,11 +46,16 @@ _MOTION = gate.fields(
 class Motion(ChannelTransform):
     """Rigid movements while k-space is filled plane by plane along an axis.
 
-    Between two movements the scanner fills a stretch of k-space, from the lowest frequency to the highest, from the image as it
-    lies then; the stretch around the middle is the image's own. Described by Shaw et al., "MRI k-space motion artefact
-    augmentation", MIDL 2019 (http://proceedings.mlr.press/v102/shaw19a.html). TorchIO's formula and defaults (`RandomMotion`
-    1.2), but that the image is turned about its middle (there, about the origin of physical space), and that translations are
-    in voxels and angles in radians. What comes from outside is the channel's least value.
+    Between two movements the scanner fills a stretch of k-space, from the lowest frequency to the
+    highest, from the image as it lies then; the stretch around the middle is the image's own.
+    Described by Shaw et al., "MRI k-space motion artefact augmentation", MIDL 2019
+    (http://proceedings.mlr.press/v102/shaw19a.html). TorchIO's formula and defaults (`RandomMotion`
+    1.2), but that the image is turned about its middle (there, about the origin of physical space),
+    and that translations are in voxels and angles in radians.
+
+    The image may be a patch of a larger field of view: what lies outside of it is its nearest voxel
+    (there, the least value), and along the axis it is extended, mirrored. So the patch's border is
+    no edge that moves, and gets no ghosts.
 
     Args:
         rotation: radians, drawn for each axis (in 2-D one angle) and each movement.
@@ -110,7 +114,7 @@ class Motion(ChannelTransform):
         for c, source, destination in workspace.chosen_channels(motions):
             _move(source, destination, motions[c])
 
-    kernels = (least_and_largest, resample_images)
+    kernels = (resample_images,)
 
 
 def _moves(motion: Params) -> bool:
@@ -123,29 +127,30 @@ def _moves(motion: Params) -> bool:
 
 def _move(source: np.ndarray, destination: np.ndarray, motion: Params) -> None:
     """Move one channel; both arrays may be one."""
+    axis = motion["axis"]
+    n = source.shape[axis]
     positions, gains = [], []
-    for position, stretch in enumerate(_stretches(source.shape[motion["axis"]], motion["times"])):
+    for position, stretch in enumerate(_stretches(extended_length(n), motion["times"])):
         if stretch.any():
             positions.append(position)
             gains.append(stretch)
-    volumes = _seen_from(source, positions, motion)
-    filter_axis(volumes, destination, motion["axis"], np.stack(gains))
+    moved = filter_axis(_extended_images(source, positions, motion), axis, np.stack(gains))
+    destination[...] = moved[(slice(None),) * axis + (slice(n),)]
 
 
-def _seen_from(
+def _extended_images(
     source: np.ndarray, positions: Sequence[int], motion: Params
 ) -> Iterator[np.ndarray]:
-    """Yield the image as it lies in these positions, 0 being its own, one after another."""
-    outside = float(least_and_largest(flat_planes(source))[0])
+    """Yield the image as it lies in each position, 0 being its own, `extended` along the axis."""
+    axis = motion["axis"]
     for position in positions:
         if position == 0:
-            yield source
+            yield extended(source, axis)
             continue
-        moved = np.empty_like(source)
         angles = motion["rotations"][position - 1]
         translation = motion["translations"][position - 1]
-        _resample(source, moved, angles, translation, outside)
-        yield moved
+        # Without a name for the moved image, its memory is free when the extended one is used.
+        yield extended(_resampled(source, angles, translation), axis)
 
 
 def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
@@ -163,22 +168,19 @@ def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
     return found
 
 
-def _resample(
-    source: np.ndarray,
-    destination: np.ndarray,
-    angles: Sequence[float],
-    translation: Sequence[float],
-    outside: float,
-) -> None:
+def _resampled(
+    source: np.ndarray, angles: Sequence[float], translation: Sequence[float]
+) -> np.ndarray:
+    """Return the image turned about its middle and moved; outside of it is its nearest voxel."""
+    lift = 3 - source.ndim
     turned = rotation(angles)
     middle = [(n - 1) / 2 for n in source.shape]
     back = applied(turned, middle)
-    offset = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
-    for along, n in enumerate(source.shape):
-        if (
-            n == 1
-        ):  # pairs of voxels are read: its only one is there twice, -0.5 to 0.5 becoming -0.5 to 1.5
-            source = np.repeat(source, 2, along)
-            turned[along] = [2 * value for value in turned[along]]
-            offset[along] = 2 * offset[along] + 0.5
-    resample_channel(source, destination, turned, offset, HELD, outside)
+    matrix, offset = np.eye(3), np.zeros(3)
+    matrix[lift:, lift:] = turned
+    offset[lift:] = [m + t - b for m, t, b in zip(middle, translation, back, strict=True)]
+    space = (*(1,) * lift, *source.shape)
+    moved = np.empty((1, *space), np.float32)
+    where = (layout(space, (0, 0, 0), space), matrix, offset, NO_DISPLACEMENT)
+    resample_images(source.reshape(1, -1), moved, *where, BORDER, 0.0, lift == 1)
+    return moved.reshape(source.shape)

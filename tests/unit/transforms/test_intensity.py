@@ -141,7 +141,6 @@ def test_a_channel_without_a_finite_mean_becomes_nan_and_its_neighbour_does_not_
         Gamma(0.7, 0, False, 1, 0),
         Gamma(0.7, 1, False, 1, 1),
         InvertImage(1),
-        CutOffOutliers(),
     ):
         clean = transform(image=image, rng=np.random.default_rng(0))["image"]
         found = transform(image=spoilt, rng=np.random.default_rng(0))["image"]
@@ -159,13 +158,54 @@ def test_brightness_leaves_nan_and_infinity_where_they_are():
         )
 
 
-def test_an_infinity_is_clamped_where_no_standard_deviation_is_retained():
+def cut_channel(image, lower, upper, retain):
+    params = {"percentiles": [(lower, upper)], "retain_std": [retain]}
+    return CutOffOutliers().apply({"image": image}, params)["image"]
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("infinities", [[np.inf], [-np.inf], [np.inf, -np.inf, np.inf]])
+def test_infinities_are_clamped_as_other_outliers_are(infinities, retain):
     image = scan((1, 10, 100), 0)
-    image[0, 0, 0] = np.inf
-    found = CutOffOutliers(1, 99, p_retain_std=0)(image=image, rng=np.random.default_rng(0))[
-        "image"
-    ]
-    assert np.isfinite(found).all()
+    image[0, 0, : len(infinities)] = infinities
+    largest = np.where(np.isinf(image), np.sign(image) * np.float32(1e30), image)
+    cut = cut_channel(image, 1, 99, retain)
+    assert np.isfinite(cut).all()
+    if not retain:
+        assert cut.tobytes() == cut_channel(largest, 1, 99, retain).tobytes()
+        return
+    deviation = image[np.isfinite(image)].std(ddof=1)
+    assert abs(cut.std(ddof=1) - deviation) < 1e-4 * deviation
+
+
+@pytest.mark.parametrize(
+    ("values", "lower", "upper", "expected"),
+    [
+        ([0, 1, 2, np.inf], 0, 100 / 3 * 2, [0, 1, 2, 2]),
+        ([0, 1, 2, np.inf], 0, 90, [0, 1, 2, np.inf]),
+        ([-np.inf, 1, 2, 3], 20, 100, [-np.inf, 1, 2, 3]),
+        ([-np.inf, 1, 2, 3], 100 / 3, 100, [1, 1, 2, 3]),
+        ([-np.inf, np.inf], 10, 90, [-np.inf, np.inf]),
+        ([-np.inf, np.inf, np.inf], 10, 20, [-np.inf, -np.inf, -np.inf]),
+        ([np.inf, np.inf, np.inf], 10, 90, [np.inf, np.inf, np.inf]),
+    ],
+)
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_percentile_beside_an_infinity_makes_no_nan(values, lower, upper, expected, retain):
+    image = np.array([[values]], np.float32)
+    cut = cut_channel(image, lower, upper, retain)
+    if retain and np.isfinite(expected).all():
+        assert np.isfinite(cut).all()
+    else:
+        np.testing.assert_array_equal(cut, [[expected]])
+
+
+def test_a_channel_with_a_nan_is_not_clamped_but_becomes_nan():
+    image = scan((2, 10, 100), 0)
+    image[0, 3, 4] = np.nan
+    cut = CutOffOutliers(1, 99)(image=image, rng=np.random.default_rng(0))["image"]
+    assert np.isnan(cut[0]).all()
+    assert np.isfinite(cut[1]).all()
 
 
 @pytest.mark.parametrize("outlier", [10, 1e4, 1e6])
