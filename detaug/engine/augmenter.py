@@ -10,7 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -47,7 +47,7 @@ from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import Source, resolve_source, source_of_samples
-from detaug.sources.misuse import refuse_arguments
+from detaug.sources.misuse import answers_unknown_arguments, refuse_arguments
 from detaug.training.machine import environment
 from detaug.transport.importing import refuse_while_importing
 
@@ -115,6 +115,7 @@ class DeterministicAugmenter(Generic[Batch]):
     #: Further entries of the ledger's header.
     _ledger_facts: Mapping[str, Any] = MappingProxyType({})
 
+    @answers_unknown_arguments
     def __init__(
         self,
         data_loader: Any,
@@ -140,10 +141,7 @@ class DeterministicAugmenter(Generic[Batch]):
         check: Check | int | bool = True,
         executor: Executor | None = None,
         ledger: str | os.PathLike[str] | None = None,
-        **unknown: NoReturn,
     ) -> None:
-        if unknown:
-            refuse_arguments(unknown, inspect.signature(DeterministicAugmenter).parameters)
         self._engine: Engine | None = None
         self._starting = threading.RLock()  # several threads may ask for the first batch
         self._closed = False
@@ -287,6 +285,11 @@ class DeterministicAugmenter(Generic[Batch]):
                 exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
             ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
+        known = {
+            *inspect.signature(cls.from_dataset).parameters,
+            *inspect.signature(cls).parameters,
+        }
+        refuse_arguments(options, known)
         how: dict[str, Any] = {
             "drop_last": drop_last,
             "collate_fn": collate_fn,

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset
 
 from detaug.seeding.current import Current
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
-from detaug.seeding.tree import SeedTree, positive_int
+from detaug.seeding.tree import SeedTree
 from detaug.sources.base import Source, is_batchgenerators
 from detaug.sources.dataset import DatasetSource
 from detaug.sources.iterable import (
@@ -23,7 +23,7 @@ from detaug.sources.iterable import (
     TorchIterable,
     has_one_pass,
 )
-from detaug.sources.misuse import refuse_as_loader, refuse_orders
+from detaug.sources.misuse import batch_size_of, refuse_as_loader, refuse_orders
 
 __all__ = ["DatasetSource", "LoaderFactory", "Source", "resolve_source", "source_of_samples"]
 
@@ -70,7 +70,7 @@ def source_of_samples(
     orders = {name: options[name] for name in ("sampler", "weights", "batch_sampler")}
     refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
     rest = {name: value for name, value in options.items() if name not in orders}
-    return TorchIterable(dataset, None, positive_int("batch_size", batch_size), **rest)
+    return TorchIterable(dataset, None, batch_size_of(batch_size), **rest)
 
 
 def _source_of(loader: Any, stateless: bool | None) -> Source:
