@@ -719,6 +719,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
         work = self._work()
+        # Earlier replays may have opened what one copy in a process can have open, and forks of it.
+        work.replayer.close()
         self._health.is_fresh = True
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = self.executor.start(work)
@@ -760,7 +762,9 @@ class DeterministicAugmenter(Generic[Batch]):
         engine, self._engine = self._engine, None
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._kept_replayer = None  # which closes what its copy has open
+        if self._kept_replayer is not None:
+            self._kept_replayer.close()
+            self._kept_replayer = None
         if engine is not None:
             engine.close()
         before, self._schedule = self._schedule, self._new_schedule()

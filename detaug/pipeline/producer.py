@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
 from types import SimpleNamespace
@@ -303,15 +304,25 @@ class Producer:
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
-                source.before_sample = lambda sample: self._pristine.shared.reseed(
-                    sample.sequence(), loader
-                )
+                source.before_sample = self._reseeder_of(loader)
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
                 source.begin_process(*self.worker)
             if loader.template.tellable:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)
         return loader
+
+    def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:
+        """Return what is called before each sample of a data set is fetched."""
+        shared = self._pristine.shared
+        # The loader has it, and must not be kept by it: once nobody uses a copy of a data set, the
+        # files and stores that it has opened are closed at once, and another copy may open them.
+        reference = weakref.ref(loader)
+
+        def reseed(sample: Current) -> None:
+            shared.reseed(sample.sequence(), reference())
+
+        return reseed
 
     def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: OwnedCopy) -> Any:
         loader.source.prepare(batch)
