@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Generic, NoReturn
+from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
@@ -48,7 +48,7 @@ from detaug.seeding.current import SeedBranch
 from detaug.seeding.ranks import check_all_are_known, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.sources import LoaderFactory, SampleBatches, Source, resolve_source
-from detaug.sources.misuse import refuse_arguments
+from detaug.sources.misuse import answers_unknown_arguments, refuse_arguments
 from detaug.training.machine import environment
 from detaug.transport.importing import refuse_while_importing
 
@@ -118,6 +118,7 @@ class DeterministicAugmenter(Generic[Batch]):
     #: Further entries of the ledger's header.
     _ledger_facts: Mapping[str, Any] = MappingProxyType({})
 
+    @answers_unknown_arguments
     def __init__(
         self,
         data_loader: Any,
@@ -143,10 +144,7 @@ class DeterministicAugmenter(Generic[Batch]):
         check: Check | int | bool = True,
         executor: Executor | None = None,
         ledger: str | os.PathLike[str] | None = None,
-        **unknown: NoReturn,
     ) -> None:
-        if unknown:
-            refuse_arguments(unknown, inspect.signature(DeterministicAugmenter).parameters)
         self._engine: Engine | None = None
         self._starting = threading.RLock()  # several threads may ask for the first batch
         self._closed = False
@@ -254,6 +252,11 @@ class DeterministicAugmenter(Generic[Batch]):
                 exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
             ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
         """
+        known = {
+            *inspect.signature(cls.from_dataset).parameters,
+            *inspect.signature(cls).parameters,
+        }
+        refuse_arguments(options, known)
         how: dict[str, Any] = {
             "drop_last": drop_last,
             "collate_fn": collate_fn,
@@ -917,6 +920,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
             weakref.finalize(self, self._ledger.close)
         work = self._work()
+        # Earlier replays may have opened what one copy in a process can have open, and forks of it.
+        work.replayer.close()
         self._health.is_fresh = True
         with interrupts_deferred():  # or processes might run that no object knows of
             engine = self._engine = self.executor.start(work)
@@ -966,7 +971,9 @@ class DeterministicAugmenter(Generic[Batch]):
         engine, self._engine = self._engine, None
         if self._finalizer is not None:
             self._finalizer.detach()
-        self._kept_replayer = None  # which closes what its copy has open
+        if self._kept_replayer is not None:
+            self._kept_replayer.close()
+            self._kept_replayer = None
         if engine is not None:
             engine.close()
         self._renew_schedule()

@@ -4,6 +4,7 @@ state, settings and thread counts are as they were afterwards."""
 from __future__ import annotations
 
 import time
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +60,10 @@ class InProcess:
         self.warn_once = work.pipeline.warn_once
         self._replayer = Replayer(work.pipeline, work.job, makes_all=True)
         self._second = work.replayer
+        # A proxy, for the engine has it: once nobody uses the engine, what its copy of the pipeline
+        # has open is closed at once, and another copy may open it.
         self._checking = Checking(
-            work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
+            work.checks, weakref.proxy(self), HashOrder(work.pipeline, work.job, work.checks)
         )
         self._skip_log = SkipLog()
 
@@ -95,6 +98,7 @@ class InProcess:
 
     def close(self) -> None:
         self._checking.close()
+        self._replayer.close()
 
     def _make(self, key: BatchKey) -> None:
         began = time.perf_counter()
@@ -160,6 +164,6 @@ class InProcess:
         self._checking.give_up()
         self.warn_once(
             "batches are not made a second time to be compared: in this process a second copy of the "
-            f"pipeline raises {record.summary}. {ONE_COPY} To have batches checked pass num_processes=1, "
+            f"pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked pass num_processes=1, "
             "to do without this warning check=False"
         )

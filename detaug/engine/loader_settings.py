@@ -25,6 +25,7 @@ from detaug.seeding.tree import Seed
 from detaug.sources import Source
 from detaug.sources.dataset import DatasetSource
 from detaug.sources.iterable import TorchIterable
+from detaug.sources.misuse import length_of
 
 SHUFFLED = "shuffled"
 IN_ORDER = "in order"
@@ -215,8 +216,8 @@ class Settings:
         """Return an epoch's batches over all ranks. TypeError: the data set has no length."""
         order = self.order
         if order.kind == BATCH_SAMPLER:
-            return len(order.indices)
-        num_samples = len(order.indices if order.kind == SAMPLER else self.dataset)
+            return length_of(order.indices)
+        num_samples = length_of(order.indices if order.kind == SAMPLER else self.dataset)
         if order.batch_size is None:
             return num_samples
         if order.drop_last:

@@ -63,6 +63,10 @@ class Replayer:
         with self.producer() as producer:
             return own_copy(producer.make(*key, state=state))
 
+    def close(self) -> None:
+        """Let go of the copy of the pipeline, and so of what it has open."""
+        self._producer = None
+
     @contextmanager
     def producer(self) -> Iterator[Producer]:
         """Yield what makes them, as in a worker; the caller's own state is put back at the end."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext, suppress
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -15,6 +17,7 @@ from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.processes.interrupts import is_interrupt
+from detaug.processes.surroundings import ProcessSettings
 from detaug.purity.first_use import loaded_on_first_use
 from detaug.purity.own_memory import own
 from detaug.purity.owned import OwnedCopy, made_late, name_of
@@ -181,24 +184,26 @@ class Producer:
             batch = Current(self._branch, epoch, step)
             stream = None if self._stateless else self._stream(batch, state)
             loader = self._process_loader(epoch) if stream is None else stream.loader
-            transforms = self._fresh_transforms(epoch, loader)
-            if stream is None:
-                raw = self._from_stateless(batch, loader, transforms)
-            else:
-                raw = self._from_stream(batch, stream, transforms)
-                if self._takes_states:
-                    self._take_state(stream)
-            if watch is not None:
-                watch(raw)
-            item = self._transformed(batch, raw, transforms)
-            self._transforms.is_done_with(transforms)
-            self._used = transforms
-            self._batches_made += 1
-            if self._batches_made == _LOOK_AT_LOADED:
-                self._mention_loaded(transforms)
-            if self._looks_at_state:
-                self._look_at_state(batch, raw, loader, transforms, time.perf_counter() - began)
-            return item
+            with loader.settings.held():
+                transforms = self._fresh_transforms(epoch, loader)
+                if stream is None:
+                    raw = self._from_stateless(batch, loader, transforms)
+                else:
+                    raw = self._from_stream(batch, stream, transforms)
+                    if self._takes_states:
+                        self._take_state(stream)
+                if watch is not None:
+                    watch(raw)
+                item = self._transformed(batch, raw, transforms)
+                self._transforms.is_done_with(transforms)
+                self._used = transforms
+                self._batches_made += 1
+                if self._batches_made == _LOOK_AT_LOADED:
+                    self._mention_loaded(transforms)
+                if self._looks_at_state:
+                    seconds = time.perf_counter() - began
+                    self._look_at_state(batch, raw, loader, transforms, seconds)
+                return item
 
     def _transformed(self, batch: Current, raw: Any, transforms: OwnedCopy) -> Any:
         """Return the loader's part of a batch as this copy of the transforms changes it."""
@@ -311,15 +316,27 @@ class Producer:
             self._told_epoch = epoch
             source: Any = loader.source
             if hasattr(source, "before_sample"):
-                source.before_sample = lambda sample: self._pristine.shared.reseed(
-                    sample.sequence(), loader
-                )
+                source.before_sample = self._reseeder_of(loader)
                 self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
-                source.begin_process(*self.worker)
+                loader.settings = ProcessSettings.changed_by(
+                    partial(source.begin_process, *self.worker)
+                )
             if loader.template.tellable:
                 self._seed_epoch(epoch, loader)
                 loader.tell_epoch(epoch)
         return loader
+
+    def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:
+        """Return what is called before each sample of a data set is fetched."""
+        shared = self._pristine.shared
+        # The loader has it, and must not be kept by it: once nobody uses a copy of a data set, the
+        # files and stores that it has opened are closed at once, and another copy may open them.
+        reference = weakref.ref(loader)
+
+        def reseed(sample: Current) -> None:
+            shared.reseed(sample.sequence(), reference())
+
+        return reseed
 
     def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: OwnedCopy) -> Any:
         loader.source.prepare(batch)

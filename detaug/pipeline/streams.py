@@ -12,12 +12,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of
 from detaug.processes.interrupts import is_interrupt
+from detaug.processes.surroundings import ProcessSettings
 from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
@@ -65,7 +67,9 @@ class StreamCopy:
         # What is drawn for a whole epoch is the same in all streams.
         child = branch.tree.sequence(self.epoch)
         self._seed(child, owned=True)
-        source.begin(batch.stream, num_streams, self.epoch, child)
+        self.loader.settings = ProcessSettings.changed_by(
+            partial(source.begin, batch.stream, num_streams, self.epoch, child)
+        )
         if hasattr(source.loader, "set_epoch"):
             source.loader.set_epoch(self.epoch)
         if state is not None:

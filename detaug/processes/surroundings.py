@@ -176,6 +176,29 @@ class ProcessSettings:
                     " the transform for as long as that needs it"
                 )
 
+    @staticmethod
+    def changed_by(function: Callable[[], None]) -> ProcessSettings:
+        """Call a function, put the settings back that it has changed, and return them as it left them."""
+        before = {name: _SETTINGS[name][0]() for name in _NAMES}
+        function()
+        changed = {}
+        for name, value in before.items():
+            read, write = _SETTINGS[name]
+            if (left := read()) != value:
+                changed[name] = left
+                write(value)
+        return ProcessSettings(changed)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Have these settings inside the block, and those of before afterwards."""
+        before = ProcessSettings({name: _SETTINGS[name][0]() for name in self.values})
+        self._apply()
+        try:
+            yield
+        finally:
+            before._apply()
+
     @contextmanager
     def applied(self, log: Callable[[str], None]) -> Iterator[None]:
         """Have a worker's settings inside the block, and the user's own afterwards.
@@ -193,10 +216,11 @@ class ProcessSettings:
                 before._apply()
 
     def _apply(self) -> None:
-        """Write the settings that differ now."""
-        for name, (read, write) in _SETTINGS.items():
-            if read() != self.values[name]:
-                write(self.values[name])
+        """Change what is otherwise now."""
+        for name, value in self.values.items():
+            read, write = _SETTINGS[name]
+            if read() != value:
+                write(value)
 
 
 def be_ready_to_fork() -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from detaug.processes.surroundings import ProcessSettings
 from detaug.purity.owned import Owned, OwnedCopy, Shared
 from detaug.purity.refusals import check_kept, why_not
 from detaug.purity.template import CannotCopy, Template, copied_in, kept_of
@@ -136,6 +137,8 @@ class LoaderCopy(OwnedCopy):
         super().__init__(pristine.loader_template, copy)
         self.source: Source
         self.source, self.shared_objects = self.value
+        #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this copy.
+        self.settings = ProcessSettings({})
         _take_over(self.parts, _kept(self.template.originals, pristine.keep))
 
 

@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,13 +17,13 @@ from detaug.differences import differences
 from detaug.fingerprints import lenient_fingerprint
 from detaug.purity.references import variables_of
 from detaug.purity.values import values_in
-from detaug.watching.interception import listening
+from detaug.watching.interception import is_standard_library, listening
 
 #: A pipeline's state has to fit into a message, as do the fingerprints of a batch.
 _MOST_CHARACTERS = 30_000
 _MOST_KEYS = 300
-#: Modules whose calls are parts of a transform's.
-_NO_STAGES = ("torch.", "numpy", "functools", "detaug.pipeline")
+#: Modules whose calls are parts of a transform's, as those of the standard library are.
+_NO_STAGES = ("torch.", "numpy", "detaug.pipeline")
 _OF_PROCESS = " about the process"
 _INTEGERS = (torch.int16, torch.int32, torch.int64)
 #: Changes from stream to stream, and means nothing.
@@ -51,6 +51,20 @@ class Explanation:
 
     stages: list[tuple[str, str]] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
+
+
+class Change(NamedTuple):
+    """A value of a loader, a class or a module that differs between two makings of a batch.
+
+    Attributes:
+        path: where it is.
+        live: what it was in the process that made the batch.
+        fresh: what it was for a pristine copy.
+    """
+
+    path: str
+    live: str
+    fresh: str
 
 
 def prints_of(batch: Any) -> dict[str, str]:
@@ -164,11 +178,10 @@ def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
         ):
             return
         owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if (
-            owner is None
-            or str(frame.f_globals.get("__name__")).startswith(_NO_STAGES)
-            or next(room, None) is None
-        ):
+        if owner is None or is_standard_library(frame):
+            return
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_NO_STAGES) or next(room, None) is None:
             return
         sys.setprofile(None)
         try:
@@ -204,16 +217,12 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     return state
 
 
-def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[str]]:
-    """Return what differs between two makings of one batch.
-
-    Returns:
-        The first transform whose result differs, and the values that had changed, in words.
-    """
+def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[Change]]:
+    """Return the first transform whose result differs between two makings of one batch, and the values that had changed."""
     stage = ""
     for output, other_output in zip(live.stages, fresh.stages, strict=False):
         if output != other_output:
             stage = " or ".join(dict.fromkeys((output[0], other_output[0])))
             break
     changed = differences(live.state, fresh.state, _SET_BY_DETAUG)
-    return stage, [f"{path}: {first} at first, {now} now" for path, now, first in changed]
+    return stage, [Change(*change) for change in changed]

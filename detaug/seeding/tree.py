@@ -235,14 +235,7 @@ def checked_seed(seed: int | Sequence[int]) -> Seed:
 
 def non_negative_int(what: str, value: Any) -> int:
     """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError where negative."""
-    if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{what} must be a non-negative integer, got {value!r}")
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{what} must be a non-negative integer, got {value!r} of type {type(value).__name__}"
-        ) from None
+    number = _as_int(what, value, "a non-negative integer")
     if number < 0:
         raise ValueError(f"{what} must not be negative, got {number}")
     return number
@@ -250,10 +243,25 @@ def non_negative_int(what: str, value: Any) -> int:
 
 def positive_int(what: str, value: Any) -> int:
     """As `non_negative_int`, and at least 1."""
-    number = non_negative_int(what, value)
-    if number == 0:
-        raise ValueError(f"{what} must be at least 1, got 0")
+    number = _as_int(what, value, "a positive integer")
+    if number < 1:
+        raise ValueError(f"{what} must be at least 1, got {number}")
     return number
+
+
+def _as_int(what: str, value: Any, allowed: str) -> int:
+    if isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{what} must be {allowed}, got {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        pass
+    advice = ""
+    if isinstance(value, str) and value.isdecimal():
+        advice = f": write {int(value)}, or int(...) of what a command line or a file gives"
+    raise TypeError(
+        f"{what} must be {allowed}, got {value!r:.80} of type {type(value).__name__}{advice}"
+    )
 
 
 def spawn_key_element(what: str, value: Any) -> int:

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 from detaug.seeding.current import Current
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
-from detaug.seeding.tree import SeedTree, positive_int
+from detaug.seeding.tree import SeedTree
 from detaug.sources.base import Source, is_batchgenerators
 from detaug.sources.dataset import DatasetSource
 from detaug.sources.iterable import (
@@ -24,7 +24,7 @@ from detaug.sources.iterable import (
     TorchIterable,
     has_one_pass,
 )
-from detaug.sources.misuse import refuse_as_loader, refuse_orders
+from detaug.sources.misuse import batch_size_of, refuse_as_loader, refuse_orders
 
 __all__ = [
     "DatasetSource",
@@ -82,7 +82,7 @@ def source_of_samples(
     orders = {name: options[name] for name in ("sampler", "weights", "batch_sampler")}
     refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
     rest = {name: value for name, value in options.items() if name not in orders}
-    return TorchIterable(dataset, None, positive_int("batch_size", batch_size), **rest)
+    return TorchIterable(dataset, None, batch_size_of(batch_size), **rest)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,15 @@ from typing import Any
 import torch
 
 from detaug.seeding.current import Current, making
-from detaug.seeding.tree import positive_int
 from detaug.sources.base import Source, worker_info
 from detaug.sources.collation import collate_name, collated, no_end
-from detaug.sources.misuse import flag, refuse_as_dataset, refuse_orders
+from detaug.sources.misuse import (
+    batch_size_of,
+    flag,
+    length_of,
+    refuse_as_dataset,
+    refuse_orders,
+)
 from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
 
 
@@ -52,7 +57,7 @@ class DatasetSource(Source):
                 "batch_sampler gives whole batches: leave out batch_size and drop_last, which have no effect"
             )
         super().__init__(dataset, stateless=True)
-        self.length = len(dataset)
+        self.length = length_of(dataset)
         if self.length == 0:
             raise ValueError(f"the data set ({type(dataset).__name__}) is empty")
         self.order: Order
@@ -69,7 +74,7 @@ class DatasetSource(Source):
                 else AsStored(self.length)
             )
         self.shuffle = isinstance(self.order, Shuffled)
-        self.batch_size = 1 if self.order.gives_batches else positive_int("batch_size", batch_size)
+        self.batch_size = 1 if self.order.gives_batches else batch_size_of(batch_size)
         self.drop_last = flag("drop_last", drop_last)
         self.collate_fn = collate_fn
         self.worker_init_fn = worker_init_fn

@@ -25,6 +25,7 @@ from detaug.sources.base import (
 )
 from detaug.sources.code import raises
 from detaug.sources.collation import collate_name, collated
+from detaug.sources.misuse import length_of
 
 _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this number of batches
 
@@ -74,7 +75,7 @@ class IterableSource(Source):
         super().__init__(loader)
         self._iterator: Iterator[Any] | None = None
         try:
-            length = len(loader)
+            length = length_of(loader)
         except (TypeError, NotImplementedError):
             length = None
         self.pass_per_epoch = length is not None and not self.starts_anew

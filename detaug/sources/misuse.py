@@ -3,11 +3,13 @@ with the line to write."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from torch.utils.data import (
     DataLoader,
@@ -16,6 +18,10 @@ from torch.utils.data import (
     SequentialSampler,
     default_collate,
 )
+
+from detaug.seeding.tree import positive_int
+
+Constructor = TypeVar("Constructor", bound=Callable[..., None])
 
 _CALL = "DeterministicAugmenter.from_dataset"
 #: What to write in place of an argument, where the name alone does not say it.
@@ -43,9 +49,26 @@ _INSTEAD = {
 }
 
 
-def refuse_arguments(arguments: Mapping[str, Any], known: Iterable[str]) -> None:
-    """TypeError: `DeterministicAugmenter` does not have these arguments."""
+def answers_unknown_arguments(constructor: Constructor) -> Constructor:
+    """Decorate `DeterministicAugmenter`'s constructor: an argument that it does not have is told first.
+
+    Python's own message would say that another one is missing, if it is one that was misspelled.
+    """
+    known = inspect.signature(constructor).parameters
+
+    @functools.wraps(constructor)
+    def checked(*arguments: Any, **options: Any) -> None:
+        refuse_arguments(options, known)
+        constructor(*arguments, **options)
+
+    return cast(Constructor, checked)
+
+
+def refuse_arguments(arguments: Mapping[str, Any], known: Collection[str]) -> None:
+    """TypeError: `DeterministicAugmenter` does not have one of these arguments."""
     for name, value in arguments.items():
+        if name in known:
+            continue
         instead = _INSTEAD.get(name, "").format(name=name, value=repr(value))
         near = get_close_matches(name, known, 1)
         advice = instead or (
@@ -68,6 +91,36 @@ def refuse_as_dataset(dataset: Any) -> None:
             f"pass an instance of one, or a list of samples, {_CALL}(list(samples), batch_size). What gives batches by itself "
             "goes to DeterministicAugmenter(data, transform, num_processes)"
         )
+
+
+def batch_size_of(value: Any) -> int:
+    """The argument as an int. TypeError, ValueError: it was forgotten, or cannot be right."""
+    if value is None:
+        raise TypeError(
+            f"{_CALL} needs batch_size, the number of samples in a batch: {_CALL}(dataset, 2, ...). What gives batches by "
+            "itself goes to DeterministicAugmenter(data, transform, num_processes)"
+        )
+    return positive_int("batch_size", value)
+
+
+def length_of(data: Any) -> int:
+    """Return ``len(data)``.
+
+    Raises:
+        TypeError: There is no ``__len__``.
+        ValueError: What it gives is no length; its class is named, and the value.
+    """
+    try:
+        return len(data)
+    except (TypeError, ValueError, OverflowError) as error:
+        frames = error.__traceback__
+        was_raised_inside = frames is not None and frames.tb_next is not None
+        if was_raised_inside or not hasattr(type(data), "__len__"):
+            raise
+        kind = type(data)
+        raise ValueError(
+            f"{kind.__qualname__}.__len__ must give an integer from 0 to {sys.maxsize}, got {kind.__len__(data)!r}"
+        ) from None
 
 
 def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:

@@ -22,6 +22,7 @@ from detaug.seeding.generators import (
 from detaug.seeding.reseeders import reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.sources.base import tell
+from detaug.sources.misuse import length_of
 
 #: A permutation of more items than this is not kept, but computed item by item.
 LARGE = 2**20
@@ -172,7 +173,7 @@ class Sampled(Order):
         self._name, self.gives_batches = name, gives_batches
         self._kind = type(sampler).__name__
         try:
-            super().__init__(len(sampler))
+            super().__init__(length_of(sampler))
         except (TypeError, NotImplementedError):
             raise TypeError(
                 f"{name} must have a length, for an epoch's number of batches to be known; {self._kind} has none. Pass a list, "

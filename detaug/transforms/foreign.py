@@ -11,6 +11,7 @@ import torch
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
+from detaug.transforms.building.checks import unmasked
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, takes
 from detaug.transforms.building.workspace import Workspace
 
@@ -31,7 +32,7 @@ class ForeignTransform(Transform):
     Params: ``{"key": 64 bits}``.
 
     Raises:
-        TypeError: from `apply`, if the transform gives no dictionary, or no tensors or arrays in it.
+        TypeError: from `apply`, if the transform gives no dictionary, or no tensors or (unmasked) arrays in it.
         ValueError: from `apply`, if the output has other shapes than ``shapes_after`` says.
     """
 
@@ -88,4 +89,6 @@ class ForeignTransform(Transform):
             raise TypeError(
                 f"{self._name} must give tensors or arrays, got {type(value).__name__} as {key}"
             )
-        return value.detach().numpy() if isinstance(value, torch.Tensor) else value
+        if isinstance(value, torch.Tensor):
+            return value.detach().numpy()
+        return unmasked(f"{key} of {self._name}", value)

@@ -127,7 +127,7 @@ def _passes_requests_on(frame: FrameType) -> bool:
 
 def direct_caller(frame: FrameType | None) -> Site | None:
     """Return the line that called; None if it is the standard library's or detaug's."""
-    if frame is None or _is_machinery(frame) or _is_standard_library(frame):
+    if frame is None or _is_machinery(frame) or is_standard_library(frame):
         return None
     return Site(frame.f_code.co_filename, frame.f_lineno)
 
@@ -137,7 +137,7 @@ def first_outside_library(frame: FrameType | None) -> Site | None:
 
     None where that is detaug's machinery, or an import.
     """
-    while frame is not None and _is_standard_library(frame):
+    while frame is not None and is_standard_library(frame):
         if _package(frame) == "importlib":
             return None
         frame = frame.f_back
@@ -157,7 +157,8 @@ def _is_machinery(frame: FrameType) -> bool:
     return _package(frame) == "detaug" and not _module(frame).startswith(_OUR_PIPELINES)
 
 
-def _is_standard_library(frame: FrameType) -> bool:
+def is_standard_library(frame: FrameType) -> bool:
+    """Return whether a frame runs code of Python's own modules."""
     return _package(frame) in sys.stdlib_module_names and _module(frame) != "__main__"
 
 

@@ -42,6 +42,8 @@ PROCESS_NUMBERS = (
 #: How far (seconds) from now a number may be and still be taken for the time of day.
 _NOW = 10.0
 _UNITS = (1.0, 1e3, 1e6, 1e9)
+#: Of others, ten seconds fill so much of 32 bits that any number would be taken for the time.
+_UNITS_OF_32_BITS = (1.0, 1e3)
 
 _seed_of_python = random.Random.seed
 
@@ -198,13 +200,17 @@ class Guard:
         self._notice(site, "draws random numbers from the operating system, which no seed governs,")
 
     def _seeded(self, seed: Any, frame: FrameType) -> None:
-        if not isinstance(seed, (int, float)):
-            return
-        site = caller_of_randomness(frame)
-        if seed in self._process_numbers:
-            self._notice(site, "seeds a random generator by the number of a process")
-        elif is_the_time(seed):
-            self._notice(site, "seeds a random generator by the time of day")
+        parts = seed if isinstance(seed, (list, tuple)) else [seed]
+        for number in parts:
+            if not isinstance(number, (int, float, np.integer, np.floating)):
+                continue
+            if number in self._process_numbers:
+                reason = "seeds a random generator by the number of a process"
+            elif is_the_time(number, self._process_numbers):
+                reason = "seeds a random generator by the time of day"
+            else:
+                continue
+            self._notice(caller_of_randomness(frame), reason)
 
     def _notice(self, site: Site | None, what: str) -> None:
         """Report a line once; not one of another thread or of an ignored package."""
@@ -218,15 +224,31 @@ class Guard:
         )
 
 
-def is_the_time(seed: float) -> bool:
-    """Whether a seed is the present time in seconds, milli-, micro- or nanoseconds, or what 32 bits
-    keep of the first two.
+def is_the_time(
+    seed: float | np.integer | np.floating, process_numbers: Collection[int] = ()
+) -> bool:
+    """Return whether a seed is the time of day.
+
+    Args:
+        seed: The time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two.
+        process_numbers: Any of these may have been added to the time, in seconds or in its unit.
     """
     if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
         return False
+    value = float(seed)
     now = time.time()
-    # Of units whose ten seconds fill much of 32 bits anything would be taken for the time.
-    times = [(now * unit, unit) for unit in _UNITS] + [
-        (now * unit % 2**32, unit) for unit in _UNITS[:2]
-    ]
-    return any(abs(seed - each) <= _NOW * unit for each, unit in times)
+    if any(_is_near(value, now * unit % 2**32, unit) for unit in _UNITS_OF_32_BITS):
+        return True
+    for unit in _UNITS:
+        if _is_near(value, now * unit, unit):
+            return True
+        for number in process_numbers:
+            if _is_near(value, now * unit + number, unit):
+                return True
+            if _is_near(value, (now + number) * unit, unit):
+                return True
+    return False
+
+
+def _is_near(value: float, moment: float, unit: float) -> bool:
+    return abs(value - moment) <= _NOW * unit

@@ -8,10 +8,12 @@ from detaug.engine.checking.making import CheckedBatch
 from detaug.engine.failures import ErrorRecord, rebuild
 from detaug.errors import ReproducibilityError
 from detaug.pipeline.plan import BatchKey
-from detaug.purity.reports import BatchReport, Explanation, what_diverged
+from detaug.purity.reports import BatchReport, Change, Explanation, what_diverged
 
 #: Fingerprints of earlier batches that are remembered.
 _MOST_SEEN = 4096
+#: Changed values that are told.
+_MOST_CHANGES = 4
 
 
 class Difference(NamedTuple):
@@ -70,14 +72,10 @@ class Difference(NamedTuple):
                 "set, so other runs of this program may give other batches. Go through sorted(names), and take "
                 f"zlib.crc32(text.encode()) for a number; or start the program with PYTHONHASHSEED=0.\n{advice}"
             )
-        stage, changed = (
-            what_diverged(self.live, self.fresh) if self.live and self.fresh else ("", [])
+        text = (
+            f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it differs in {_some(self.keys)}. "
+            f"{self._where(part)}"
         )
-        text = f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it differs in {_some(self.keys)}. "
-        text += f"What differs first is what the {part}{f' ({stage})' if stage else ''} gives.\n"
-        if changed:
-            where = f"in worker {self.check.worker}" if self.check.worker else "in this process"
-            text += f"Changed {where} by earlier batches: {'; '.join(changed[:4])}.\n"
         if self.in_loader:
             text += (
                 "The loader is taken for stateless, reads something that changes, or has a state_dict that leaves something out. "
@@ -90,6 +88,22 @@ class Difference(NamedTuple):
                 "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object.\n"
             )
         return text + advice
+
+    def _where(self, part: str) -> str:
+        """Return which values other batches have changed, and whose result differs first."""
+        stage, changed = "", list[Change]()
+        if self.live and self.fresh:
+            stage, changed = what_diverged(self.live, self.fresh)
+        name = f"{part} ({stage})" if stage else part
+        first = f"What differs first is what the {name} gives.\n"
+        if not changed:
+            return first
+        values = [
+            f"{path} ({fresh} for a pristine copy, {live} now)"
+            for path, live, fresh in changed[:_MOST_CHANGES]
+        ]
+        where = f"in worker {self.check.worker}" if self.check.worker else "in this process"
+        return f"Batches made {where} have changed {'; '.join(values)}. {first}"
 
 
 def _name_of(key: BatchKey) -> str:

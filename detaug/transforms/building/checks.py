@@ -6,6 +6,7 @@ A value of another kind is a TypeError, one out of range a ValueError; both name
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -27,8 +28,8 @@ _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 def argument(name: str, value: Any, check: Check) -> Any:
     """A value of a constructor's argument that a check of params takes, in Python's own numbers and lists."""
-    plain = as_plain(value)
     try:
+        plain = as_plain(value)
         check(_NOTHING, plain)
     except Refused as refused:
         raise refused.kind(f"{name}{refused.path} {refused}") from None
@@ -134,7 +135,8 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     """The value under a transform's key as a NumPy array (a view of a tensor).
 
     Raises:
-        TypeError: no array, a tensor that is not on the CPU, an image that is not floating point, labels that are no numbers.
+        TypeError: no array or a masked one, a tensor that is not on the CPU, an image that is not floating point, labels that
+            are no numbers.
         ValueError: a wrong number of dimensions, or an empty axis.
 
     Warns:
@@ -157,7 +159,7 @@ def checked_array(key: str, value: Any) -> np.ndarray:
                 f"{key} has dtype {value.dtype}, which NumPy does not have: pass {key}.float()"
             ) from None
     elif isinstance(value, np.ndarray):
-        array = value
+        array = unmasked(key, value)
     else:
         raise TypeError(
             f"{key} must be a NumPy array or a torch tensor, got {type(value).__name__}"
@@ -177,6 +179,17 @@ def checked_array(key: str, value: Any) -> np.ndarray:
         raise TypeError(
             f"{key} must hold integers, bools or floating point numbers of at most 64 bits, got dtype {array.dtype}: convert it "
             f"first, e.g. {key}.astype(numpy.int16)"
+        )
+    return array
+
+
+def unmasked(name: str, array: np.ndarray) -> np.ndarray:
+    """Return the array; a TypeError if it is a masked one, whose mask kernels would not see."""
+    # Without numpy.ma there is no such array, and to import it takes time.
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name} is a numpy.ma.MaskedArray, and transforms know no masks: pass {name}.filled(value), with the value that "
+            "masked elements are to have, and the mask as a segmentation if it is needed"
         )
     return array
 

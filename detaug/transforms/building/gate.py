@@ -28,6 +28,8 @@ LARGEST_INTEGER = 2**31 - 1
 #: Voxels: filters that are wider need more memory and time than there is.
 LARGEST_SIGMA = 250.0
 LARGEST_EXPONENT = 64.0
+#: Levels of lists and dicts in a value. Those of nested compositions are in one value.
+_MOST_LEVELS = 100
 
 
 class Given(NamedTuple):
@@ -90,22 +92,53 @@ def checked(
         _check_fields(checks, Given(transform, params, shapes), params)
         return params  # as `sample` draws them; to copy those of every part of a composition takes 5 % of a 2-D batch
     except Refused:
-        params = as_plain(
-            params
-        )  # NumPy's numbers of few bits would overflow in what is computed of them
+        pass  # NumPy's numbers may be wrong only because they are no plain ones
     try:
+        # NumPy's numbers of few bits would overflow in what is computed of them.
+        params = _plain_params(params)
         _check_fields(checks, Given(transform, params, shapes), params)
     except Refused as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
     return params
 
 
+def _plain_params(params: Any) -> Any:
+    if not isinstance(params, dict):
+        return params
+    plain = {}
+    for name, value in params.items():
+        try:
+            plain[name] = as_plain(value)
+        except Refused as refused:
+            refused.path = f"[{name!r}]"
+            raise
+    return plain
+
+
 def as_plain(value: Any) -> Any:
-    """The same in Python's own numbers and lists."""
+    """Return the same in Python's own numbers and lists.
+
+    Raises:
+        Refused: Lists in it are nested too deeply, or contain themselves.
+    """
+    try:
+        return _plain(value, 0)
+    except _TooDeep:
+        text = f"must have at most {_MOST_LEVELS} levels of lists, got {reprlib.repr(value)}"
+        raise Refused(ValueError, text) from None
+
+
+class _TooDeep(Exception):
+    """A value has more levels of lists and dicts than are allowed."""
+
+
+def _plain(value: Any, level: int) -> Any:
+    if level > _MOST_LEVELS:
+        raise _TooDeep
     if isinstance(value, dict):
-        return {name: as_plain(each) for name, each in value.items()}
+        return {name: _plain(item, level + 1) for name, item in value.items()}
     if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
-        return [as_plain(each) for each in value]
+        return [_plain(item, level + 1) for item in value]
     if isinstance(value, np.generic):
         return float(value) if isinstance(value, np.floating) else value.item()
     return value

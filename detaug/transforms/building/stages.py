@@ -78,20 +78,27 @@ def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str
 
 
 _LONGEST = 12  # what is shown of a list
+_MOST_LEVELS = 8  # what is shown of lists in lists
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
     """``name=value, ...`` with six digits and the beginning of long lists."""
-    return ", ".join(f"{name}={_short(value)}" for name, value in params.items())
+    return _shown(params, 0)
 
 
-def _short(value: Any) -> str:
+def _shown(params: Mapping[str, Any], level: int) -> str:
+    return ", ".join(f"{name}={_short(value, level)}" for name, value in params.items())
+
+
+def _short(value: Any, level: int) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
+    if isinstance(value, (Mapping, list, tuple)) and level == _MOST_LEVELS:
+        return "..."
     if isinstance(value, Mapping):
-        return "{" + shown_params(value) + "}"
+        return "{" + _shown(value, level + 1) + "}"
     if isinstance(value, (list, tuple)):
         more = f", ... {len(value)} in all" if len(value) > _LONGEST else ""
-        inside = ", ".join(_short(each) for each in value[:_LONGEST]) + more
+        inside = ", ".join(_short(item, level + 1) for item in value[:_LONGEST]) + more
         return f"[{inside}]" if isinstance(value, list) else f"({inside})"
     return repr(value)

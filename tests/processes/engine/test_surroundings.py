@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import Dataset, IterableDataset
 
 import detaug
 from detaug import DeterministicAugmenter, current
@@ -348,3 +349,39 @@ def test_a_setting_that_a_batch_leaves_changed_is_put_back_and_told(
     assert record.message.startswith(f"a batch changed {name} from ")
     assert "put back" in record.message
     assert ProcessSettings.here() == before
+
+
+class Dtypes(Dataset[Any]):
+    """Gives the default dtype of each sample."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> str:
+        return str(torch.zeros(1).dtype)
+
+
+class DtypesInOrder(IterableDataset[Any]):
+    """The same, in an order of its own."""
+
+    def __iter__(self) -> Iterator[str]:
+        for _ in range(12):
+            yield str(torch.zeros(1).dtype)
+
+
+def sets_the_dtype(_: int) -> None:
+    torch.set_default_dtype(torch.bfloat16)
+
+
+@pytest.mark.parametrize("dataset", [Dtypes(), DtypesInOrder()])
+@pytest.mark.parametrize("processes", [0, 1, 2])
+def test_what_worker_init_fn_sets_holds_for_all_batches(
+    dataset: Any, processes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with DeterministicAugmenter.from_dataset(
+        dataset, 2, num_processes=processes, seed=6, worker_init_fn=sets_the_dtype
+    ) as augmenter:
+        batches = [*augmenter, *augmenter, augmenter.replay(0, 3)]
+    assert batches == [["torch.bfloat16"] * 2] * 13
+    assert torch.get_default_dtype() is torch.float32
+    assert not [record for record in records_of(caplog) if "left it so" in record.message]

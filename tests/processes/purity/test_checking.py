@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+import enum
 import logging
 import os
 import signal
@@ -177,6 +179,33 @@ def test_what_counts_in_step_with_the_second_making_is_found_too(start_method):
             executor=LocalProcesses(start_method=start_method),
             check=1,
         )
+
+
+class Phase(enum.Enum):
+    EARLY = 0
+    LATE = 1
+
+
+class ChangesItsClass:
+    """Looks something up by Python's own classes on the way, which give other things, too."""
+
+    strength = 0.25
+
+    def __call__(self, **batch):
+        ChangesItsClass.strength *= 2
+        phase = Phase(int(ChangesItsClass.strength > 0.5))
+        lookup = collections.ChainMap({"phase": phase})
+        return {**batch, "x": batch["x"] * ChangesItsClass.strength + lookup["phase"].value}
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_the_first_line_names_the_class_attribute_and_no_class_of_pythons_own(n):
+    ChangesItsClass.strength = 0.25
+    with pytest.raises(ReproducibilityError) as caught:
+        run(Items(), ChangesItsClass(), n, executor=LocalProcesses("fork") if n else None)
+    headline = str(caught.value).splitlines()[0]
+    assert f"{__name__}.ChangesItsClass.strength (" in headline
+    assert "what the transform (ChangesItsClass) gives" in headline
 
 
 @pytest.mark.parametrize(("check", "least"), [(True, 1), (1, 32), (Check(ignore=("x",)), 1)])

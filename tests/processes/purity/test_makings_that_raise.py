@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,11 +104,57 @@ def test_a_copy_that_is_kept_hides_no_state_of_the_data_set(
             list(made)
 
 
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.usefixtures("without_collector")
+def test_replays_before_a_run_take_nothing_from_it(dataset: OneAtATime, processes: int) -> None:
+    with augmenter(dataset, processes, check=False) as made:
+        replayed = made.replay(0, 4)["data"].tolist()
+        assert [batch["data"].tolist() for batch in made][4] == replayed
+
+
 def test_replays_use_one_copy(dataset: OneAtATime) -> None:
     made = augmenter(dataset, 1, check=False)
     first = [made.replay(0, step)["data"] for step in (3, 1, 3)]
     assert (first[0] == first[2]).all()
     assert not (first[0] == first[1]).any()
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+@pytest.mark.usefixtures("without_collector")
+def test_what_a_copy_has_open_is_closed_with_its_augmenter(
+    dataset: OneAtATime, processes: int
+) -> None:
+    first = augmenter(dataset, processes, check=False)
+    expected = [batch["data"].tolist() for batch in first]
+    first.close()
+    assert first.replay(0, 2)["data"].tolist() == expected[2]
+    first.close()
+    second = augmenter(dataset, 0, check=False)
+    assert next(second)["data"].tolist() == expected[0]
+    del second
+    third = augmenter(dataset, 0, check=False)
+    assert next(third)["data"].tolist() == expected[0]
+
+
+class WithEpochs(OneAtATime):
+    """Is told the epoch, for which a copy begins anew."""
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_a_data_set_that_is_told_the_epoch_has_one_copy_at_a_time(dataset: OneAtATime) -> None:
+    with augmenter(WithEpochs(dataset.store), 0, check=False) as made:
+        assert [len(list(made)) for _ in range(3)] == [6, 6, 6]
 
 
 def test_a_second_making_that_raises_in_a_worker_is_reported_with_its_cause(

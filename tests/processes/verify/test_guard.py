@@ -66,6 +66,30 @@ def test_a_seed_that_is_a_process_number_is_reported(
     assert all("by the number of a process" in text for text in found)
 
 
+def _seeds_as_webdataset(**batch: Any) -> dict[str, Any]:
+    return {**batch, "drawn": random.Random(int((os.getpid() + time.time()) * 1e9)).random()}
+
+
+def _seeds_by_several_numbers(**batch: Any) -> dict[str, Any]:
+    return {**batch, "drawn": np.random.default_rng([7, time.time_ns()]).random()}
+
+
+def _seeds_by_a_number_of_numpys(**batch: Any) -> dict[str, Any]:
+    seed = np.int64(time.time() * 1e6) + os.getppid()
+    return {**batch, "drawn": np.random.default_rng(seed).random()}
+
+
+@pytest.mark.parametrize(
+    "transform", [_seeds_as_webdataset, _seeds_by_several_numbers, _seeds_by_a_number_of_numpys]
+)
+def test_the_time_is_recognised_beside_other_numbers(
+    caplog: pytest.LogCaptureFixture, transform: Any
+) -> None:
+    (text,) = reports(caplog, lambda: (pipelines.Loader(), transform), 1)
+    assert "by the time of day" in text
+    assert text.startswith(f"{__file__}:")
+
+
 def test_a_number_that_is_by_chance_a_process_number_is_no_such_seed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -142,4 +166,6 @@ def test_present_time_is_known_in_every_unit_and_other_seeds_are_not_taken_for_i
     assert not is_the_time(int((now - 86_400) * unit))
     if unit <= 1e3:
         assert is_the_time(int(now * unit) % 2**32)
-    assert not any(is_the_time(seed) for seed in (0, 1, 42, 1234, 2**31, 2**63, 2**200, 3.5))
+    for with_process_number in (now * unit + 70_003, (now + 70_003) * unit):
+        assert is_the_time(int(with_process_number), {70_003, 5})
+    assert not any(is_the_time(seed) for seed in (0, 1, 42, 1234, 2**31, 2**63, 10**400, 3.5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch.utils.data import (
     SubsetRandomSampler,
 )
 
+import detaug
 from detaug import DeterministicAugmenter
 
 NO_DATA_SET = "from_dataset needs a map-style data set"
@@ -137,9 +139,15 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
         ),
         ({"num_procesess": 4}, TypeError, "did you mean num_processes=?"),
         ({"xyz": np.zeros(100)}, TypeError, "help(DeterministicAugmenter)"),
-        ({"batch_size": None}, TypeError, "batch_size must be a non-negative integer, got None"),
-        ({"batch_size": 1.5}, TypeError, "batch_size must be a non-negative integer, got 1.5"),
-        ({"batch_size": -1}, ValueError, "batch_size must not be negative, got -1"),
+        ({"batchsize": 4, "batch_size": None}, TypeError, "did you mean batch_size=?"),
+        (
+            {"batch_size": None},
+            TypeError,
+            "from_dataset needs batch_size, the number of samples in a batch",
+        ),
+        ({"batch_size": 1.5}, TypeError, "batch_size must be a positive integer, got 1.5"),
+        ({"batch_size": "16"}, TypeError, "got '16' of type str: write 16, or int(...)"),
+        ({"batch_size": -1}, ValueError, "batch_size must be at least 1, got -1"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1, got 0"),
         (
             {"batch_sampler": [[1]], "batch_size": None, "drop_last": True},
@@ -177,6 +185,77 @@ def test_arguments_that_do_not_fit_are_answered_with_what_to_write(
 
 
 @pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"n_processes": 3}, "no argument n_processes=3: did you mean num_processes=?"),
+        ({"num_workers": 3}, "no argument num_workers=3: write num_processes=3"),
+        ({"processes": 3}, "no argument processes=3: did you mean num_processes=?"),
+    ],
+)
+def test_a_misspelled_argument_is_told_before_the_one_that_is_missing_for_it(
+    options: dict[str, Any], line: str
+) -> None:
+    with pytest.raises(TypeError) as raised:
+        DeterministicAugmenter([1, 2], None, **options)
+    assert line in str(raised.value)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'num_processes'"):
+        DeterministicAugmenter([1, 2], None)  # type: ignore[call-arg]
+
+
+class Long(Samples):
+    """Says any length."""
+
+    def __init__(self, length: Any) -> None:
+        super().__init__(3)
+        self.length = length
+
+    def __len__(self) -> int:
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length  # type: ignore[no-any-return]
+
+    def __iter__(self) -> Any:
+        return iter(range(3))
+
+
+@pytest.mark.parametrize("length", [-7, "12", 2.0, 2**70])
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda data: DeterministicAugmenter.from_dataset(data, 2),
+        lambda data: DeterministicAugmenter.from_dataset(Samples(), batch_sampler=data),
+        lambda data: DeterministicAugmenter(data, None, 0),
+        lambda data: list(detaug.DataLoader(data, 2)),
+        lambda data: len(detaug.DataLoader(Samples(), batch_sampler=data)),
+    ],
+    ids=["data set", "batch sampler", "iterable", "loader", "loader's batch sampler"],
+)
+def test_a_length_that_is_none_is_told_with_its_class_and_value(take: Any, length: Any) -> None:
+    with pytest.raises(ValueError, match="__len__") as raised:
+        take(Long(length))
+    line = f"Long.__len__ must give an integer from 0 to {sys.maxsize}, got {length!r}"
+    assert str(raised.value) == line
+
+
+def test_what_a_length_raises_itself_stays_as_it_is() -> None:
+    error = ValueError("the index has not been read")
+    with pytest.raises(ValueError, match=r"^the index has not been read$") as raised:
+        DeterministicAugmenter.from_dataset(Long(error), 2)
+    assert raised.value is error
+
+
+def test_an_epoch_as_text_is_told_what_to_write() -> None:
+    augmenter = DeterministicAugmenter.from_dataset(Samples(), 2, num_processes=0, seed=4)
+    line = r"^epoch must be a non-negative integer, got '3' of type str: write 3, or int\(\.\.\.\)"
+    with pytest.raises(TypeError, match=line):
+        augmenter.set_epoch("3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=line):
+        detaug.DataLoader(Samples(), 2).set_epoch("3")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"got 'next' of type str$"):
+        augmenter.set_epoch("next")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
     "name", ["shuffle", "batch_size", "collate_fn", "batch_sampler", "worker_init_fn"]
 )
 def test_a_loaders_samples_are_not_put_together_again(name: str) -> None:
@@ -197,7 +276,7 @@ def test_a_batch_larger_than_the_data_set_is_all_of_it() -> None:
 def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"so that {next(iter(argument))}.* has no effect"):
         DeterministicAugmenter.from_dataset(Streaming(), 2, **argument)
-    with pytest.raises(TypeError, match="batch_size must be a non-negative integer"):
+    with pytest.raises(TypeError, match="needs batch_size, the number of samples"):
         DeterministicAugmenter.from_dataset(Streaming())
 
 

@@ -12,6 +12,7 @@ import torch
 from detaug import DeterministicAugmenter
 from detaug import transforms as t
 from detaug.transforms import Transform
+from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.generators import rng
 from tests.support.transforms.golden import sample
 
@@ -146,3 +147,33 @@ def test_a_gradient_that_gets_lost_is_said() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert torch.equal(made, t.Mirror((0,))(image=torch.from_numpy(given), rng=rng())["image"])
+
+
+def masked(array: np.ndarray) -> Any:
+    return np.ma.masked_greater(array, 0.5)
+
+
+@pytest.mark.parametrize("key", ["image", "segmentation", "regression_target"])
+@pytest.mark.parametrize("name", [*EVERY, "RandomApply, never"])
+def test_a_masked_array_is_one_error_for_every_transform(name: str, key: str) -> None:
+    transform = EVERY[name](3) if name in EVERY else t.RandomApply(t.InvertImage(1), 0)
+    sample = {
+        "image": np.random.default_rng(2).random((2, 8, 8, 8), dtype=np.float32),
+        "segmentation": np.ones((2, 8, 8, 8), np.int8),
+    }
+    sample[key] = masked(sample.get(key, sample["image"]))
+    with pytest.raises(TypeError, match=rf"^{key} is a numpy\.ma\.MaskedArray, .*{key}\.filled"):
+        transform(**sample, rng=rng())
+
+
+def test_a_masked_array_in_a_batch_or_out_of_a_foreign_transform_is_that_error() -> None:
+    images = np.random.default_rng(3).random((3, 1, 6, 6), dtype=np.float32)
+    for batch in (masked(images), [images[0], masked(images[1])]):
+        with pytest.raises(TypeError, match=r"^image is a numpy\.ma\.MaskedArray"):
+            t.Mirror((0, 1))(data=batch, rng=rng())
+
+    def hides(image: torch.Tensor) -> dict[str, Any]:
+        return {"image": masked(image.numpy())}
+
+    with pytest.raises(TypeError, match=r"^image of .*hides is a numpy\.ma\.MaskedArray"):
+        t.ForeignTransform(hides)(image=images[0], rng=rng())
