@@ -93,6 +93,14 @@ def lenient_fingerprint(value: Any) -> str:
         return "not comparable"
 
 
+def fingerprint_or_none(value: Any) -> str | None:
+    """Return a value's fingerprint; None where nothing of it is the same in another process."""
+    try:
+        return fingerprint(value)
+    except Exception:  # whatever a class of the user's raises when it is asked
+        return None
+
+
 def _hashed(value: Any, objects: _Objects) -> str:
     digest = xxhash.xxh3_128()
     try:

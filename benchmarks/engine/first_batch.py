@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from benchmarks.calls import Stopwatch
 from benchmarks.engine.loaders import ReadyLoader, ready_batch
 from benchmarks.engine.systems import STOCK, SYSTEMS, TORCH
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import Stopwatch, in_fresh_process, interleaved
+from detaug.bench.measuring import in_fresh_process, interleaved
 from detaug.bench.systems import Workers
 
 ROUNDS = 15

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from benchmarks.calls import Stopwatch, Work, alternate
 from benchmarks.gpu.children import Child, ChildFailed, Send, result_in_child
 from benchmarks.gpu.dataset import DEFAULT_3D, SMALL_3D, TINY_3D, Plan, dataset_of, use_folders
 from benchmarks.gpu.findings import Bench, Finding, require
 from benchmarks.gpu.steps import make_trainer, random_batch, settle, synchronise
 from benchmarks.gpu.trainings import DETERMINISTIC, STOCK
-from detaug.bench.measuring import Stopwatch, Work, alternate
 
 #: Steps that are timed, after a few that choose algorithms and fill memory pools.
 STEPS = 20

@@ -7,12 +7,13 @@ from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
 
+from benchmarks.calls import Stopwatch, alternate
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import Task, make_loader
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
 from detaug import DeterministicAugmenter
-from detaug.bench.measuring import Stopwatch, alternate, in_fresh_process
+from detaug.bench.measuring import in_fresh_process
 from detaug.processes.threads import keep_one_thread
 
 ROUNDS = 3

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.calls import Stopwatch, Work, alternate
 from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import (
     NNUNET,
@@ -24,7 +25,6 @@ from benchmarks.nnunet.loaders import (
 )
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
-from detaug.bench.measuring import Stopwatch, Work, alternate
 from detaug.processes.threads import keep_one_thread
 
 #: Batches of a round.

@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.calls import Stopwatch, Work, alternate, draws_until
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
 from benchmarks.transforms import inputs
 from detaug import SeedTree
-from detaug.bench.measuring import Stopwatch, Work, alternate, draws_until
 from detaug.nnunet import TRAINING_TRANSFORMS
 from detaug.nnunet.compatibility import find_trainer
 from detaug.processes.threads import keep_one_thread

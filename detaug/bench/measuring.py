@@ -1,11 +1,8 @@
 """Measure time fairly on a noisy machine, for `detaug bench` and `python -m benchmarks` alike.
 
-There are three ways to measure, from the largest piece of work to the smallest:
-
 - `interleaved` repeats whole measurements, the systems in turn, each in a process of its own
   (`in_fresh_process`).
 - `consume` takes batches from an endless iterator, as a training loop does.
-- `alternate` times calls within one process, the systems in turn.
 
 Systems are compared by a `Ratio`: the median of quotients, each taken within one round.
 """
@@ -17,7 +14,7 @@ import os
 import statistics
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, TypeVar
@@ -193,63 +190,6 @@ def consume(
     del batch
     spent = meter.read()
     return Consumption(count, wall, waited, spent.cpu, spent.elsewhere)
-
-
-# --- calls within one process ---------------------------------------------------------------------
-
-
-class Seconds(NamedTuple):
-    """Time of this process."""
-
-    wall: float
-    cpu: float
-
-
-class Stopwatch:
-    """Adds up the time of the ``with`` blocks that it is entered for."""
-
-    def __init__(self) -> None:
-        self.wall = 0.0
-        self.cpu = 0.0
-
-    def __enter__(self) -> None:
-        self._wall = time.perf_counter()
-        self._cpu = time.process_time()
-
-    def __exit__(self, *_: object) -> None:
-        self.cpu += time.process_time() - self._cpu
-        self.wall += time.perf_counter() - self._wall
-
-
-#: Does the work of a draw. What is to be timed stands in ``with stopwatch:``; seeding, copying the
-#: input and freeing the result do not.
-Work = Callable[[int, Stopwatch], object]
-
-
-def alternate(systems: Mapping[str, Work], draws: Iterable[int]) -> dict[str, list[Seconds]]:
-    """Return the time of every system for every draw.
-
-    Each draw goes to all systems, forwards and backwards by turns. Of what takes one thread the CPU
-    time is what it would take on an idle machine, whatever else this one does.
-    """
-    seconds: dict[str, list[Seconds]] = {name: [] for name in systems}
-    names = list(systems)
-    for draw in draws:
-        for name in names:
-            stopwatch = Stopwatch()
-            systems[name](draw, stopwatch)
-            seconds[name].append(Seconds(stopwatch.wall, stopwatch.cpu))
-        names.reverse()
-    return seconds
-
-
-def draws_until(least: int, seconds: float) -> Iterator[int]:
-    """Yield 0, 1, 2 ... until there were `least` draws and `seconds` have passed."""
-    began = time.perf_counter()
-    draw = 0
-    while draw < least or time.perf_counter() - began < seconds:
-        yield draw
-        draw += 1
 
 
 # --- CPU time -------------------------------------------------------------------------------------

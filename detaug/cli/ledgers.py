@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detaug.cli.options import OutputType, conclude
+from detaug.cli.options import conclude
 
 _RUN = click.Path(path_type=Path)
 
@@ -14,12 +14,7 @@ _RUN = click.Path(path_type=Path)
 @click.command(short_help="Compare the ledgers of two runs, or two trainings of nnU-Net.")
 @click.argument("a", type=_RUN)
 @click.argument("b", type=_RUN)
-@click.option(
-    "--plot",
-    type=OutputType(".png"),
-    help="Of two trainings of nnU-Net: draw their curves into this file.",
-)
-def diff(a: Path, b: Path, plot: Path | None) -> None:
+def diff(a: Path, b: Path) -> None:
     """Compare the ledgers of two runs: equal, or the first epoch and step that differ, in which
     keys, how many batches differ after it, and what differs in the headers, the most likely cause
     first. Times, process numbers and restarts do not count.
@@ -38,16 +33,8 @@ def diff(a: Path, b: Path, plot: Path | None) -> None:
         from detaug.nnunet.results import compare_trainings
 
         trainings = compare_trainings(a, b)
-        if plot is not None:
-            from detaug.pictures.curves import draw_curves
-
-            draw_curves(trainings.checkpoint, *trainings.curves, plot)
         conclude(map(Text, trainings.lines), int(trainings.differ))
         return
-    if plot is not None:
-        raise click.UsageError(
-            "--plot draws the curves of two folders of nnU-Net's results, and a ledger has none"
-        )
     from detaug.ledger.comparing import compare
 
     comparison = compare(a, b)

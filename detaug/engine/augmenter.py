@@ -213,7 +213,6 @@ class DeterministicAugmenter(Generic[Batch]):
         *,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
-        weights: Sequence[float] | None = None,
         batch_sampler: Iterable[Sequence[Any]] | None = None,
         drop_last: bool = False,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -235,8 +234,6 @@ class DeterministicAugmenter(Generic[Batch]):
             sampler: the indices of an epoch, in order: torch's or MONAI's samplers, or any iterable with a length that can be
                 pickled. Every epoch it starts as it was handed in, with the generators that it holds and the global ones
                 seeded from the epoch's child; its ``set_epoch``, if it has one, is told the epoch.
-            weights: of the samples, ``(len(dataset),)``. An epoch is as many of them, drawn with replacement from the epoch's
-                child, each with a probability of its weight over the sum of all.
             batch_sampler: as `sampler`, with a list of indices for every batch.
             drop_last: leave out the last, smaller batch of an epoch.
             collate_fn: list of samples → batch. None: torch's default_collate.
@@ -249,8 +246,8 @@ class DeterministicAugmenter(Generic[Batch]):
 
         Raises:
             TypeError: the data set has no length or no items; a sampler has no length or cannot be pickled; or arguments
-                exclude each other (`shuffle`, `sampler`, `weights`, `batch_sampler`).
-            ValueError: the data set makes no batch at all; weights are wrong; or a sampler gives one rank's share.
+                exclude each other (`shuffle`, `sampler`, `batch_sampler`).
+            ValueError: the data set makes no batch at all; or a sampler gives one rank's share.
         """
         known = {
             *inspect.signature(cls.from_dataset).parameters,
@@ -262,7 +259,7 @@ class DeterministicAugmenter(Generic[Batch]):
             "collate_fn": collate_fn,
             "worker_init_fn": worker_init_fn,
         }
-        how |= {"sampler": sampler, "weights": weights, "batch_sampler": batch_sampler}
+        how |= {"sampler": sampler, "batch_sampler": batch_sampler}
         samples = SampleBatches(dataset, batch_size, shuffle, how)
         return cls(samples, transform, num_processes, **options)
 

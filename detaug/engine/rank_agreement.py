@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import fingerprint_or_none
 from detaug.seeding.ranks import RankUnknown, process_group
 
 logger = logging.getLogger("detaug")
@@ -94,7 +94,7 @@ class FirstBatches:
         if not self._looks_left or os.getpid() != self._owner:
             return
         if self._first is None:
-            self._first = _fingerprint_or_none(batch)
+            self._first = fingerprint_or_none(batch)
             if self._rank == 0 or self._first is None:
                 self._looks_left = 0
                 _store().set(self._key, self._first or "")
@@ -112,13 +112,6 @@ class FirstBatches:
                 self._world_size,
                 self._name,
             )
-
-
-def _fingerprint_or_none(batch: Any) -> str | None:
-    try:
-        return fingerprint(batch)
-    except TypeError:
-        return None
 
 
 def _store() -> Any:

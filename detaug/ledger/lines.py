@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from detaug.errors import UnusableError
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import fingerprint, fingerprint_or_none
 from detaug.ledger.header import IDENTITY, Record
 from detaug.reports.escaping import short
 from detaug.reports.untrusted import conforms, lines_of, parse_json
@@ -211,23 +211,14 @@ def prints_of(
     the positions as keys; all else is ``fingerprint(batch)``, without keys.
     """
     if type(batch) not in (dict, list, tuple) or not 0 < len(batch) <= MOST_KEYS:
-        return _fingerprint_or_none(batch), {}
+        return fingerprint_or_none(batch), {}
     if type(batch) is dict:
         if not all(type(key) is str for key in batch):
-            return _fingerprint_or_none(batch), {}
+            return fingerprint_or_none(batch), {}
         items = batch
     else:
         items = {str(index): item for index, item in enumerate(batch)}
-    keys = {key: _fingerprint_or_none(value) for key, value in items.items() if key not in left_out}
+    keys = {key: fingerprint_or_none(value) for key, value in items.items() if key not in left_out}
     if type(batch) is dict:
         return fingerprint(keys), keys
     return fingerprint(type(batch)(keys.values())), keys
-
-
-def _fingerprint_or_none(value: Any) -> str | None:
-    """Return a fingerprint; None: the value has none."""
-    try:
-        return fingerprint(value)
-    except Exception:
-        # Objects of the user's own may raise anything, and a ledger makes no batch fail.
-        return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -116,16 +115,12 @@ class TrainingComparison:
     """How two trainings compare.
 
     Attributes:
-        checkpoint: The name of the checkpoint file by which they were compared.
         lines: The differences and the verdict, for the reader.
         differ: Whether there is any difference.
-        curves: Of each training, every metric that is one number an epoch, by its name.
     """
 
-    checkpoint: str
     lines: list[str]
     differ: bool
-    curves: tuple[dict[str, list[float]], dict[str, list[float]]]
 
 
 def compare_trainings(one: Path, other: Path) -> TrainingComparison:
@@ -152,21 +147,7 @@ def compare_trainings(one: Path, other: Path) -> TrainingComparison:
     if changes:
         _, first_name, _ = changes[0]
         verdict = f"different: first of all in {short(first_name)}"
-    return TrainingComparison(
-        checkpoint=common,
-        lines=[*lines, f"{verdict} ({common})"],
-        differ=bool(changes),
-        curves=(_curves_of(a[LOGGED]), _curves_of(b[LOGGED])),
-    )
-
-
-def _curves_of(logged: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return the metrics with one number an epoch: losses, Dice scores, learning rates."""
-    return {
-        name: values
-        for name, values in logged.items()
-        if name not in EPOCH_TIMES and _are_numbers(values)
-    }
+    return TrainingComparison([*lines, f"{verdict} ({common})"], differ=bool(changes))
 
 
 #: Entries of a checkpoint that are compared, and their types.
@@ -229,10 +210,6 @@ def _metrics(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[int, 
             if print_of(value) != print_of(other):
                 yield epoch, name, value, other
                 break
-
-
-def _are_numbers(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, Real) for value in values)
 
 
 def _settings(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from detaug.differences import differences as differences_of
 from detaug.differences import values_by_name
 from detaug.errors import StateMismatch
-from detaug.fingerprints import dense, fingerprint
+from detaug.fingerprints import dense, fingerprint_or_none
 from detaug.nnunet.loading.case_files import some_of
 from detaug.reports.escaping import printable, short
 from detaug.reports.untrusted import conforms, is_small
@@ -285,12 +285,10 @@ def print_of(value: Any) -> str:
 
     That line is equal for all values of one class.
     """
-    try:
-        if isinstance(value, torch.Tensor):
-            return fingerprint(dense(value))
-        return fingerprint(value)
-    except TypeError:
-        return f"not compared: {type(value).__module__}.{type(value).__qualname__}"
+    name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, torch.Tensor):
+        value = dense(value)
+    return fingerprint_or_none(value) or f"not compared: {name}"
 
 
 _ADVICE = {

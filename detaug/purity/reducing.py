@@ -162,20 +162,19 @@ def _view_of(
     return view
 
 
+def has_plain_memory(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor's elements lie in this process's memory, by their strides."""
+    is_plain = tensor.layout == torch.strided and not tensor.is_quantized and not tensor.is_nested
+    return is_plain and tensor.device.type == "cpu"
+
+
 def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:
     """A CPU tensor over a copy of its memory, which other tensors may view as well; `memories` are those met before, by address.
 
     NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it. TypeError: the
     tensor is part of a graph.
     """
-    if (
-        tensor.device.type != "cpu"
-        or tensor.layout != torch.strided
-        or tensor.is_quantized
-        or tensor.is_nested
-    ):
-        return NotImplemented
-    if tensor.is_conj() or tensor.is_neg():
+    if not has_plain_memory(tensor) or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
     if tensor.requires_grad and not tensor.is_leaf:
         raise TypeError(

@@ -79,7 +79,7 @@ def source_of_samples(
     `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
     if not isinstance(dataset, IterableDataset):
         return DatasetSource(dataset, batch_size, shuffle, **options)
-    orders = {name: options[name] for name in ("sampler", "weights", "batch_sampler")}
+    orders = {name: options[name] for name in ("sampler", "batch_sampler")}
     refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
     rest = {name: value for name, value in options.items() if name not in orders}
     return TorchIterable(dataset, None, batch_size_of(batch_size), **rest)

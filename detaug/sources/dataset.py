@@ -17,7 +17,7 @@ from detaug.sources.misuse import (
     refuse_as_dataset,
     refuse_orders,
 )
-from detaug.sources.orders import AsStored, Order, Sampled, Shuffled, Weighted
+from detaug.sources.orders import AsStored, Order, Sampled, Shuffled
 
 
 class DatasetSource(Source):
@@ -37,7 +37,6 @@ class DatasetSource(Source):
         collate_fn: Callable[[list[Any]], Any] | None = None,
         *,
         sampler: Any = None,
-        weights: Any = None,
         batch_sampler: Any = None,
         worker_init_fn: Callable[[int], Any] | None = None,
         fetches_one_by_one: bool = False,
@@ -47,7 +46,6 @@ class DatasetSource(Source):
             {
                 "shuffle": shuffle,
                 "sampler": sampler,
-                "weights": weights,
                 "batch_sampler": batch_sampler,
             },
             iterable=False,
@@ -65,8 +63,6 @@ class DatasetSource(Source):
             self.order = Sampled(batch_sampler, "batch_sampler", gives_batches=True)
         elif sampler is not None:
             self.order = Sampled(sampler, "sampler")
-        elif weights is not None:
-            self.order = Weighted(weights, self.length)
         else:
             self.order = (
                 Shuffled(self.length)

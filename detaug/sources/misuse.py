@@ -29,7 +29,7 @@ _INSTEAD = {
     **dict.fromkeys(
         (
             *("dataset", "batch_size", "shuffle", "drop_last", "collate_fn"),
-            *("sampler", "weights", "batch_sampler", "worker_init_fn"),
+            *("sampler", "batch_sampler", "worker_init_fn"),
         ),
         f"it goes with a data set, {_CALL}(dataset, batch_size, {{name}}=...)",
     ),

@@ -10,7 +10,6 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-import xxhash
 from torch.utils.data import Dataset, DistributedSampler
 
 from detaug.seeding.current import making
@@ -124,40 +123,6 @@ class Feistel:
             mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
             left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & self._mask)
         return (left << self._half) | right
-
-
-class Weighted(Order):
-    """As many items as the data set has, drawn with replacement by weights ``(length,)``, whose sum need not be 1.
-
-    Raises:
-        ValueError: other than `length` of them, negative or not finite ones, or all 0.
-    """
-
-    def __init__(self, weights: Any, length: int) -> None:
-        super().__init__(length)
-        self.weights = np.array(weights, np.float64)
-        if self.weights.shape != (length,):
-            raise ValueError(
-                f"weights must be one for each of {length} samples, got shape {self.weights.shape}"
-            )
-        bad = np.flatnonzero(~(np.isfinite(self.weights) & (self.weights >= 0)))
-        if bad.size:
-            raise ValueError(
-                f"weights must be finite and not negative, got weights[{bad[0]}] = {self.weights[bad[0]]}"
-            )
-        self._sums = np.cumsum(self.weights)
-        if not 0 < self._sums[-1] < np.inf:
-            raise ValueError(
-                f"the sum of the weights must be positive and finite, got {self._sums[-1]}"
-            )
-
-    def _draw(self, child: np.random.SeedSequence, epoch: int) -> Any:
-        # Raw draws as 53-bit fractions (NEP 19), and a sum that is taken one by one: the same on every machine.
-        fractions = (np.random.PCG64DXSM(child).random_raw(self.length) >> np.uint64(11)) * 2.0**-53
-        return np.searchsorted(self._sums, fractions * self._sums[-1], side="right")
-
-    def declared(self) -> list[str]:
-        return [f"weights = {xxhash.xxh3_128_hexdigest(self.weights.astype('<f8').tobytes())}"]
 
 
 class Sampled(Order):

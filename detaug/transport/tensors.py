@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.purity.reducing import tensor_on
+from detaug.purity.reducing import has_plain_memory, tensor_on
 
-_PLAIN_TENSOR = (torch._utils._rebuild_tensor_v2, getattr(torch._utils, "_rebuild_tensor_v3", None))
+_PLAIN_TENSOR = (torch._utils._rebuild_tensor_v2, torch._utils._rebuild_tensor_v3)
 _OF_SUBCLASS = torch._tensor._rebuild_from_type_v2
 _PICKLING = ("__reduce_ex__", "__reduce__", "__setstate__", "__getstate__")
 
@@ -62,12 +62,7 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
     Raises:
         TypeError: the tensor is part of a graph.
     """
-    if (
-        tensor.device.type != "cpu"
-        or tensor.layout != torch.strided
-        or tensor.is_quantized
-        or tensor.is_nested
-    ):
+    if not has_plain_memory(tensor):
         return NotImplemented
     _refuse_graph(tensor)
     plain = tensor.detach().resolve_conj().resolve_neg()

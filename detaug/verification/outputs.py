@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from detaug.differences import differences
-from detaug.fingerprints import fingerprint
+from detaug.fingerprints import fingerprint_or_none
 from detaug.walking import leaves
 
 #: The name of what returned something (a transform's class), and what: by their path in the batch arrays as copies, of anything
@@ -35,10 +35,8 @@ def _kept(value: Any) -> Any:
         value = np.asarray(value)
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         return np.array(value)
-    try:
-        return fingerprint(value)
-    except TypeError:  # an object of the user's own, of which the batch shows nothing
-        return type(value).__qualname__
+    # Of an object of the user's own the batch shows nothing but its class.
+    return fingerprint_or_none(value) or type(value).__qualname__
 
 
 def first_difference(first: list[Output], second: list[Output]) -> str:

@@ -142,7 +142,6 @@ SOURCES: dict[str, Build] = {
     ),
     "a sampler that is told the epoch": data_set(batch_size=3, sampler=Told([*range(LENGTH)])),
     "an order": data_set(batch_size=3, sampler=[*range(LENGTH), 3, 2, 1]),
-    "weights": data_set(batch_size=3, weights=np.arange(LENGTH)),
     "a batch sampler": data_set(batch_sampler=BatchSampler(RandomSampler(range(LENGTH)), 3, False)),
     "buckets": data_set(batch_sampler=[[0, 4, 5], [1], [2, 3], [6, 7, 8, 9], [16, 10], [12, 13]]),
 }

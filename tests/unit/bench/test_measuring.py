@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
-from detaug.bench.measuring import (
-    Meter,
-    Ratio,
-    Stopwatch,
-    alternate,
-    consume,
-    draws_until,
-    interleaved,
-)
+from benchmarks.calls import Stopwatch, alternate, draws_until
+from detaug.bench.measuring import Meter, Ratio, consume, interleaved
 
 
 def spend(cpu_seconds: float) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from torch.utils.data import BatchSampler, SubsetRandomSampler
 from torch.utils.data import RandomSampler as TorchsSampler
@@ -83,8 +82,6 @@ BUCKETS = [[0, 4, 5], [1], [2, 3], [6, 7, 8, 9], [16, 10], [12, 13]]
             {"sampler": SubsetRandomSampler(range(17))},
             "sampler",
         ),
-        ({"weights": np.arange(17)}, {"sampler": TorchsSampler(range(17))}, "weights"),
-        ({"weights": [1] * 17}, {"weights": np.arange(17)}, "weights"),
         (
             {"batch_sampler": BatchSampler(TorchsSampler(range(17)), 3, False)},
             {"batch_sampler": BUCKETS},

@@ -114,9 +114,9 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
             "each of shuffle and sampler says the order",
         ),
         (
-            {"sampler": range(5), "weights": [1] * 5},
+            {"sampler": range(5), "batch_sampler": [[1]]},
             TypeError,
-            "each of sampler and weights says the order",
+            "each of sampler and batch_sampler says the order",
         ),
         (
             {"batch_sampler": [[1]]},
@@ -160,13 +160,6 @@ def test_what_is_no_loader_is_refused_with_the_line_to_write(loader: Any, line: 
             ValueError,
             "pass a smaller batch_size, or drop_last=False",
         ),
-        (
-            {"weights": [1, 2]},
-            ValueError,
-            "weights must be one for each of 5 samples, got shape (2,)",
-        ),
-        ({"weights": [1, 2, -1, 0, 0]}, ValueError, "got weights[2] = -1.0"),
-        ({"weights": [0] * 5}, ValueError, "must be positive and finite, got 0.0"),
         ({"sampler": []}, ValueError, "the sampler gives 0 samples"),
         (
             {"sampler": DistributedSampler(Samples(), 2, 0)},
@@ -271,7 +264,7 @@ def test_a_batch_larger_than_the_data_set_is_all_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", [{"shuffle": True}, {"sampler": [1]}, {"weights": [1]}, {"batch_sampler": [[1]]}]
+    "argument", [{"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}]
 )
 def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=f"so that {next(iter(argument))}.* has no effect"):

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from detaug.sources.orders import LARGE, Order, Sampled, Shuffled, Weighted
+from detaug.sources.orders import LARGE, Order, Sampled, Shuffled
 
 ENTROPY = (1, 2, 3, 4)
-PUBLISHED_WEIGHTED = [1, 3, 2, 3, 1, 3]
 PUBLISHED_LARGE = [656566, 504146, 800810]
 PUBLISHED = [7, 8, 6, 1, 0, 3, 2, 4, 5, 9]
 
@@ -102,18 +101,6 @@ def test_large_data_sets_alone_have_a_computed_permutation_and_declare_it() -> N
 def test_ten_million_items_cost_nothing_before_the_first() -> None:
     order = Shuffled(10**7)
     assert len(set(order.entries(ENTROPY, 0, 9_999_000, 10**7))) == 1000
-
-
-def test_weights_are_probabilities() -> None:
-    weights = np.array([0, 1, 2, 0, 5, 0])
-    drawn = np.concatenate([of(Weighted(weights, 6), epoch) for epoch in range(2000)])
-    counts = np.bincount(drawn, minlength=6)
-    assert set(np.flatnonzero(counts)) == {1, 2, 4}
-    assert chisquare(counts[[1, 2, 4]], 12000 * weights[[1, 2, 4]] / 8).pvalue > 1e-4
-
-
-def test_weighted_draws_are_the_published_ones() -> None:
-    assert of(Weighted([1.0, 2.0, 3.0, 4.0, 0.5, 0.5], 6), 1) == PUBLISHED_WEIGHTED
 
 
 def test_a_sampler_starts_every_epoch_as_it_was_handed_in() -> None:
