@@ -231,7 +231,7 @@ class Guard:
                 continue
             self._notice(caller_of_randomness(frame), reason)
 
-    def _notice(self, site: Site | None, what: str) -> None:
+    def _notice(self, site: Site | None, reason: str) -> None:
         """Report a line once; not one of another thread or of an ignored package."""
         if site is None or site in self._reported or threading.get_ident() != self._thread:
             return
@@ -239,7 +239,7 @@ class Guard:
             return
         self._reported.add(site)
         self._report(
-            f"{site} {what} while {self._action}: it differs from run to run. {self._advice}"
+            f"{site} {reason} while {self._action}: it differs from run to run. {self._advice}"
         )
 
 
@@ -252,7 +252,8 @@ def is_the_time(
         seed: The time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two.
         process_numbers: Any of these may have been added to the time, in seconds or in its unit.
     """
-    if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
+    # Nanoseconds since 1970 take 61 bits.
+    if not 0 < seed < 2e19:
         return False
     value = float(seed)
     now = time.time()
