@@ -1,5 +1,4 @@
-"""Compiles kernels ahead of time, in several interpreters at once, announces it, and shows the
-progress.
+"""Compile kernels ahead of time, in several interpreters at once, and show the progress.
 
 Each interpreter is given its kernels and leaves the compiled code in the cache on disk. Where one
 fails or is killed, the caller compiles what is missing.
@@ -26,8 +25,10 @@ _PROGRAM = (
     "import sys; sys.path[:] = {path!r}; from detaug.kernels.ahead import serve;"
     " serve(sys.argv[1:])"
 )
-_SECONDS = 2.0  # that an idle core compiles a kernel, on average
-_WORTH = 3  # kernels to compile: an interpreter takes about as long to start
+#: Seconds that an idle core takes to compile a kernel, on average.
+_SECONDS = 2.0
+#: Kernels that take as long to compile as an interpreter to start.
+_WORTH = 3
 
 
 def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
@@ -37,75 +38,93 @@ def compile_ahead(kernels: Iterable[Kernel], load: bool = True) -> int:
     bar on a terminal.
 
     Args:
-        load: whether this process will call them. Else those that are in the cache are left there.
+        kernels: those that will be called.
+        load: True: this process will call them. False: those that are in the cache are left there.
 
     Returns:
-        How many were not in the cache.
+        The number of kernels that were not in the cache.
     """
-    asked = list(dict.fromkeys(kernels))
-    missing = [each for each in asked if not each.is_compiled()]
+    unique_kernels = list(dict.fromkeys(kernels))
+    missing = [kernel for kernel in unique_kernels if not kernel.is_compiled()]
     if missing:
-        began = time.perf_counter()
-        plural = "s" if len(missing) > 1 else ""
-        with progress("compiling", len(missing)) as shown:
-            processes = _processes_for(len(missing)) if cache_folder() else 0
-            seconds = max(1, round(len(missing) * _SECONDS / max(1, processes)))
-            tell = logger.info if logger.isEnabledFor(logging.INFO) else say
-            cores = f"{processes} idle cores" if processes else "an idle core"
-            once = "once for this machine; `detaug warmup` does it ahead"
-            tell(f"compiling {len(missing)} kernel{plural}, about {seconds} s on {cores}, {once}")
-            if processes:
-                _compile_in_interpreters(missing, processes, shown)
-            for each in [each for each in missing if not each.is_compiled()]:
-                each.compile()
-                shown.advance()
-        tell(f"compiled {len(missing)} kernel{plural} in {time.perf_counter() - began:.0f} s")
-    for each in asked if load else ():
-        each.compile()
+        _compile_missing(missing)
+    if load:
+        for kernel in unique_kernels:
+            kernel.compile()
     return len(missing)
 
 
-def _processes_for(number: int) -> int:
-    """How many interpreters are worth their start for so many kernels; 0: none."""
-    cores = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
-    most = min(cores, number // _WORTH)
-    return most if most > 1 and sys.executable else 0
+def _compile_missing(kernels: list[Kernel]) -> None:
+    """Compile kernels that are not in the cache, with announcements."""
+    began = time.perf_counter()
+    count = f"{len(kernels)} kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    tell = logger.info if logger.isEnabledFor(logging.INFO) else say
+    with progress("compiling", len(kernels)) as bar:
+        processes = 0
+        if cache_folder():
+            processes = _processes_for(len(kernels))
+        seconds = max(1, round(len(kernels) * _SECONDS / max(1, processes)))
+        cores = f"{processes} idle cores" if processes else "an idle core"
+        once = "once for this machine; `detaug warmup` does it ahead"
+        tell(f"compiling {count}, about {seconds} s on {cores}, {once}")
+        if processes:
+            _compile_in_interpreters(kernels, processes, bar)
+        # All of them, or those with which an interpreter has failed.
+        for kernel in [kernel for kernel in kernels if not kernel.is_compiled()]:
+            kernel.compile()
+            bar.advance()
+    tell(f"compiled {count} in {time.perf_counter() - began:.0f} s")
 
 
-def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, shown: Progress) -> None:
+def _processes_for(num_kernels: int) -> int:
+    """Return the number of interpreters that are worth their start; 0: none."""
+    if hasattr(os, "sched_getaffinity"):
+        num_cores = len(os.sched_getaffinity(0))
+    else:
+        num_cores = os.cpu_count() or 1
+    processes = min(num_cores, num_kernels // _WORTH)
+    if processes <= 1 or not sys.executable:
+        return 0
+    return processes
+
+
+def _compile_in_interpreters(kernels: Iterable[Kernel], processes: int, bar: Progress) -> None:
+    """Share kernels out among interpreters, and wait until all have ended."""
+    lengths = {}
+    for kernel in kernels:
+        code = kernel.dispatcher.py_func.__code__.co_code
+        lengths[kernel.name] = len(code) * len(kernel.signatures)
     # The longest first, so that the interpreters have about as much to do.
-    lengths = {
-        each.name: len(each.dispatcher.py_func.__code__.co_code) * len(each.signatures)
-        for each in kernels
-    }
     names = sorted(lengths, key=lengths.__getitem__, reverse=True)
-    command, told = [sys.executable, "-c", _PROGRAM.format(path=sys.path)], os.pipe()
-    interpreters = [
-        subprocess.Popen(
-            [*command, *names[n::processes]],
+    command = [sys.executable, "-c", _PROGRAM.format(path=sys.path)]
+    reader, writer = os.pipe()
+    interpreters = []
+    for index in range(processes):
+        interpreter = subprocess.Popen(
+            [*command, *names[index::processes]],
             stdin=subprocess.DEVNULL,
-            stdout=told[1],
+            stdout=writer,
             stderr=subprocess.DEVNULL,
         )
-        for n in range(processes)
-    ]
-    os.close(told[1])
+        interpreters.append(interpreter)
+    os.close(writer)
     try:
-        with open(told[0]) as lines:  # until all interpreters have ended
+        # A line for every kernel, until all interpreters have closed their end.
+        with open(reader) as lines:
             for _ in lines:
-                shown.advance()
-    finally:  # also by Ctrl-C: nobody waits for them then
-        for each in interpreters:
-            each.kill()
-            each.wait()
+                bar.advance()
+    finally:
+        # Also after Ctrl-C, when nobody waits for them.
+        for interpreter in interpreters:
+            interpreter.kill()
+            interpreter.wait()
 
 
 def serve(names: Iterable[str]) -> None:
-    """Such an interpreter: compiles its kernels, and says so of each by a line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's, who ends this process
-    by_name = {each.name: each for each in all_kernels()}
+    """Compile kernels in such an interpreter, and print a line for each."""
+    # Ctrl-C is the caller's, who ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    by_name = {kernel.name: kernel for kernel in all_kernels()}
     for name in names:
         by_name[name].compile()
         print(name, flush=True)

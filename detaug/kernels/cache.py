@@ -1,5 +1,6 @@
-"""Where compiled kernels are kept: for the code that compiles and for code that only asks. Does not
-import Numba.
+"""The place of compiled kernels, for code that compiles and for code that only asks.
+
+It does not import Numba.
 
 Compiled code lies in a folder for each module's source digest, below the first of these that can be
 written to: ``NUMBA_CACHE_DIR`` if that is set, else the package itself, else (a read-only
@@ -7,7 +8,7 @@ installation) the user's cache folder; then a folder of this user's own among th
 
 Compiled code is run as it is found. So the folder must be this user's own, and closed to all
 others. The package's own folder is not looked at: whoever can write there can write to the modules
-beside it, which are run as well.
+next to it, which are run as well.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ logger = logging.getLogger("detaug")
 _SOURCES = Path(__file__).parent
 _PACKAGE_FOLDER = _SOURCES / "__pycache__" / "compiled"
 
-#: The user was told of a cache that cannot be used.
+#: Set when a warning on the cache was logged.
 _has_warned = threading.Event()
 
 
@@ -47,24 +48,26 @@ def cache_folder() -> Path | None:
     warning.
     """
     chosen = os.environ.get("NUMBA_CACHE_DIR")
+    folder: Path | None
     if chosen:
         folder = Path(chosen) / "detaug"
     elif _can_be_written(_PACKAGE_FOLDER):
         return _PACKAGE_FOLDER
     else:
-        users_folder = _users_folder()
-        if users_folder is None:
-            return _private_folder()
-        folder = users_folder
+        folder = _users_folder()
+    if folder is None:
+        return _private_folder()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         danger = _danger_in(folder)
     except OSError:
         return _private_folder()
-    if not danger:
-        return folder if _can_be_written(folder) else _private_folder()
+    if not danger and _can_be_written(folder):
+        return folder
     private = _private_folder()
+    if not danger:
+        return private
     warn_once(
         "compiled kernels are not kept in %s: %s, and whoever writes there could run code as you."
         " They are kept %s. Set NUMBA_CACHE_DIR to a folder that is yours alone.",
@@ -76,7 +79,10 @@ def cache_folder() -> Path | None:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Whether a file can be made in the folder; makes the folder, and for a moment the file."""
+    """Return True if a file can be made in the folder.
+
+    Makes the folder, and for a moment the file.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}-{threading.get_ident()}"
@@ -88,13 +94,13 @@ def _can_be_written(folder: Path) -> bool:
 
 
 def _danger_in(folder: Path) -> str:
-    """Return how others could write into a folder, "" where they cannot; closes it to readers as
-    well.
+    """Return how others could write into a folder, or "". Closes the folder to readers as well.
 
     A link is followed if this user laid it, or root, who can run code as everybody.
     """
     if not hasattr(os, "geteuid"):
-        return ""  # Windows: a user's folders are closed to others, and modes say nothing
+        # Windows: a user's folders are closed to others, and modes say nothing.
+        return ""
     user = os.geteuid()
     owner = folder.stat().st_uid
     if not {folder.lstat().st_uid, owner} <= {user, 0}:
@@ -114,80 +120,84 @@ def _danger_in(folder: Path) -> str:
 
 def _users_folder() -> Path | None:
     """Return the folder among the user's caches; None where there is no home."""
-    usual = {
-        "darwin": "~/Library/Caches",
-        "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local"),
-    }.get(sys.platform, "~/.cache")
-    chosen = os.environ.get("XDG_CACHE_HOME", "").strip() or usual
+    chosen = os.environ.get("XDG_CACHE_HOME", "").strip()
+    if not chosen and sys.platform == "darwin":
+        chosen = "~/Library/Caches"
+    elif not chosen and sys.platform == "win32":
+        chosen = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    elif not chosen:
+        chosen = "~/.cache"
     folder = Path(os.path.expanduser(chosen)) / "detaug"
-    return folder if folder.is_absolute() else None
+    if not folder.is_absolute():
+        return None
+    return folder
 
 
 def _private_folder() -> Path | None:
-    """Return the folder among the temporary files; None where it is not this user's, or open to
-    others.
-    """
+    """Return the folder among the temporary files; None: it is another user's, or open to them."""
     if not hasattr(os, "geteuid"):
         return None
     try:
         private = Path(tempfile.gettempdir()) / f"detaug-{os.geteuid()}"
         private.mkdir(mode=0o700, exist_ok=True)
-        found = private.lstat()
+        status = private.lstat()
     except OSError:
         return None
-    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return private if is_own and not found.st_mode & 0o077 else None
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    if not is_own or status.st_mode & 0o077:
+        return None
+    return private
 
 
 def source_digest(module: str) -> str:
-    """A digest of a kernel module's source and of those it imports from this package.
+    """Return a digest of a kernel module's source and of those it imports from this package.
 
     It is a part of the cache's path, for Numba by itself does not notice that a function which a
     kernel calls has changed in another file.
     """
-    found: dict[str, bytes] = {}
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found[name] = (_SOURCES / f"{name}.py").read_bytes()
-            waiting += re.findall(
-                r"^from detaug\.kernels\.(\w+) import", found[name].decode(), re.MULTILINE
-            )
+    sources: dict[str, bytes] = {}
+    pending = [module]
+    while pending:
+        name = pending.pop()
+        if name in sources:
+            continue
+        sources[name] = (_SOURCES / f"{name}.py").read_bytes()
+        text = sources[name].decode()
+        pending += re.findall(r"^from detaug\.kernels\.(\w+) import", text, re.MULTILINE)
     digest = hashlib.blake2b(digest_size=8)
-    for name in sorted(found):
-        digest.update(name.encode() + b"\0" + found[name] + b"\0")
+    for name in sorted(sources):
+        digest.update(name.encode() + b"\0" + sources[name] + b"\0")
     return digest.hexdigest()
 
 
 def bring_compiled(digest: str, folder: Path) -> None:
-    """Code that was compiled into the package before it became read-only (`detaug warmup` in a
-    container's image).
+    """Copy code that was compiled into the package before that became read-only.
+
+    `detaug warmup` in a container's image does so.
     """
-    there, here = _PACKAGE_FOLDER / digest, folder / digest
-    if (
-        folder == _PACKAGE_FOLDER
-        or here.exists()
-        or not there.is_dir()
-        or _can_be_written(_PACKAGE_FOLDER)
-    ):
+    source = _PACKAGE_FOLDER / digest
+    target = folder / digest
+    if folder == _PACKAGE_FOLDER or target.exists() or not source.is_dir():
+        return
+    if _can_be_written(_PACKAGE_FOLDER):
         return
     partial = folder / f"{digest}.{os.getpid()}-{threading.get_ident()}"
     try:
-        shutil.copytree(there, partial)
-        partial.rename(here)
-    except (
-        OSError
-    ):  # another process was first, or the disk is full: Numba compiles what it does not find
+        shutil.copytree(source, partial)
+        partial.rename(target)
+    except OSError:
+        # Another process was first, or the disk is full: Numba compiles what it does not find.
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def count_kernels(folder: Path | None) -> tuple[int, int]:
-    """(kernels that there are, those of them that are compiled in that folder for this source and
-    this Python).
+    """Return the number of kernels, and of those that are compiled in a folder.
+
+    They are compiled for this source and this Python.
     """
     version = f"py{sys.version_info.major}{sys.version_info.minor}"
-    kernels = compiled = 0
+    kernels = 0
+    compiled = 0
     for source in _SOURCES.glob("*.py"):
         kernels += len(re.findall(r"^@kernel\(", source.read_text(encoding="utf-8"), re.MULTILINE))
         if folder is not None:

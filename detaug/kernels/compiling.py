@@ -1,4 +1,4 @@
-"""How every kernel is compiled: one decorator, one registry, one way to compile ahead.
+"""The compilation of kernels: one decorator, one registry, one way to compile ahead.
 
 No fast-math, no contraction, no threads: each operation is rounded as IEEE 754 says, in the order
 in which it is written, so that a kernel gives the same bytes whatever instructions the CPU has.
@@ -12,6 +12,7 @@ import pickle
 import pkgutil
 import threading
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
@@ -38,8 +39,9 @@ _CACHE_FOLDER = cache_folder()
 
 
 def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
-    """Numba reads its setting when caching is enabled; other packages' functions keep their own
-    place.
+    """Enable Numba's cache for a function.
+
+    Numba reads its setting when caching is enabled; other packages' functions keep their own place.
     """
     digest = source_digest(dispatcher.py_func.__module__.rpartition(".")[2])
     bring_compiled(digest, folder)
@@ -49,21 +51,22 @@ def _keep_on_disk(dispatcher: Any, folder: Path) -> None:
         (folder / digest).mkdir(parents=True, exist_ok=True)
         dispatcher.enable_caching()
     except OSError as error:
-        _warn_not_kept(_told(error))
+        _warn_not_kept(_description(error))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 
 
-def _warn_not_kept(why: str) -> None:
+def _warn_not_kept(reason: str) -> None:
+    """Warn once that compiled code is in memory only."""
     warn_once(
         "compiled kernels cannot be kept on disk: %s. They are kept in memory alone, so that every"
         " new process compiles them again. Make room there, or set NUMBA_CACHE_DIR to a folder that"
         " can be written to.",
-        why,
+        reason,
     )
 
 
-def _told(error: Exception) -> str:
+def _description(error: Exception) -> str:
     return f"in {_CACHE_FOLDER}, {type(error).__name__}: {error}"
 
 
@@ -82,22 +85,23 @@ class Kernel:
         self.dispatcher = numba.njit(**_OPTIONS)(function)
         if _CACHE_FOLDER is not None:
             _keep_on_disk(self.dispatcher, _CACHE_FOLDER)
-        self.__doc__, self.__module__, self.__name__ = (
-            function.__doc__,
-            function.__module__,
-            function.__name__,
-        )
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__name__ = function.__name__
         self._compiled = False
         self._arrays: tuple[int, ...] = ()
 
     def is_compiled(self) -> bool:
-        """Whether `compile` has nothing to do, or only to load from the cache on disk."""
+        """Return True if `compile` has nothing to do, or only to load from the cache on disk."""
         if self._compiled:
             return True
-        cache = self.dispatcher._cache  # Numba has no public way to ask
-        if not hasattr(cache, "_cache_file"):  # there is no cache
+        # Numba has no public way to ask.
+        cache = self.dispatcher._cache
+        if not hasattr(cache, "_cache_file"):
+            # There is no cache.
             return False
-        codegen, index = self.dispatcher.targetctx.codegen(), cache._cache_file._load_index()
+        codegen = self.dispatcher.targetctx.codegen()
+        index = cache._cache_file._load_index()
         return all(cache._index_key(signature, codegen) in index for signature in self.signatures)
 
     def compile(self) -> None:
@@ -119,20 +123,20 @@ class Kernel:
                     # compiled by then is there, and is not compiled again.
                     self.dispatcher._cache.disable()
                     self.dispatcher.compile(signature)
-                    _warn_not_kept(_told(error))
+                    _warn_not_kept(_description(error))
             self.dispatcher.disable_compile()
             types, *_ = self.dispatcher.signatures
             self._arrays = tuple(
-                n for n, each in enumerate(types) if isinstance(each, numba.types.Array)
+                index for index, kind in enumerate(types) if isinstance(kind, numba.types.Array)
             )
             self._compiled = True
 
     def __call__(self, *arguments: Any) -> Any:
         if not self._compiled:
             self.compile()
-        for number in self._arrays:
-            if not arguments[number].flags.writeable:
-                return self.dispatcher(*[_for_kernel(each) for each in arguments])
+        for index in self._arrays:
+            if not arguments[index].flags.writeable:
+                return self.dispatcher(*map(_for_kernel, arguments))
         return self.dispatcher(*arguments)
 
     def __reduce__(self) -> str:
@@ -143,40 +147,46 @@ class Kernel:
 
 
 def _for_kernel(argument: Any) -> Any:
-    """A read-only array as one that is not marked so: to Numba it would be of another type, for
-    which nothing is compiled.
+    """Return a read-only array as one that is not marked so; nothing is copied.
 
-    Kernels write into what they are given to write into, and into nothing else; nothing is copied.
+    To Numba a read-only array would be of another type, for which nothing is compiled. Kernels
+    write into their outputs and into nothing else.
     """
-    if isinstance(argument, np.ndarray) and not argument.flags.writeable:
-        interface = argument.__array_interface__
-        unmarked = {**interface, "data": (interface["data"][0], False)}
-        return np.asarray(SimpleNamespace(__array_interface__=unmarked, array=argument))
-    return argument
+    if not isinstance(argument, np.ndarray) or argument.flags.writeable:
+        return argument
+    interface = argument.__array_interface__
+    address, _ = interface["data"]
+    unmarked = {**interface, "data": (address, False)}
+    return np.asarray(SimpleNamespace(__array_interface__=unmarked, array=argument))
 
 
 def kernel(*signatures: str) -> Callable[[Callable[..., Any]], Kernel]:
     """Make a function a `Kernel` with these signatures."""
-    return lambda function: Kernel(function, signatures)
+
+    def decorate(function: Callable[..., Any]) -> Kernel:
+        return Kernel(function, signatures)
+
+    return decorate
 
 
 def inlined(function: _F) -> _F:
-    """A function that kernels call: compiled into each of them, and not to be called from
-    Python.
+    """Compile a function into each kernel that calls it.
+
+    It cannot be called from Python.
     """
     return cast(_F, numba.njit(forceinline=True, **_WITHOUT_WRAPPERS)(function))
 
 
 def shared(function: _F) -> _F:
-    """A long function that several places of a kernel call: compiled once for all of them."""
-    # Said outright, for Numba hands the setting of a caller on.
+    """Compile a long function once for all places of kernels that call it."""
+    # Explicitly False: otherwise Numba takes the caller's setting.
     return cast(_F, numba.njit(forceinline=False, **_WITHOUT_WRAPPERS)(function))
 
 
 def all_kernels() -> list[Kernel]:
-    """Every kernel of the package, in order of name."""
-    found = set()
+    """Return every kernel of the package, in order of name."""
+    kernels: set[Kernel] = set()
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
         values = vars(importlib.import_module(f"detaug.kernels.{module.name}")).values()
-        found |= {value for value in values if isinstance(value, Kernel)}
-    return sorted(found, key=lambda each: each.name)
+        kernels.update(value for value in values if isinstance(value, Kernel))
+    return sorted(kernels, key=attrgetter("name"))

@@ -1,4 +1,5 @@
 """A ledger's lines, which are JSON objects, and the running SHA-256 over its batches.
+
 {"kind":"header","format":3, ...what was run (`detaug.ledger.header`)...}
 {"kind":"batch","name":"train","epoch":0,"step":0,"whole":"...","keys":{...},"waited":...,...}
 {"kind":"epoch","epoch":0,"batches":250,"digest":"..."}

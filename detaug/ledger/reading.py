@@ -73,18 +73,24 @@ def read_header(path: Path) -> Record:
             f"{path} has format {short(repr(header.get('format')))}; this version of detaug reads"
             f" format {FORMAT}"
         )
-    wrong = [name for name, kind in _ENTRIES.items() if not conforms(header.get(name), kind)]
-    for name, kind in _FURTHER.items():
-        if name in header and not conforms(header[name], kind):
-            wrong.append(name)
-    if not wrong and not is_small(header):
-        wrong = ["environment"]
+    wrong = _wrong_entries(header)
     if wrong:
         raise NotALedger(
             f"{path} is no ledger of this version: {', '.join(wrong)} missing or wrong in its"
             " header"
         )
     return header
+
+
+def _wrong_entries(header: Record) -> list[str]:
+    """Return the names of a header's entries that are missing or wrong."""
+    wrong = [name for name, kind in _ENTRIES.items() if not conforms(header.get(name), kind)]
+    for name, kind in _FURTHER.items():
+        if name in header and not conforms(header[name], kind):
+            wrong.append(name)
+    if not wrong and not is_small(header):
+        return ["environment"]
+    return wrong
 
 
 class Line(NamedTuple):
@@ -133,6 +139,7 @@ def records(path: Path) -> Iterator[Line]:
 
 class LedgerSummary:
     """The result of reading a ledger from its first line to its last, or `before` a key.
+
     Attributes:
         header: the first line.
         course: the batches so far, and their digest.

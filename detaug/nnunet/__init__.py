@@ -1,5 +1,4 @@
-"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and reproducible
-trainers.
+"""nnU-Net's augmentation pipelines made of detaug's transforms, its loader, and its trainers.
 
 Only the trainers need nnU-Net. All names are imported on first use.
 """

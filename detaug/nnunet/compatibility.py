@@ -194,8 +194,9 @@ AUGMENTERS = ("NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter")
 def folder_of_training(
     trainer: type, plans: Mapping[str, Any], configuration: str, fold: Any
 ) -> Path | None:
-    """Return the folder of a trainer's checkpoints, as its constructor names it; None without
-    `nnUNet_results`.
+    """Return the folder of a trainer's checkpoints, as its constructor names it.
+
+    None without `nnUNet_results`.
     """
     results = os.environ.get("nnUNet_results")
     if not results:

@@ -44,8 +44,9 @@ def training_batches(settings: Settings) -> tuple[DeterministicAugmenter, Sequen
 
 
 def _trainer_of(settings: Settings) -> Any:
-    """Return a trainer whose loaders are made and not started. Nothing is written to its
-    results.
+    """Return a trainer whose loaders are made and not started.
+
+    Nothing is written to its results.
     """
     try:
         check_nnunet_version()

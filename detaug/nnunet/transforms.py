@@ -38,7 +38,7 @@ Scales = Sequence[float | Sequence[float]]
 
 
 class Arguments(NamedTuple):
-    """What `training_transforms` and the builders of all variants take."""
+    """The arguments of `training_transforms` and of the builders of all variants."""
 
     patch_size: Sequence[int]
     rotation: RandomScalar
@@ -61,21 +61,23 @@ NNUNET_NAMES = {
 
 
 def either_spelling(build: Callable[..., Compose]) -> Callable[..., Compose]:
-    """Let a builder take its keywords under nnU-Net's names as well, and ``keys=`` as
-    `detaug.transforms.Compose` does.
+    """Let a builder take its keywords under nnU-Net's names as well.
+
+    It also takes ``keys=`` as `detaug.transforms.Compose` does.
     """
 
     @functools.wraps(build)
     def builder(*positional: Any, keys: Keys | None = None, **named: Any) -> Compose:
-        for theirs, ours in NNUNET_NAMES.items():
-            if theirs in named:
-                if ours in named:
-                    raise TypeError(f"{ours} and {theirs} are one argument: pass it once")
-                named[ours] = named.pop(theirs)
+        for nnunet_name, name in NNUNET_NAMES.items():
+            if nnunet_name not in named:
+                continue
+            if name in named:
+                raise TypeError(f"{name} and {nnunet_name} are one argument: pass it once")
+            named[name] = named.pop(nnunet_name)
         pipeline = build(*positional, **named)
-        return (
-            pipeline if keys is None else Compose(pipeline.transforms, keys=keys, dim=pipeline.dim)
-        )
+        if keys is None:
+            return pipeline
+        return Compose(pipeline.transforms, keys=keys, dim=pipeline.dim)
 
     return builder
 
@@ -93,7 +95,7 @@ def training_transforms(
     regions: Sequence[Region] | None = None,
     ignore_label: int | None = None,
 ) -> Compose:
-    """``nnUNetTrainer.get_training_transforms``, argument for argument.
+    """Return the pipeline of ``nnUNetTrainer.get_training_transforms``, argument for argument.
 
     Args:
         patch_size: the patch's shape, (X, Y) or (X, Y, Z) voxels; what comes in is larger.
@@ -116,11 +118,19 @@ def training_transforms(
     Raises:
         ValueError: `is_cascaded` without `foreground_labels`, or a value that a transform refuses.
     """
-    given = Arguments(
-        patch_size, rotation, ds_scales, mirror_axes, do_dummy_2d,
-        use_mask_for_norm, is_cascaded, foreground_labels, regions, ignore_label,
-    )  # fmt: skip
-    return default_pipeline(given, p_per_label=0.5)
+    arguments = Arguments(
+        patch_size,
+        rotation,
+        ds_scales,
+        mirror_axes,
+        do_dummy_2d,
+        use_mask_for_norm,
+        is_cascaded,
+        foreground_labels,
+        regions,
+        ignore_label,
+    )
+    return default_pipeline(arguments, p_per_label=0.5)
 
 
 @either_spelling
@@ -131,23 +141,29 @@ def validation_transforms(
     regions: Sequence[Region] | None = None,
     ignore_label: int | None = None,
 ) -> Compose:
-    """``nnUNetTrainer.get_validation_transforms``: labels only, nothing is augmented. Arguments as
-    for training.
+    """Return the pipeline of ``nnUNetTrainer.get_validation_transforms``.
+
+    It has labels only; nothing is augmented. Arguments as for training.
     """
     moved = previous_stage(is_cascaded, foreground_labels)
     return Compose([RemoveLabel(-1, 0), *moved, *targets(regions, ignore_label, ds_scales)])
 
 
 def default_pipeline(
-    given: Arguments,
+    arguments: Arguments,
     p_per_label: float,
     *,
     earlier: Sequence[Transform] = (),
     later: Sequence[Transform] = (),
     **modes: Any,
 ) -> Compose:
-    """nnU-Net's default; `earlier` and `later` stand around its intensity transforms, `modes` are
-    further options of the spatial one.
+    """Return nnU-Net's default pipeline.
+
+    Args:
+        arguments: as of `training_transforms`.
+        p_per_label: as of `previous_stage`.
+        earlier, later: stand before and after the intensity transforms.
+        modes: further options of the spatial transform.
     """
     scaled: dict[str, Any] = {
         "p_scaling": 0.2,
@@ -156,49 +172,61 @@ def default_pipeline(
     }
     return Compose(
         [
-            *spatial_transforms(given, p_rotation=0.2, **scaled, **modes),
+            *spatial_transforms(arguments, p_rotation=0.2, **scaled, **modes),
             *earlier,
-            *intensity_transforms(given.do_dummy_2d),
+            *intensity_transforms(arguments.do_dummy_2d),
             *later,
-            *mirroring(given.mirror_axes),
-            *for_the_loss(given, p_per_label),
+            *mirroring(arguments.mirror_axes),
+            *for_the_loss(arguments, p_per_label),
         ]
     )
 
 
-def for_the_loss(given: Arguments, p_per_label: float) -> list[Transform]:
-    """What follows the augmentation: zeros outside masks, the previous stage of a cascade, the
-    loss's targets.
+def for_the_loss(arguments: Arguments, p_per_label: float) -> list[Transform]:
+    """Return the transforms after the augmentation.
+
+    They are zeros outside masks, the previous stage of a cascade, and the loss's targets.
     """
-    masked = [channel for channel, masked in enumerate(given.use_mask_for_norm or ()) if masked]
-    return [
-        *(
-            [MaskImage(apply_to_channels=masked, channel_idx_in_seg=0, set_outside_to=0)]
-            if masked
-            else []
-        ),
-        RemoveLabel(-1, 0),
-        *previous_stage(given.is_cascaded, given.foreground_labels, p_per_label),
-        *targets(given.regions, given.ignore_label, given.ds_scales),
-    ]
+    transforms: list[Transform] = []
+    masks = arguments.use_mask_for_norm or ()
+    channels = [channel for channel, is_masked in enumerate(masks) if is_masked]
+    if channels:
+        transforms.append(
+            MaskImage(apply_to_channels=channels, channel_idx_in_seg=0, set_outside_to=0)
+        )
+    transforms.append(RemoveLabel(-1, 0))
+    transforms += previous_stage(arguments.is_cascaded, arguments.foreground_labels, p_per_label)
+    transforms += targets(arguments.regions, arguments.ignore_label, arguments.ds_scales)
+    return transforms
 
 
-def spatial_transforms(given: Arguments, **options: Any) -> list[Transform]:
-    """The spatial transform, between a conversion to 2-D and back if the first axis is to stay as
-    it is.
+def spatial_transforms(arguments: Arguments, **options: Any) -> list[Transform]:
+    """Return the spatial transform.
+
+    It stands between a conversion to 2-D and back if the first axis is to stay as it is.
     """
-    size = tuple(int(n) for n in given.patch_size)
+    size = tuple(int(n) for n in arguments.patch_size)
+    if arguments.do_dummy_2d:
+        size = size[1:]
     spatial = SpatialTransform(
-        size[1:] if given.do_dummy_2d else size, patch_center_dist_from_border=0, random_crop=False, p_elastic_deform=0,
-        rotation=given.rotation, bg_style_seg_sampling=False, border_mode_seg="constant", padding_value_seg=-1, **options,
-    )  # fmt: skip
-    return [Convert3DTo2D(), spatial, Convert2DTo3D()] if given.do_dummy_2d else [spatial]
+        size,
+        patch_center_dist_from_border=0,
+        random_crop=False,
+        p_elastic_deform=0,
+        rotation=arguments.rotation,
+        bg_style_seg_sampling=False,
+        border_mode_seg="constant",
+        padding_value_seg=-1,
+        **options,
+    )
+    if arguments.do_dummy_2d:
+        return [Convert3DTo2D(), spatial, Convert2DTo3D()]
+    return [spatial]
 
 
 def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
-    """What the default pipeline does to intensities, each with its probability."""
-    contrast: dict[str, Any] = {"synchronize_channels": False, "p_per_channel": 1}
-    gamma: dict[str, Any] = {**contrast, "gamma": BGContrast((0.7, 1.5)), "p_retain_stats": 1}
+    """Return the default pipeline's intensity transforms, each with its probability."""
+    noise = GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True)
     blur = GaussianBlur(
         (0.5, 1.0),
         synchronize_channels=False,
@@ -206,17 +234,26 @@ def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
         p_per_channel=0.5,
         benchmark=True,
     )
+    brightness = MultiplicativeBrightness(
+        multiplier_range=BGContrast((0.75, 1.25)), synchronize_channels=False, p_per_channel=1
+    )
+    contrast = Contrast(
+        contrast_range=BGContrast((0.75, 1.25)),
+        preserve_range=True,
+        synchronize_channels=False,
+        p_per_channel=1,
+    )
+    gamma: dict[str, Any] = {
+        "gamma": BGContrast((0.7, 1.5)),
+        "synchronize_channels": False,
+        "p_per_channel": 1,
+        "p_retain_stats": 1,
+    }
     return [
-        RandomApply(
-            GaussianNoise(noise_variance=(0, 0.1), p_per_channel=1, synchronize_channels=True), 0.1
-        ),
+        RandomApply(noise, 0.1),
         RandomApply(blur, 0.2),
-        RandomApply(
-            MultiplicativeBrightness(multiplier_range=BGContrast((0.75, 1.25)), **contrast), 0.15
-        ),
-        RandomApply(
-            Contrast(contrast_range=BGContrast((0.75, 1.25)), preserve_range=True, **contrast), 0.15
-        ),
+        RandomApply(brightness, 0.15),
+        RandomApply(contrast, 0.15),
         RandomApply(low_resolution((0.5, 1), do_dummy_2d), 0.25),
         RandomApply(Gamma(p_invert_image=1, **gamma), 0.1),
         RandomApply(Gamma(p_invert_image=0, **gamma), 0.3),
@@ -224,7 +261,7 @@ def intensity_transforms(do_dummy_2d: bool) -> list[Transform]:
 
 
 def low_resolution(scale: RandomScalar, do_dummy_2d: bool) -> Transform:
-    """Simulated low resolution; the first axis keeps its own if it is not deformed either."""
+    """Return simulated low resolution; the first axis keeps its own if it is not deformed."""
     return SimulateLowResolution(
         scale=scale,
         synchronize_channels=False,
@@ -236,15 +273,22 @@ def low_resolution(scale: RandomScalar, do_dummy_2d: bool) -> Transform:
 
 
 def mirroring(axes: Sequence[int] | None) -> list[Transform]:
-    """Mirroring along these axes, if there are any."""
-    return [Mirror(allowed_axes=tuple(axes))] if axes is not None and len(axes) > 0 else []
+    """Return mirroring along these axes, if there are any."""
+    if axes is None or len(axes) == 0:
+        return []
+    return [Mirror(allowed_axes=tuple(axes))]
 
 
 def previous_stage(
     is_cascaded: bool, foreground_labels: Labels | None, p_per_label: float | None = None
 ) -> list[Transform]:
-    """A previous stage's segmentation moves into the image, and is made to err as a previous stage
-    does: each label with this probability; None: it stays as it is.
+    """Return the transforms that move a previous stage's segmentation into the image.
+
+    Args:
+        is_cascaded: False: there is none, and no transforms.
+        foreground_labels: labels that it may have.
+        p_per_label: the probability that a label is made to err as a previous stage does; None: it
+            stays as it is.
     """
     if not is_cascaded:
         return []
@@ -259,36 +303,31 @@ def previous_stage(
     if p_per_label is None:
         return [moved]
     channels = list(range(-len(foreground_labels), 0))
-    return [
-        moved,
-        RandomApply(
-            ApplyRandomBinaryOperator(
-                channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label
-            ),
-            0.4,
-        ),
-        RandomApply(
-            RemoveRandomConnectedComponentFromOneHotEncoding(
-                channels,
-                fill_with_other_class_p=0,
-                dont_do_if_covers_more_than_x_percent=0.15,
-                p_per_label=p_per_label,
-            ),
-            0.2,
-        ),
-    ]
+    morphology = ApplyRandomBinaryOperator(
+        channel_idx=channels, strel_size=(1, 8), p_per_label=p_per_label
+    )
+    removal = RemoveRandomConnectedComponentFromOneHotEncoding(
+        channels,
+        fill_with_other_class_p=0,
+        dont_do_if_covers_more_than_x_percent=0.15,
+        p_per_label=p_per_label,
+    )
+    return [moved, RandomApply(morphology, 0.4), RandomApply(removal, 0.2)]
 
 
 def targets(
     regions: Sequence[Region] | None, ignore_label: int | None, ds_scales: Scales | None
 ) -> list[Transform]:
-    """What the loss wants: regions as channels, and one segmentation for each level of deep
-    supervision.
+    """Return the transforms that make the loss's targets.
+
+    They are regions as channels, and one segmentation for each level of deep supervision.
     """
-    made: list[Transform] = []
+    transforms: list[Transform] = []
     if regions is not None:
-        wanted = list(regions) if ignore_label is None else [*regions, ignore_label]
-        made.append(ConvertSegmentationToRegions(regions=wanted, channel_in_seg=0))
+        channels = list(regions)
+        if ignore_label is not None:
+            channels.append(ignore_label)
+        transforms.append(ConvertSegmentationToRegions(regions=channels, channel_in_seg=0))
     if ds_scales is not None:
-        made.append(DownsampleSegForDS(ds_scales=ds_scales))
-    return made
+        transforms.append(DownsampleSegForDS(ds_scales=ds_scales))
+    return transforms

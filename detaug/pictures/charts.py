@@ -1,4 +1,4 @@
-"""Charts: matplotlib's figures in one style; and how to get matplotlib."""
+"""Charts: matplotlib's figures in one style."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from detaug.errors import NotInstalled
 
-#: Of Okabe and Ito's palette, which colour-blind readers tell apart.
+#: Colours of Okabe and Ito's palette, which colour-blind readers tell apart.
 COLOURS = ("#0072B2", "#D98E00", "#009E73")
 
 
 def require_matplotlib() -> None:
-    """See that pictures can be drawn.
+    """Raise unless pictures can be drawn.
 
     Raises:
         NotInstalled: they cannot; the message says what to install.
@@ -25,7 +25,11 @@ def require_matplotlib() -> None:
 
 
 def figure_of(title: str, width: float, height: float) -> Any:
-    """An empty figure (inches) with a title.
+    """Return an empty figure.
+
+    Args:
+        title: above it.
+        width, height: in inches.
 
     Raises:
         NotInstalled: matplotlib is not.

@@ -1,6 +1,4 @@
-"""The planes in the middle of a volume, and how they are drawn: grey values with outlines of
-labels.
-"""
+"""The planes in the middle of a volume, drawn as grey values with outlines of labels."""
 
 from __future__ import annotations
 
@@ -17,21 +15,22 @@ Image = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Window = tuple[float, float]
 
-#: Labels whose outlines are told apart; a segmentation with more of them is none.
+#: The number of labels whose outlines are drawn; an array with more of them is no segmentation.
 _MOST_LABELS = 256
 
 #: Okabe and Ito (2008), Color Universal Design, without black and in an order that begins with what
 #: stands out from grey.
 OKABE_ITO = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#0072B2")
 
-#: Of labels below 0: what lies outside of a case (nnU-Net's -1).
+#: The colour of labels below 0, which lie outside of a case (nnU-Net's -1).
 OUTSIDE = "#999999"
 
-#: Of voxels that are NaN or infinite.
+#: The colour of voxels that are NaN or infinite.
 NOT_FINITE = "#CC79A7"
 
 #: Percentiles of the grey values that become black and white.
-_BLACK, _WHITE = 0.5, 99.5
+_BLACK = 0.5
+_WHITE = 99.5
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,11 @@ class Plane:
 def planes_of(
     image: Any, labels: Any = None, *, spacing: Sequence[float] | None = None, channel: int = 0
 ) -> tuple[Plane, ...]:
-    """The three planes in the middle of a volume, across its first, second and third axis, or a 2-D
-    sample itself. Only these are read. A volume's first axis, nnU-Net's from the feet to the head,
-    runs upwards; all others run downwards or to the right.
+    """Return the three planes in the middle of a volume, or a 2-D sample itself.
+
+    They are across the volume's first, second and third axis; only these are read. A volume's first
+    axis, nnU-Net's from the feet to the head, runs upwards; all others run downwards or to the
+    right.
 
     Args:
         image: (C, X, Y) or (C, X, Y, Z).
@@ -76,60 +77,66 @@ def planes_of(
     edges = spacing or (1.0,) * (len(shape) - 1)
     if len(shape) == 3:
         return (_plane(image[channel], labels, (slice(None), slice(None)), edges[0] / edges[1]),)
-    found = []
+    planes = []
     for across in range(3):
-        where: list[Any] = [slice(None)] * 3
-        where[across] = shape[1 + across] // 2
+        index: list[Any] = [slice(None)] * 3
+        index[across] = shape[1 + across] // 2
         row, column = (axis for axis in range(3) if axis != across)
-        found.append(
-            _plane(
-                image[channel], labels, tuple(where), edges[row] / edges[column], upwards=row == 0
-            )
-        )
-    return tuple(found)
+        aspect = edges[row] / edges[column]
+        plane = _plane(image[channel], labels, tuple(index), aspect, upwards=row == 0)
+        planes.append(plane)
+    return tuple(planes)
 
 
 def _plane(
-    image: Any, labels: Any, where: tuple[Any, ...], aspect: float, upwards: bool = False
+    image: Any, labels: Any, index: tuple[Any, ...], aspect: float, upwards: bool = False
 ) -> Plane:
-    def seen(values: Any) -> np.ndarray:
-        plane = np.asarray(values[where])
-        return plane[::-1] if upwards else plane
+    """Return one plane of an image and its labels; `upwards`: its first axis runs upwards."""
+
+    def cut(values: Any) -> np.ndarray:
+        plane = np.asarray(values[index])
+        if upwards:
+            return plane[::-1]
+        return plane
 
     masks: dict[int, Mask] = {}
     if labels is not None and str(labels.dtype).endswith("bool"):
-        masks = {n + 1: seen(each).copy() for n, each in enumerate(labels)}
+        for number, region in enumerate(labels, start=1):
+            masks[number] = cut(region).copy()
     elif labels is not None:
-        values = seen(labels[0])
+        values = cut(labels[0])
         present = np.unique(values[np.isfinite(values)])
         if len(present) <= _MOST_LABELS:
             masks = {int(value): values == value for value in present if value != 0}
-    return Plane(
-        np.array(seen(image), np.float32),
-        {label: mask for label, mask in masks.items() if mask.any()},
-        aspect,
-    )
+    visible = {label: mask for label, mask in masks.items() if mask.any()}
+    return Plane(np.array(cut(image), np.float32), visible, aspect)
 
 
 def colour_of(label: int) -> str:
-    """A label's colour; after seven labels they begin anew."""
-    return OUTSIDE if label < 0 else OKABE_ITO[(label - 1) % len(OKABE_ITO)]
+    """Return a label's colour; after seven labels they begin again."""
+    if label < 0:
+        return OUTSIDE
+    return OKABE_ITO[(label - 1) % len(OKABE_ITO)]
 
 
 def window_of(planes: Sequence[Plane]) -> Window:
-    """The grey values that become black and white, of finite pixels."""
+    """Return the grey values that become black and white, from finite pixels."""
     values = np.concatenate([plane.image[np.isfinite(plane.image)] for plane in planes])
     if values.size == 0:
         return 0.0, 1.0
-    low, high = (float(each) for each in np.percentile(values, (_BLACK, _WHITE)))
+    low, high = map(float, np.percentile(values, (_BLACK, _WHITE)))
     if low == high:
-        low, high = float(values.min()), float(values.max())
-    return (low, high) if high > low else (low - 0.5, low + 0.5)
+        low = float(values.min())
+        high = float(values.max())
+    if high > low:
+        return low, high
+    return low - 0.5, low + 0.5
 
 
 def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
-    """The planes one below another, with the outlines of their labels; voxels that are NaN or
-    infinite are coloured.
+    """Draw planes one below another, with the outlines of their labels.
+
+    Voxels that are NaN or infinite are coloured.
 
     Args:
         axes: of a matplotlib figure.
@@ -139,25 +146,27 @@ def draw(axes: Any, planes: Sequence[Plane], window: Window) -> None:
     from matplotlib import colormaps
 
     grey = colormaps["gray"].with_extremes(bad=NOT_FINITE)
+    black, white = window
     top = 0.0
     for plane in planes:
         rows, columns = plane.image.shape
-        extent = (0, columns, top - rows * plane.aspect, top)
+        bottom = top - rows * plane.aspect
+        extent = (0, columns, bottom, top)
         image = np.ma.masked_invalid(plane.image)
-        axes.imshow(
-            image, grey, vmin=window[0], vmax=window[1], extent=extent, interpolation="nearest"
-        )
+        axes.imshow(image, grey, vmin=black, vmax=white, extent=extent, interpolation="nearest")
         for label, mask in plane.masks.items():
-            if min(mask.shape) > 1 and not mask.all():  # the picture's own edge is no border
-                outline = {
-                    "colors": colour_of(label),
-                    "linewidths": 1.2,
-                    "extent": extent,
-                    "origin": "upper",
-                }
-                axes.contour(mask.astype(np.float32), (0.5,), **outline)
-        top = extent[2] - 2
-    axes.set(
-        xlim=(0, max(plane.image.shape[1] for plane in planes)), ylim=(top, 0), xticks=[], yticks=[]
-    )
+            if min(mask.shape) == 1 or mask.all():
+                # The picture's own edge is no border.
+                continue
+            axes.contour(
+                mask.astype(np.float32),
+                (0.5,),
+                colors=colour_of(label),
+                linewidths=1.2,
+                extent=extent,
+                origin="upper",
+            )
+        top = bottom - 2
+    width = max(plane.image.shape[1] for plane in planes)
+    axes.set(xlim=(0, width), ylim=(top, 0), xticks=[], yticks=[])
     axes.spines[:].set_visible(False)

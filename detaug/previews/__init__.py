@@ -1,4 +1,4 @@
-"""`detaug.preview`: what a pipeline does to samples, stage by stage, as a contact sheet."""
+"""`detaug.preview`: samples on their way through a pipeline, as a contact sheet."""
 
 from detaug.previews.previewing import preview
 from detaug.previews.result import Preview

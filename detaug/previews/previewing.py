@@ -1,6 +1,4 @@
-"""`preview`: makes batches in this process, looks at them on their way, and stops when there are
-enough samples.
-"""
+"""`preview`: make batches in this process, and look at their samples on the way."""
 
 from __future__ import annotations
 
@@ -22,12 +20,13 @@ from detaug.transforms.building.base import Transform
 from detaug.verification.handed_in import Factory, call_factory, load_factory
 
 if TYPE_CHECKING:
+    from detaug.engine.augmenter import DeterministicAugmenter
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
 #: Edge in voxels of the patches of the demo.
 _DEMO_PATCH = 104
 
-#: The place of what the batch shows beyond detaug's own transforms: behind all of these.
+#: The place of other changes than those by detaug's own transforms: after all of these.
 _AT_THE_END = (2**32,)
 
 
@@ -40,8 +39,7 @@ def preview(
     step: int = 0,
     channel: int = 0,
 ) -> Preview:
-    """Look at what a pipeline does to samples: a contact sheet, a row for each sample, a column for
-    each transform.
+    """Draw what a pipeline does to samples: a row for each sample, a column for each transform.
 
         detaug.preview("my_package.pipelines:make").save("preview.png")
         detaug.preview(lambda: (loader, transform))  # in a notebook: the sheet itself
@@ -66,17 +64,14 @@ def preview(
     """
     factory: Factory
     if pipeline is None:
-        factory, title = (
-            partial(demo_pipeline, _DEMO_PATCH),
-            "detaug's transforms on the MNI152 MRI",
-        )
+        factory = partial(demo_pipeline, _DEMO_PATCH)
+        title = "detaug's transforms on the MNI152 MRI"
     elif isinstance(pipeline, str):
-        factory, title = load_factory(pipeline), pipeline
+        factory = load_factory(pipeline)
+        title = pipeline
     elif callable(pipeline) and not isinstance(pipeline, Transform):
-        factory, title = (
-            pipeline,
-            f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}",
-        )
+        factory = pipeline
+        title = f"{pipeline.__module__}:{getattr(pipeline, '__qualname__', 'factory')}"
     else:
         raise TypeError(
             "pass a function that makes the pipeline: lambda: (loader, transform), not a"
@@ -87,7 +82,7 @@ def preview(
 
 
 def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:
-    """The training samples of nnU-Net's trainer, without the training; options as of `preview`.
+    """Draw the training samples of nnU-Net's trainer, without training; options as of `preview`.
 
     Raises:
         UnusableError: there is no such training, or nnU-Net's version is not supported.
@@ -96,7 +91,11 @@ def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:
 
     with preserved_global_rngs():
         augmenter, spacing, title = training_batches(settings)
-        return _previewed(lambda: augmenter, title, spacing=spacing, **options)
+
+        def factory() -> DeterministicAugmenter:
+            return augmenter
+
+        return _previewed(factory, title, spacing=spacing, **options)
 
 
 def _previewed(
@@ -109,63 +108,73 @@ def _previewed(
     channel: int = 0,
     spacing: Sequence[float] | None = None,
 ) -> Preview:
+    """Return the preview of a factory's pipeline; arguments as of `preview`."""
     require_matplotlib()
     positive_int("samples", samples)
-    made = call_factory(factory)
-    warm_up(made.transform, made.source.loader)
+    pipeline = call_factory(factory)
+    warm_up(pipeline.transform, pipeline.source.loader)
     try:
-        augmenter = made.augmenter(seed=seed, batches_per_epoch=None)
+        augmenter = pipeline.augmenter(seed=seed, batches_per_epoch=None)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
-    name_of_last = "as delivered" if made.transform is None else name_of(made.transform)
-    rows, at = list[Sample](), step
+    name_of_last = "as delivered"
+    if pipeline.transform is not None:
+        name_of_last = name_of(pipeline.transform)
+    view = {"channel": channel, "spacing": spacing}
+    rows: list[Sample] = []
+    current_step = step
     with augmenter.setup.replayer.producer() as producer:
         while len(rows) < samples:
             try:
-                rows += _samples_at(
-                    producer, epoch, at, name_of_last, channel=channel, spacing=spacing
-                )
+                rows += _samples_at(producer, epoch, current_step, name_of_last, **view)
             except StreamEnded:
-                if at - step >= augmenter.num_streams:  # every stream has had its turn
+                if current_step - step >= augmenter.num_streams:
+                    # Every stream has had its turn.
                     break
-            at += 1
+            current_step += 1
     if not rows:
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
-    name = f"name {made.name}" if made.name else "no name"
+    name = f"name {pipeline.name}" if pipeline.name else "no name"
     subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
     return Preview(title, subtitle, rows[:samples])
 
 
 def _samples_at(
-    producer: Producer, epoch: int, step: int, name_of_last: str, **look: Any
+    producer: Producer, epoch: int, step: int, name_of_last: str, **options: Any
 ) -> list[Sample]:
-    """The samples of a batch; `look` is what `planes_of` wants.
+    """Return the samples of a batch; options are those of `planes_of`.
 
     Raises:
-        StreamEnded: there is none.
+        StreamEnded: there is no such batch.
         UnusableError: the pipeline fails, or gives no images.
     """
     raw: list[View] = []
 
     def look_at_raw(item: Any) -> None:
-        with suppress(UnusableError):  # it is no batch yet
-            raw[:] = [View.of(image, labels, **look) for image, labels, _ in samples_of(item)]
+        # An item without images is no batch yet.
+        with suppress(UnusableError):
+            raw[:] = [View.of(image, labels, **options) for image, labels, _ in samples_of(item)]
 
-    rows, where = [], f"epoch {epoch}, step {step}"
+    rows = []
+    batch_name = f"epoch {epoch}, step {step}"
     try:
-        with recorded(**look) as samples:
+        with recorded(**options) as samples:
             batch = producer.make(epoch, step, watch=look_at_raw)
         for number, (image, labels, name) in enumerate(samples_of(batch)):
-            delivered = View.of(image, labels, **look)
-            sample = samples.get(number) or Sample(raw[number] if number < len(raw) else delivered)
-            sample.title = f"{where}, sample {number}" + (f": {name}" if name else "")
-            if delivered.print != sample.last.print:
+            delivered = View.of(image, labels, **options)
+            sample = samples.get(number)
+            if sample is None:
+                sample = Sample(raw[number] if number < len(raw) else delivered)
+            sample.title = f"{batch_name}, sample {number}"
+            if name:
+                sample.title += f": {name}"
+            if delivered.fingerprint != sample.last.fingerprint:
                 sample.add(_AT_THE_END, name_of_last, [], delivered)
             rows.append(sample)
     except (StreamEnded, UnusableError):
         raise
     except Exception as error:
         raise UnusableError(
-            f"the pipeline fails at {where}: {type(error).__name__}: {error}"
+            f"the pipeline fails at {batch_name}: {type(error).__name__}: {error}"
         ) from error
     return rows

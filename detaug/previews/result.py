@@ -1,5 +1,6 @@
-"""What a preview found, and its picture: a contact sheet with a row for each sample and a column
-for each transform.
+"""The result of a preview, and its picture: a contact sheet.
+
+The sheet has a row for each sample and a column for each transform.
 """
 
 from __future__ import annotations
@@ -15,25 +16,38 @@ from typing import Any
 import numpy as np
 
 from detaug.pictures.charts import figure_of
-from detaug.pictures.planes import NOT_FINITE, OUTSIDE, Window, colour_of, draw, window_of
+from detaug.pictures.planes import (
+    NOT_FINITE,
+    OUTSIDE,
+    Plane,
+    Window,
+    colour_of,
+    draw,
+    window_of,
+)
 from detaug.previews.views import Sample, View
 from detaug.reports.atomic_files import whole_file
 
 #: Labels that the legend names.
 _NAMED = 8
 
-#: Of a column in inches, and in letters of a caption; columns of the narrowest sheet, which has
-#: room for its words.
-_WIDTH, _LETTERS, _LEAST = 2.5, 42, 3
+#: The width of a column, in inches and in letters of a caption.
+_WIDTH = 2.5
+_LETTERS = 42
+#: Columns of the narrowest sheet, which has room for its words.
+_LEAST = 3
 
-#: Lines of a caption, and the height of one in inches; what is longer ends with an ellipsis.
-_CAPTION_LINES, _LINE = 9, 0.14
+#: Lines of a caption; a longer one ends with an ellipsis.
+_CAPTION_LINES = 9
+#: The height of a caption's line in inches.
+_LINE = 0.14
 
 
 @dataclass(frozen=True)
 class Preview:
-    """Samples on their way through a pipeline; `save` writes the contact sheet, and a notebook
-    shows it.
+    """Samples on their way through a pipeline.
+
+    `save` writes the contact sheet, and a notebook shows it.
 
     Attributes:
         title: of the sheet.
@@ -48,35 +62,32 @@ class Preview:
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
         """(place, name) of the columns: of transforms that changed at least one sample."""
-        return sorted(
-            {
-                (step.place, step.name)
-                for sample in self.samples
-                for step in sample.steps
-                if step.changed
-            }
-        )
+        columns: set[tuple[tuple[int, ...], str]] = set()
+        for sample in self.samples:
+            columns.update((step.place, step.name) for step in sample.steps if step.changed)
+        return sorted(columns)
 
     @property
     def unchanging(self) -> list[str]:
         """Names of transforms that were applied and changed no sample."""
-        applied = {(step.place, step.name) for sample in self.samples for step in sample.steps}
+        applied: set[tuple[tuple[int, ...], str]] = set()
+        for sample in self.samples:
+            applied.update((step.place, step.name) for step in sample.steps)
         return [name for _, name in sorted(applied.difference(self.places))]
 
     @property
     def legend(self) -> dict[str, str]:
-        """What the colours mean."""
-        views = [
-            view
-            for each in self.samples
-            for view in (each.before, *(step.view for step in each.steps))
-        ]
-        planes = [plane for view in views for plane in view.planes]
-        labels = sorted({label for plane in planes for label in plane.masks})
-        legend = {
-            f"label {label}" + (" (outside)" if label == -1 else ""): colour_of(label)
-            for label in labels[:_NAMED]
-        }
+        """Colours by their meaning."""
+        planes: list[Plane] = []
+        for sample in self.samples:
+            planes += sample.before.planes
+            for step in sample.steps:
+                planes += step.view.planes
+        labels = sorted(set().union(*(plane.masks for plane in planes)))
+        legend: dict[str, str] = {}
+        for label in labels[:_NAMED]:
+            name = f"label {label} (outside)" if label == -1 else f"label {label}"
+            legend[name] = colour_of(label)
         if len(labels) > _NAMED:
             legend[f"and {len(labels) - _NAMED} more; colours come again"] = OUTSIDE
         if any(not np.isfinite(plane.image).all() for plane in planes):
@@ -86,11 +97,12 @@ class Preview:
     @cached_property
     def png(self) -> bytes:
         """The contact sheet as a PNG."""
-        names = ["as loaded", *(f"{n} {name}" for n, (_, name) in enumerate(self.places, 1))]
+        names = ["as loaded"]
+        names += [f"{number} {name}" for number, (_, name) in enumerate(self.places, 1)]
         columns = max(len(names), _LEAST)
-        heights = [
-            _WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2 for sample in self.samples
-        ]
+        heights = []
+        for sample in self.samples:
+            heights.append(_WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2)
         figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
         grid = figure.subplots(
             len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights}
@@ -101,48 +113,42 @@ class Preview:
             axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
         for row, sample in zip(grid, self.samples, strict=True):
             window = window_of(sample.before.planes)
-            for axes, (view, said) in zip(row, self._cells(sample), strict=False):
-                _draw_cell(axes, view, window, said)
+            for axes, (view, caption) in zip(row, self._cells(sample), strict=False):
+                _draw_cell(axes, view, window, caption)
         figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
         if self.legend:
-            from matplotlib.patches import Patch
-
-            handles = [Patch(color=colour, label=name) for name, colour in self.legend.items()]
-            figure.legend(
-                handles=handles, loc="outside upper right", ncols=columns, fontsize=8, frameon=False
-            )
+            _draw_legend(figure, self.legend, columns)
         file = io.BytesIO()
         figure.savefig(file, format="png", dpi=100)
         return file.getvalue()
 
     def _footer(self) -> str:
-        words = ""
+        """Return the sentences below the sheet."""
+        text = ""
         if self.unchanging:
-            words = (
+            text = (
                 "Applied without a change to these samples, and not shown:"
                 f" {', '.join(self.unchanging)}. "
             )
         if any(len(sample.before.planes) > 1 for sample in self.samples):
-            words += (
+            text += (
                 "The planes in the middle of the volume, across each of its axes; the first axis"
                 " runs upwards."
             )
-        return words
+        return text
 
     def _cells(self, sample: Sample) -> Iterator[tuple[View | None, list[str]]]:
-        """What a sample's row shows in each column (None: nothing), and what is said of it."""
+        """Yield (view or None, caption) for each column of a sample's row."""
         yield sample.before, [sample.title, sample.before.size]
         steps = {step.place: step for step in sample.steps}
         for place, _ in self.places:
             step = steps.get(place)
             if step is None:
                 yield None, ["not applied"]
+            elif step.changed:
+                yield step.view, step.caption
             else:
-                yield (
-                    (step.view, step.caption)
-                    if step.changed
-                    else (None, ["no change", *step.caption])
-                )
+                yield None, ["no change", *step.caption]
 
     def save(self, file: str | Path) -> Path:
         """Write the contact sheet as a PNG.
@@ -151,8 +157,8 @@ class Preview:
             OSError: the file cannot be written.
         """
         path = Path(file)
-        with whole_file(path) as opened:
-            opened.write(self.png)
+        with whole_file(path) as stream:
+            stream.write(self.png)
         return path
 
     def _repr_png_(self) -> bytes:
@@ -165,23 +171,46 @@ class Preview:
         )
 
 
-def _draw_cell(axes: Any, view: View | None, usual: Window, said: list[str]) -> None:
+def _draw_legend(figure: Any, legend: dict[str, str], columns: int) -> None:
+    """Draw colours and their meaning above the sheet."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour, label=name) for name, colour in legend.items()]
+    figure.legend(
+        handles=handles, loc="outside upper right", ncols=columns, fontsize=8, frameon=False
+    )
+
+
+def _draw_cell(axes: Any, view: View | None, usual: Window, caption: list[str]) -> None:
+    """Draw a view and its caption; None: the caption alone.
+
+    Args:
+        axes: of the cell.
+        view: a sample at one moment.
+        usual: the row's grey scale.
+        caption: one text a line.
+    """
     if view is None:
-        axes.text(
-            0, 1, _wrapped(said), transform=axes.transAxes, va="top", fontsize=7, color="dimgray"
-        )
+        text = _wrapped(caption)
+        axes.text(0, 1, text, transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
         return
-    window = window_of(view.planes)
-    if window[0] > usual[1] or window[1] < usual[0]:
-        said = [*said, f"own grey scale: {window[0]:.3g} to {window[1]:.3g}"]
-    else:
-        window = usual
+    window = usual
+    low, high = window_of(view.planes)
+    if low > usual[1] or high < usual[0]:
+        # In the row's grey scale the view would be all black or all white.
+        window = (low, high)
+        caption = [*caption, f"own grey scale: {low:.3g} to {high:.3g}"]
     axes.set_axis_on()
     draw(axes, view.planes, window)
     axes.set_anchor("NW")
-    axes.set_xlabel(_wrapped(said), loc="left", fontsize=7)
+    axes.set_xlabel(_wrapped(caption), loc="left", fontsize=7)
 
 
 def _wrapped(caption: Sequence[str]) -> str:
-    lines = [line for each in caption for line in textwrap.wrap(each, _LETTERS)]
-    return "\n".join([*lines[: _CAPTION_LINES - 1], "…"] if len(lines) > _CAPTION_LINES else lines)
+    """Return a caption that fits its column."""
+    lines: list[str] = []
+    for text in caption:
+        lines += textwrap.wrap(text, _LETTERS)
+    if len(lines) > _CAPTION_LINES:
+        lines = [*lines[: _CAPTION_LINES - 1], "…"]
+    return "\n".join(lines)

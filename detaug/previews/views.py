@@ -1,10 +1,8 @@
-"""Samples looked at on their way through pipelines, one transform after the other: planes, and a
-fingerprint of all of it.
-"""
+"""Samples on their way through pipelines: planes and a fingerprint after each transform."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,83 +17,121 @@ from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.compose import RandomApply
 from detaug.transforms.foreign import ForeignTransform
 
-#: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images and
-#: labels; the first counts.
-_IMAGES, _LABELS = ("data", "image", "img"), ("target", "seg", "segmentation", "label", "mask")
+#: Names under which batches of batchgenerators, nnU-Net, MONAI and others have their images; the
+#: first counts.
+_IMAGES = ("data", "image", "img")
+#: Those of their labels.
+_LABELS = ("target", "seg", "segmentation", "label", "mask")
 
-#: Keys from which noise is made, and where callables draw from: 64 bits that tell a reader nothing.
+#: Params that tell a reader nothing: 64-bit keys of noise and of callables.
 _HIDDEN = ("key", "keys", "deferred_key", "apply_to_channel")
 
 
 @dataclass(frozen=True)
 class View:
-    """A sample at one moment: three planes of a volume or one of a 2-D sample, the image's shape
-    with channels, and a fingerprint of image and labels.
+    """A sample at one moment.
+
+    Attributes:
+        planes: three of a volume, or one of a 2-D sample.
+        shape: the image's, with channels.
+        fingerprint: of image and labels.
     """
 
     planes: tuple[Plane, ...]
     shape: tuple[int, ...]
-    print: str
+    fingerprint: str
 
     @classmethod
     def of(cls, image: Any, labels: Any, **options: Any) -> View:
-        """A sample as it is now; nothing of it is kept but planes. Options are those of
-        `planes_of`.
+        """Return a sample as it is now, of which nothing but planes is kept.
+
+        Options are those of `planes_of`.
         """
-        if isinstance(labels, (list, tuple)):  # of deep supervision
+        if isinstance(labels, (list, tuple)):
+            # Deep supervision's: the first has the image's resolution.
             labels = labels[0]
-        values = [np.asarray(each, np.float32) for each in (image, labels) if each is not None]
+        values = [np.asarray(image, np.float32)]
+        if labels is not None:
+            values.append(np.asarray(labels, np.float32))
         return cls(planes_of(image, labels, **options), tuple(image.shape), fingerprint(values))
 
     @property
     def size(self) -> str:
-        """For the reader."""
+        """The size in words."""
         return " × ".join(map(str, self.shape[1:])) + " voxels"
 
     @property
     def height(self) -> float:
-        """Of its planes one below another, over the width of the widest."""
+        """The height of its planes one below another, over the width of the widest."""
         heights = [plane.image.shape[0] * plane.aspect for plane in self.planes]
         return float(sum(heights) / max(plane.image.shape[1] for plane in self.planes))
 
 
 def samples_of(batch: Any) -> list[tuple[Any, Any, str]]:
-    """(image, labels or None, name) of each sample of a batch: a mapping with an array (B, C, X,
-    Y[, Z]) under ``data`` or ``image``, and labels under ``seg``, ``target`` ...; a tuple of such
-    arrays, the image first; or one array.
+    """Return (image, labels or None, name) of each sample of a batch.
+
+    Args:
+        batch: a mapping with an array (B, C, X, Y[, Z]) under ``data`` or ``image``, and labels
+            under ``seg``, ``target`` ...; a tuple of such arrays, the image first; or one array.
 
     Raises:
-        UnusableError: there is none.
+        UnusableError: there is no image.
     """
+    entries = _entries(batch)
+    images = _first(entries, _IMAGES)
+    labels = _first(entries, _LABELS)
+    if isinstance(labels, (list, tuple)) and labels:
+        # Deep supervision's: the first has the image's resolution.
+        labels = labels[0]
+    shape = tuple(getattr(images, "shape", ()))
+    if len(shape) not in (4, 5) or not len(images):
+        shapes = {
+            name: getattr(value, "shape", type(value).__name__) for name, value in entries.items()
+        }
+        raise UnusableError(
+            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z])"
+            f" under {', '.join(_IMAGES)}, or the first of a tuple; the batch is {shapes}"
+        )
+    labels_shape = tuple(getattr(labels, "shape", ()))
+    if len(labels_shape) == len(shape) - 1 and labels_shape[1:] == shape[2:]:
+        # Labels without a channel.
+        labels = labels[:, None]
+        labels_shape = shape
+    has_labels = len(labels_shape) == len(shape) and len(labels) == len(images)
+    names = [*map(str, entries.get("keys", ())), *[""] * len(images)]
+    samples = []
+    for index in range(len(images)):
+        samples.append((images[index], labels[index] if has_labels else None, names[index]))
+    return samples
+
+
+def _entries(batch: Any) -> dict[Any, Any]:
+    """Return the entries of a batch that are not None, by name."""
     if isinstance(batch, (list, tuple)):
         batch = dict(zip(("data", "seg"), batch, strict=False))
     elif not isinstance(batch, Mapping):
         batch = {"data": batch}
-    given = {name: value for name, value in batch.items() if value is not None}
-    images: Any = next((given[name] for name in _IMAGES if name in given), None)
-    labels: Any = next((given[name] for name in _LABELS if name in given), None)
-    if isinstance(labels, (list, tuple)) and labels:  # of deep supervision
-        labels = labels[0]
-    shape, of_labels = (tuple(getattr(each, "shape", ())) for each in (images, labels))
-    if len(shape) not in (4, 5) or not len(images):
-        found = {
-            name: getattr(value, "shape", type(value).__name__) for name, value in given.items()
-        }
-        raise UnusableError(
-            "there is no image in a batch: an image is an array (samples, channels, X, Y[, Z])"
-            f" under {', '.join(_IMAGES)}, or the first of a tuple; the batch is {found}"
-        )
-    if len(of_labels) == len(shape) - 1 and of_labels[1:] == shape[2:]:
-        labels, of_labels = labels[:, None], shape
-    fits = len(of_labels) == len(shape) and len(labels) == len(images)
-    names = [*map(str, given.get("keys", ())), *[""] * len(images)]
-    return [(images[n], labels[n] if fits else None, names[n]) for n in range(len(images))]
+    return {name: value for name, value in batch.items() if value is not None}
+
+
+def _first(entries: Mapping[Any, Any], names: Sequence[str]) -> Any:
+    """Return the first of these entries, or None."""
+    for name in names:
+        if name in entries:
+            return entries[name]
+    return None
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one transform made of a sample; its place is which pipeline, and where in it, its
-    caption the params.
+    """A sample after one transform.
+
+    Attributes:
+        place: which pipeline, and where in it.
+        name: of the transform.
+        caption: its params.
+        view: the sample.
+        changed: False if the transform changed nothing.
     """
 
     place: tuple[int, ...]
@@ -107,8 +143,12 @@ class Step:
 
 @dataclass
 class Sample:
-    """A row of the sheet: a sample as it was loaded, and what each transform that was applied made
-    of it.
+    """A row of the sheet.
+
+    Attributes:
+        before: the sample as it was loaded.
+        steps: the sample after each transform that was applied.
+        title: its batch, number and name.
     """
 
     before: View
@@ -117,57 +157,68 @@ class Sample:
 
     @property
     def last(self) -> View:
-        """As it came out of the last step."""
-        return self.steps[-1].view if self.steps else self.before
+        """The sample after the last step."""
+        if not self.steps:
+            return self.before
+        return self.steps[-1].view
 
-    def add(self, place: tuple[int, ...], name: str, said: list[str], view: View) -> None:
-        """A transform was applied; `said` are its params."""
-        size = [] if view.shape == self.last.shape else [view.size]
-        self.steps.append(Step(place, name, size + said, view, view.print != self.last.print))
+    def add(self, place: tuple[int, ...], name: str, params: list[str], view: View) -> None:
+        """Add the step of a transform that was applied."""
+        last = self.last
+        caption = params
+        if view.shape != last.shape:
+            caption = [view.size, *params]
+        changed = view.fingerprint != last.fingerprint
+        self.steps.append(Step(place, name, caption, view, changed))
 
 
 @contextmanager
-def recorded(**look: Any) -> Iterator[dict[int, Sample]]:
-    """Inside, a batch's samples, by their number, on their way through the pipelines of detaug's
-    that run in this thread; options are those of `planes_of`.
+def recorded(**options: Any) -> Iterator[dict[int, Sample]]:
+    """Record the samples of a batch, by their number, inside the block.
+
+    They are recorded on their way through detaug's pipelines that run in this thread. Options are
+    those of `planes_of`.
     """
-    roots: list[Applicable] = []  # the pipeline of each call
+    #: The pipeline of each call.
+    roots: list[Applicable] = []
     samples: dict[int, Sample] = {}
 
     def observe(root: Applicable, workspace: Workspace, params: dict[str, Any]) -> None:
         if "image" not in workspace:
             root.apply_in(workspace, params)
             return
-        number = sum(each is root for each in roots)  # it is called once for each
+        # A pipeline is called once for each sample.
+        number = sum(earlier is root for earlier in roots)
         roots.append(root)
-        which = [*dict.fromkeys(map(id, roots))].index(id(root))
+        pipeline = list(dict.fromkeys(map(id, roots))).index(id(root))
 
         def view() -> View:
-            return View.of(workspace["image"], workspace.get("segmentation"), **look)
+            return View.of(workspace["image"], workspace.get("segmentation"), **options)
 
-        sample = samples.get(number) or samples.setdefault(number, Sample(view()))
+        sample = samples.get(number)
+        if sample is None:
+            sample = Sample(view())
+            samples[number] = sample
         for stage in root.stages(params):
             stage.transform.apply_in(workspace, stage.params)
-            sample.add(
-                (which, *stage.place), name_of(stage.transform), caption(stage.params), view()
-            )
+            place = (pipeline, *stage.place)
+            sample.add(place, name_of(stage.transform), caption(stage.params), view())
 
     with observed(observe):
         yield samples
 
 
 def name_of(transform: Applicable) -> str:
-    """The class of a transform, or of the one within what applies it with a probability."""
-    return type(
-        transform.transform if isinstance(transform, (ForeignTransform, RandomApply)) else transform
-    ).__name__
+    """Return the class of a transform, or of the one that is applied with a probability."""
+    if isinstance(transform, (ForeignTransform, RandomApply)):
+        return type(transform.transform).__name__
+    return type(transform).__name__
 
 
 def caption(params: Mapping[str, Any]) -> list[str]:
-    """A line for each param that says something."""
-    said = {
-        name: value
-        for name, value in params.items()
-        if name not in _HIDDEN and value not in (None, [], (), {})
-    }
-    return [shown_params({name: value}) for name, value in said.items()]
+    """Return a line for each param that tells a reader something."""
+    lines = []
+    for name, value in params.items():
+        if name not in _HIDDEN and value not in (None, [], (), {}):
+            lines.append(shown_params({name: value}))
+    return lines

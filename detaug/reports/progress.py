@@ -75,6 +75,7 @@ def progress(title: str, total: int | None = None) -> Iterator[Progress]:
 
     On a terminal that is a bar, which vanishes at the end; elsewhere it is a line for every action.
     A block within another one shows nothing: the bar is the outer one's.
+
     Args:
         title: begins every plain line; a command's name.
         total: the amount of work; None: not known yet.

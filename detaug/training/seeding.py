@@ -99,17 +99,23 @@ def seed_everything(
     if workers:
         os.environ[SEED_VARIABLE] = text_of_seed(common)
     if deterministic is not False:
-        changes = set_deterministic_mode(deterministic, threads=threads)
-        if verbose:
-            logger.info("deterministic=%r: %s", deterministic, changes)
-        if verbose and threads is None and not torch.cuda.is_available():
-            logger.warning(
-                "torch computes with %d threads on this CPU, and with another number of them the"
-                " same seed gives other weights: pass threads=1 (slower, the same everywhere), or a"
-                " fixed number",
-                torch.get_num_threads(),
-            )
+        _set_switches(deterministic, threads, verbose)
     return common
+
+
+def _set_switches(mode: Mode, threads: int | None, verbose: bool) -> None:
+    """Set the switches of `deterministic_mode`, and log what changed."""
+    changes = set_deterministic_mode(mode, threads=threads)
+    if not verbose:
+        return
+    logger.info("deterministic=%r: %s", mode, changes)
+    if threads is None and not torch.cuda.is_available():
+        logger.warning(
+            "torch computes with %d threads on this CPU, and with another number of them the"
+            " same seed gives other weights: pass threads=1 (slower, the same everywhere), or a"
+            " fixed number",
+            torch.get_num_threads(),
+        )
 
 
 def _check_bool(name: str, value: Any) -> None:

@@ -55,61 +55,80 @@ def _ignore_seed(seed: Any, frame: FrameType) -> None:
 def substitutes(asked: Asked, seeded: Seeded = _ignore_seed) -> dict[Any, Any]:
     """Return each function that is watched, and its substitute.
 
-    ``random.Random()`` needs `seeding_watched` as well. Every substitute itself calls
-    ``sys._getframe(1)``: from a function in between, that would be the substitute's own frame.
+    ``random.Random()`` needs `seeding_watched` as well.
     """
+    functions: dict[Any, Any] = {
+        uuid.uuid1: _uuid1_substitute(asked),
+        torch.seed: _torch_seed_substitute(asked),
+        random.seed: _python_seed_substitute(asked, seeded),
+    }
+    for name in ("urandom", "getrandom"):
+        if hasattr(os, name):
+            functions[getattr(os, name)] = _urandom_substitute(f"os.{name}", asked)
+    for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
+        functions[function] = _seeding_substitute(function, seeded)
+    return functions
 
-    def asking(name: str) -> Callable[..., bytes]:
-        def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
-            answer = asked(name, size, sys._getframe(1))
-            if answer is None:
-                return os_urandom(size)
-            return answer
 
-        return ask
+# The substitutes keep the originals in local variables, where nobody substitutes them. Each calls
+# `sys._getframe(1)` itself: in a function that it calls, that would be its own frame.
+
+
+def _urandom_substitute(name: str, asked: Asked) -> Callable[..., bytes]:
+    original = os.urandom
+
+    def ask(size: int, flags: int = 0) -> bytes:  # noqa: ARG001
+        answer = asked(name, size, sys._getframe(1))
+        if answer is None:
+            return original(size)
+        return answer
+
+    return ask
+
+
+def _uuid1_substitute(asked: Asked) -> Callable[..., uuid.UUID]:
+    original = uuid.uuid1
 
     def uuid1(*arguments: Any, **options: Any) -> uuid.UUID:
         answer = asked("uuid.uuid1", 16, sys._getframe(1))
         if answer is None:
-            return uuid_uuid1(*arguments, **options)
+            return original(*arguments, **options)
         return uuid.UUID(bytes=answer, version=1)
+
+    return uuid1
+
+
+def _torch_seed_substitute(asked: Asked) -> Callable[[], int]:
+    original = torch.seed
 
     def torch_seed() -> int:
         answer = asked("torch.seed", 7, sys._getframe(1))
         if answer is None:
-            return torch_seed_itself()
+            return original()
         number = int.from_bytes(answer, "little")
         torch.default_generator.manual_seed(number)
         return number
 
-    def seeding(function: Callable[..., Any]) -> Callable[..., Any]:
-        def seed(*arguments: Any, **options: Any) -> Any:
-            for value in (*arguments, *options.values()):
-                seeded(value, sys._getframe(1))
-            return function(*arguments, **options)
+    return torch_seed
 
-        seed.__name__ = function.__name__
-        return seed
+
+def _seeding_substitute(function: Callable[..., Any], seeded: Seeded) -> Callable[..., Any]:
+    def seed(*arguments: Any, **options: Any) -> Any:
+        for value in (*arguments, *options.values()):
+            seeded(value, sys._getframe(1))
+        return function(*arguments, **options)
+
+    seed.__name__ = function.__name__
+    return seed
+
+
+def _python_seed_substitute(asked: Asked, seeded: Seeded) -> Callable[..., None]:
+    original = random.seed
 
     def seed_python(a: Any = None, version: int = 2) -> None:
-        seed_itself(_seed_for_python(a, asked, seeded, sys._getframe(1)), version)
+        original(_seed_for_python(a, asked, seeded, sys._getframe(1)), version)
 
-    # In local variables, where nobody substitutes them.
-    os_urandom = os.urandom
-    uuid_uuid1 = uuid.uuid1
-    torch_seed_itself = torch.seed
-    seed_itself = random.seed
-    functions: dict[Any, Any] = {
-        uuid.uuid1: uuid1,
-        torch.seed: torch_seed,
-        random.seed: seed_python,
-    }
-    for name in ("urandom", "getrandom"):
-        if hasattr(os, name):
-            functions[getattr(os, name)] = asking(f"os.{name}")
-    for function in (np.random.default_rng, np.random.seed, torch.manual_seed):
-        functions[function] = seeding(function)
-    return functions
+    return seed_python
 
 
 @contextmanager
@@ -212,7 +231,7 @@ class Guard:
                 continue
             self._notice(caller_of_randomness(frame), reason)
 
-    def _notice(self, site: Site | None, what: str) -> None:
+    def _notice(self, site: Site | None, reason: str) -> None:
         """Report a line once; not one of another thread or of an ignored package."""
         if site is None or site in self._reported or threading.get_ident() != self._thread:
             return
@@ -220,7 +239,7 @@ class Guard:
             return
         self._reported.add(site)
         self._report(
-            f"{site} {what} while {self._action}: it differs from run to run. {self._advice}"
+            f"{site} {reason} while {self._action}: it differs from run to run. {self._advice}"
         )
 
 
@@ -233,7 +252,8 @@ def is_the_time(
         seed: The time in seconds, milli-, micro- or nanoseconds, or what 32 bits keep of the first two.
         process_numbers: Any of these may have been added to the time, in seconds or in its unit.
     """
-    if not 0 < seed < 2e19:  # nanoseconds since 1970 take 61 bits
+    # Nanoseconds since 1970 take 61 bits.
+    if not 0 < seed < 2e19:
         return False
     value = float(seed)
     now = time.time()

@@ -1,5 +1,7 @@
-"""Where nnU-Net finds detaug's trainers: it imports every module in the folders that
-``nnUNet_extTrainer`` names, and asks each for the trainer's name.
+"""The module in which nnU-Net finds detaug's trainers.
+
+It imports every module in the folders that ``nnUNet_extTrainer`` names, and asks each for the
+trainer's name.
 
 Nothing is defined here: nnU-Net drops modules of such folders again, and classes of dropped modules
 do not pickle.

@@ -1,4 +1,5 @@
-"""Reproducible trainers for nnU-Net v2, and the mixins that make any other trainer reproducible.
+"""Reproducible trainers for nnU-Net v2, and mixins that make any other trainer reproducible.
+
 They need nnU-Net.
 """
 
@@ -17,28 +18,36 @@ require_nnunet()
 
 
 class _Pipeline:
-    """A method that is detaug's where nnU-Net's own would be called (`ours`, by the trainer that
-    defines it), and the trainer's where it has one of its own.
+    """A method that builds a pipeline: detaug's in place of nnU-Net's own.
+
+    A trainer's method of its own stays.
+
+    Args:
+        method: the method's name.
+        builders: detaug's functions, by the name of nnU-Net's trainer whose method they replace.
     """
 
-    def __init__(self, method: str, ours: Mapping[str, Callable[..., Any]]) -> None:
-        self._method, self._ours = method, ours
+    def __init__(self, method: str, builders: Mapping[str, Callable[..., Any]]) -> None:
+        self._method = method
+        self._builders = builders
 
     def __get__(self, instance: Any, trainer: type) -> Callable[..., Any]:
-        behind = trainer.__mro__[trainer.__mro__.index(DetAugLoading) + 1 :]
-        owner = next((base for base in behind if self._method in vars(base)), None)
+        later_bases = trainer.__mro__[trainer.__mro__.index(DetAugLoading) + 1 :]
+        owner = next((base for base in later_bases if self._method in vars(base)), None)
         if owner is None:
             raise AttributeError(f"{trainer.__name__} has no {self._method}")
-        theirs, ours = vars(owner)[self._method], self._ours
-        if is_nnunets_own(owner) and owner.__name__ in ours and not_own(theirs) is None:
-            return ours[owner.__name__]
-        bound: Callable[..., Any] = theirs.__get__(instance, trainer)
+        original = vars(owner)[self._method]
+        builder = self._builders.get(owner.__name__) if is_nnunets_own(owner) else None
+        if builder is not None and not_own(original) is None:
+            return builder
+        bound: Callable[..., Any] = original.__get__(instance, trainer)
         return bound
 
 
 class DetAugLoading(DeterministicTraining):
-    """A mixin: `DeterministicTraining`, and cases are read and augmented by detaug, several times
-    faster.
+    """A mixin: `DeterministicTraining`, with detaug's reading and augmentation of cases.
+
+    They are several times faster.
 
         class MyTrainer(DetAugLoading, nnUNetTrainerDA5):
             ...
@@ -54,26 +63,27 @@ class DetAugLoading(DeterministicTraining):
     )
 
     def _replaced(self, loader: Any, name: str) -> Any:
-        why = why_loader_stays(loader)
-        if why is None and not_own(self.get_training_transforms) is None:
-            why = f"detaug has no pipeline in place of that of {type(self).__name__}"
-        if why is None:
+        """Return a `PatchSource` in place of nnU-Net's loader, or the loader itself."""
+        reason = why_loader_stays(loader)
+        if reason is None and not_own(self.get_training_transforms) is None:
+            reason = f"detaug has no pipeline in place of that of {type(self).__name__}"
+        if reason is None:
             return patch_source_of(loader)
-        self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {why}")
+        self.print_to_log_file(f"detaug: {name}: nnU-Net's way of loading stays: {reason}")
         return loader
 
 
 class ExtendedAugmentation(DetAugLoading):
-    """A mixin: `DetAugLoading` with the stronger pipeline for MRI, whatever the trainer's own
-    (docs/nnunet.md).
+    """A mixin: `DetAugLoading` with the stronger pipeline for MRI in place of the trainer's.
+
+    docs/nnunet.md describes it.
     """
 
     get_training_transforms = staticmethod(extended_transforms)
 
 
 class FastTraining(DetAugLoading):
-    """A mixin: `DetAugLoading` with nnU-Net's own cuDNN, compile and thread settings, and its own
-    layers.
+    """A mixin: `DetAugLoading` with nnU-Net's own layers, and cuDNN, compile and thread settings.
 
     Batches and first weights follow from the seed, also after ``--c``; sums on the GPU, and kernels
     that are chosen by timing, do not, so that two trainings with one seed are alike and not equal.
@@ -84,16 +94,18 @@ class FastTraining(DetAugLoading):
         return compiles
 
     def _set_switches(self) -> None:
-        """None."""
+        """Do nothing: the switches stay as they are."""
 
-    def _swap_layers(self, what: str, module: Any) -> None:
-        """None."""
+    def _swap_layers(self, name: str, module: Any) -> None:
+        """Do nothing: the layers stay as they are."""
 
     def _threads(self) -> int:
-        return 0  # any number of them will do
+        """Return 0: any number of threads will do."""
+        return 0
 
     def _machine(self) -> dict[str, Any]:
-        return {}  # any machine will do
+        """Return nothing: any machine will do."""
+        return {}
 
 
 #: The word in a trainer's name -> its mixin; the longest words first.
@@ -106,28 +118,38 @@ _MIXINS: dict[str, type] = {
 
 
 def name_with(base: str, word: str) -> str:
-    """The name of one of nnU-Net's trainers with a word behind its "Trainer"; where there is no
-    "Trainer", at its end.
+    """Return the name of one of nnU-Net's trainers with a word after its "Trainer".
+
+    Where there is no "Trainer", the word comes at the end.
     """
     before, trainer, after = base.partition("Trainer")
     return f"{before}{trainer}{word}{after}"
 
 
 def __getattr__(name: str) -> Any:
-    """``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for
+    """Return a trainer of nnU-Net's with one of the mixins.
+
+    ``nnUNetTrainerDetAug_250epochs`` is ``nnUNetTrainer_250epochs`` with `DetAugLoading`; so for
     every trainer that nnU-Net comes with (``nnUNet_Primus_S_TrainerDetAug``), and for each word of
-    `_MIXINS`; any other name is an AttributeError.
+    `_MIXINS`.
+
+    Raises:
+        AttributeError: there is no trainer of this name.
     """
     for word, mixin in _MIXINS.items():
+        if word not in name:
+            continue
         stock = name.replace(word, "", 1)
-        base = find_trainer(stock) if word in name and name_with(stock, word) == name else None
-        if base is not None:
-            described = f"`{base.__name__}` with `{mixin.__name__}`."
-            # found here again when it is unpickled
-            made = globals()[name] = type(
-                name, (mixin, base), {"__module__": __name__, "__doc__": described}
-            )
-            return made
+        if name_with(stock, word) != name:
+            continue
+        base = find_trainer(stock)
+        if base is None:
+            continue
+        docstring = f"`{base.__name__}` with `{mixin.__name__}`."
+        trainer = type(name, (mixin, base), {"__module__": __name__, "__doc__": docstring})
+        # It is found here when an object of the class is unpickled.
+        globals()[name] = trainer
+        return trainer
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

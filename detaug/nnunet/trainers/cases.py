@@ -1,7 +1,7 @@
 """The cases of a training: checked before it starts, and fingerprinted for its record.
 
-What is missing or damaged is told here. nnU-Net's loaders would find it when a case is first drawn,
-and nnU-Net's final validation after the last epoch.
+Files that are missing or damaged are reported here. nnU-Net's loaders would find them when a case
+is first drawn, and nnU-Net's final validation after the last epoch.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,24 +59,30 @@ def checked_fold(trainer: Any) -> Fold:
     present = _present_cases(trainer, folder)
     _check_images(folder, present)
 
-    training, validation = ([str(name) for name in side] for side in trainer.do_split())
+    training, validation = (list(map(str, side)) for side in trainer.do_split())
     _check_sides(trainer.fold, training=training, validation=validation)
     names = sorted({*training, *validation})
     previous = trainer.folder_with_segs_from_previous_stage
     if _are_compressed(folder):
         cases = CaseFolder(folder, names, previous)
         labels = trainer.label_manager
-        cases.check((-1, *labels.all_labels) if labels.has_ignore_label else None)
+        annotated = None
+        if labels.has_ignore_label:
+            annotated = (-1, *labels.all_labels)
+        cases.check(annotated)
         files = {name: cases.files(name) for name in names}
     else:
         _check_present(folder, names, present)
-        files = _files_by_case([folder, *([Path(previous)] if previous is not None else [])], names)
+        folders = [folder]
+        if previous is not None:
+            folders.append(Path(previous))
+        files = _files_by_case(folders, names)
     fingerprints = {name: _fingerprint(files[name]) for name in names}
     return Fold(sorted(training), sorted(validation), fingerprints)
 
 
 def _are_compressed(folder: Path) -> bool:
-    """Return whether the cases are in ``.b2nd`` files; True also where there are none at all."""
+    """Return True if the cases are in ``.b2nd`` files, or if there are none at all."""
     return not folder.is_dir() or bool(listed_cases(folder)) or not any(folder.iterdir())
 
 
@@ -116,6 +123,7 @@ def _check_sides(fold: Any, **sides: Sequence[str]) -> None:
 
 
 def _check_present(folder: Path, names: Sequence[str], present: Collection[str]) -> None:
+    """Raise a ValueError where cases of the fold have no files."""
     missing = sorted(set(names) - set(present))
     if missing:
         raise ValueError(
@@ -131,7 +139,7 @@ def _files_by_case(folders: Iterable[Path], names: Sequence[str]) -> dict[str, l
     """
     files: dict[str, list[str]] = {name: [] for name in names}
     for folder in folders:
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        for entry in sorted(os.scandir(folder), key=attrgetter("name")):
             if not entry.is_file() or entry.name.endswith(_UNPACKED):
                 continue
             name = _case_of(entry.name, files)

@@ -1,6 +1,4 @@
-"""`LateAugmenter`: batches for nnU-Net's trainers, from what their loaders are when the first batch
-is asked for.
-"""
+"""`LateAugmenter`: batches for nnU-Net's trainers; the loader may change until the first batch."""
 
 from __future__ import annotations
 
@@ -17,8 +15,9 @@ from detaug.nnunet.compatibility import AUGMENTERS, CASE_VARIABLES, MAKES_LOADER
 
 @dataclass
 class AugmenterRequest:
-    """An augmenter as nnU-Net asks for it. Drawing from it gives nothing, so that no batch is
-    discarded.
+    """An augmenter as nnU-Net asks for it.
+
+    Drawing from it gives nothing, so that no batch is discarded.
     """
 
     data_loader: Any
@@ -40,22 +39,25 @@ class AugmenterRequest:
 
 @contextmanager
 def requests_instead_of_augmenters(trainer: type) -> Iterator[None]:
-    """Inside, every definition of `get_dataloaders` among a trainer's bases gets `AugmenterRequest`
-    objects.
+    """Have a trainer's `get_dataloaders` make `AugmenterRequest` objects, inside the block.
 
     The method names its augmenter classes by the globals of its module, draws a batch from each
-    augmenter and discards it. Trainers override it. So the trainer's own method runs with these
-    globals replaced: all arguments are nnU-Net's own.
+    augmenter and discards it. Trainers override it. So the trainer's own method, and those of its
+    bases, run with these globals replaced: all arguments are nnU-Net's own.
     """
-    methods = [vars(base).get(MAKES_LOADERS) for base in trainer.__mro__]
-    found = [getattr(getattr(each, "__wrapped__", each), "__globals__", {}) for each in methods]
-    before = [(each, name, each[name]) for each in found for name in AUGMENTERS if name in each]
-    for namespace, name, _ in before:
+    originals = []
+    for base in trainer.__mro__:
+        method = vars(base).get(MAKES_LOADERS)
+        namespace = getattr(getattr(method, "__wrapped__", method), "__globals__", {})
+        for name in AUGMENTERS:
+            if name in namespace:
+                originals.append((namespace, name, namespace[name]))
+    for namespace, name, _ in originals:
         namespace[name] = AugmenterRequest
     try:
         yield
     finally:
-        for namespace, name, augmenter in before:
+        for namespace, name, augmenter in originals:
             namespace[name] = augmenter
 
 
@@ -89,7 +91,7 @@ class LateAugmenter(DeterministicAugmenter):
         super().settle()
 
     def __next__(self) -> Any:
-        """The batch that is due.
+        """Return the batch that is due.
 
         Raises:
             RuntimeError: the epoch has no more. nnU-Net's trainers take as many as they say when

@@ -1,4 +1,4 @@
-"""`DeterministicTraining`: makes nnU-Net's trainers reproducible.
+"""`DeterministicTraining`: a mixin that makes nnU-Net's trainers reproducible.
 
 All of it is hooks around nnU-Net's own methods, of any subclass; no code of nnU-Net is copied.
 """
@@ -74,16 +74,17 @@ from detaug.training.switches import Mode, compiles_reproducibly, set_determinis
 from detaug.transforms.building.base import Transform
 from detaug.versions import __version__
 
-#: How many threads torch computes with on a CPU. Sums change with it: the checkpoint has the
-#: number, and is not continued with another.
+#: The number of threads that torch computes with on a CPU. Sums change with it: the checkpoint has
+#: the number, and is not continued with another.
 CPU_THREADS_VARIABLE = "DETAUG_CPU_THREADS"
+#: The URL of an executor.
 EXECUTOR_VARIABLE = "DETAUG_EXECUTOR"
-#: Set to 1, every loader keeps a ledger beside the checkpoints.
+#: Set to 1, every loader keeps a ledger next to the checkpoints.
 LEDGER_VARIABLE = "DETAUG_LEDGER"
 
-#: Entries of dataset.json by which labels are read, and attributes of a trainer by which patches
-#: are drawn.
+#: Entries of dataset.json by which labels are read.
 LABELS = ("labels", "regions_class_order", "channel_names")
+#: Attributes of a trainer by which patches are drawn.
 SAMPLING = ("batch_size", "oversample_foreground_percent", "probabilistic_oversampling")
 
 logger = logging.getLogger("detaug")
@@ -125,20 +126,22 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
     _unsaved: UnsavedState | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """A TypeError where a trainer of nnU-Net's stands before the mixin, whose hooks would then
-        never run.
+        """Raise a TypeError where a trainer of nnU-Net's stands before the mixin.
+
+        The mixin's hooks would then never run.
         """
         super().__init_subclass__(**options)
         bases = cls.__mro__[: cls.__mro__.index(DeterministicTraining)]
         late = next((base.__name__ for base in bases if is_nnunets_own(base)), None)
-        if late is not None:
-            mixin = next(
-                base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
-            )
-            raise TypeError(
-                f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never"
-                f" runs and nothing is seeded: class {cls.__name__}({mixin}, ...)"
-            )
+        if late is None:
+            return
+        mixin = next(
+            base.__name__ for base in cls.__bases__ if issubclass(base, DeterministicTraining)
+        )
+        raise TypeError(
+            f"{mixin} must come before {late} among the bases of {cls.__name__}, or it never"
+            f" runs and nothing is seeded: class {cls.__name__}({mixin}, ...)"
+        )
 
     # --- seed -------------------------------------------------------------------------------------
 
@@ -149,7 +152,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             self._run_seed = self.seed_at_start
             if self._run_seed is None or os.environ.get(SEED_VARIABLE):
                 # Asked again where it is in the environment: now its origin goes to nnU-Net's log.
-                self._run_seed = common_seed(self.local_rank if self.is_ddp else None)
+                rank = self.local_rank if self.is_ddp else None
+                self._run_seed = common_seed(rank)
             seed = text_of_seed(self._run_seed)
             text = (
                 f"detaug {__version__}: seed {seed} ({SEED_VARIABLE}={seed} repeats this training)"
@@ -158,23 +162,27 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         return self._run_seed
 
     def _seed_globals(self, branch: str, *epoch: int) -> None:
-        """Seed Python's, NumPy's and torch's generators from a branch of the run's tree; the
-        loaders have "train" and "val".
+        """Seed Python's, NumPy's and torch's generators from a branch of the run's tree.
+
+        The loaders have the branches "train" and "val".
         """
         seed_global_generators(SeedTree(self.run_seed).child(branch).sequence(*epoch))
 
     def _number_of_ranks(self) -> int:
-        return torch.distributed.get_world_size() if self.is_ddp else 1
+        if self.is_ddp:
+            return torch.distributed.get_world_size()
+        return 1
 
     def _threads(self) -> int:
-        """Torch's, on a CPU; 0 on a GPU."""
-        return torch.get_num_threads() if self.device.type == "cpu" else 0
+        """Return the number of torch's threads on a CPU; 0 on a GPU."""
+        if self.device.type == "cpu":
+            return torch.get_num_threads()
+        return 0
 
     def _machine(self) -> dict[str, Any]:
-        """Return what of this machine decides the training's bytes."""
-        batches_vary = not all(
-            map(_makes_its_own_bytes, (self.dataloader_train, self.dataloader_val))
-        )
+        """Return the properties of this machine that decide the training's bytes."""
+        loaders = (self.dataloader_train, self.dataloader_val)
+        batches_vary = not all(map(_makes_its_own_bytes, loaders))
         return machine_of(self.device, self.network, batches_vary=batches_vary)
 
     # --- network ----------------------------------------------------------------------------------
@@ -184,14 +192,14 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             check_nnunet_version()
             self._set_switches()
             self._seed_globals("initialization")
-        # else DDP rebuilds its buckets after a process's first step; from three ranks on a
+        # Otherwise DDP rebuilds its buckets after a process's first step. From three ranks on a
         # gradient's place in its bucket decides in which order ranks are summed, so that the first
-        # step of a resumed training would round in another way
+        # step of a resumed training would round in another way.
         keeps_buckets = partialmethod(DistributedDataParallel.__init__, find_unused_parameters=True)
         with mock.patch.object(DistributedDataParallel, "__init__", keeps_buckets):
             super().initialize()
         self._swap_layers("network", self.network)
-        # before a checkpoint is loaded, and with it the optimiser's settings
+        # Before a checkpoint is loaded, and with it the optimiser's settings.
         self._begun_with = {
             "optimiser": optimiser_settings(self.optimizer),
             "schedule": schedule_settings(self.lr_scheduler),
@@ -205,20 +213,23 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         return loss
 
     def _do_i_compile(self) -> bool:
-        """As nnU-Net decides, where torch can compile without choosing kernels by timing."""
+        """Return nnU-Net's decision, or False where torch would choose kernels by timing."""
         return bool(super()._do_i_compile()) and compiles_reproducibly()
 
-    def _swap_layers(self, what: str, module: Any) -> None:
-        if isinstance(module, torch.nn.Module):
-            report = swap_layers(module)
-            if report.swapped or report.could_not:
-                self.print_to_log_file(
-                    f"detaug: {what}: {report}", add_timestamp=False, also_print_to_console=False
-                )
+    def _swap_layers(self, name: str, module: Any) -> None:
+        """Swap in deterministic layers, and log a report to nnU-Net's file."""
+        if not isinstance(module, torch.nn.Module):
+            return
+        report = swap_layers(module)
+        if report.swapped or report.could_not:
+            self.print_to_log_file(
+                f"detaug: {name}: {report}", add_timestamp=False, also_print_to_console=False
+            )
 
     def _set_switches(self) -> None:
-        """torch's switches, for good: this process trains, and nnU-Net resets them whenever it
-        makes a predictor.
+        """Set torch's switches for good: this process trains.
+
+        nnU-Net resets them whenever it makes a predictor.
         """
         set_deterministic_mode(self.deterministic_mode, tf32=None)
         if self.device.type == "cpu":
@@ -235,19 +246,28 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         )
 
     def _replaced(self, loader: Any, name: str) -> Any:
-        """What makes the batches of nnU-Net's loader for "train" or "val"."""
+        """Return the source that makes the batches of nnU-Net's loader for "train" or "val"."""
         return loader
 
     def _augmenter(self, request: Any, name: str, iterations: int) -> Any:
+        """Return the augmenter for "train" or "val".
+
+        Args:
+            request: from nnU-Net's `get_dataloaders`; anything but a request is returned itself.
+            name: "train" or "val".
+            iterations: batches of an epoch, for each rank.
+        """
         if not isinstance(request, AugmenterRequest):
             return request
+        ledger = None
+        if switched_on(LEDGER_VARIABLE):
+            ledger = ledger_in(Path(self.output_folder), name)
         augmenter = LateAugmenter(
             request.data_loader,
             request.transform,
             request.num_processes,
-            request.num_cached
-            * 3
-            // 2,  # nnU-Net keeps so many in each of two queues; costly batches come in bursts
+            # nnU-Net keeps that number in each of two queues; costly batches come in bursts.
+            request.num_cached * 3 // 2,
             pin_memory=request.pin_memory,
             seed=self.run_seed,
             name=name,
@@ -256,10 +276,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             world_size=self._number_of_ranks(),
             check=self._check,
             executor=_executor(name),
-            ledger=(
-                ledger_in(Path(self.output_folder), name) if switched_on(LEDGER_VARIABLE) else None
-            ),
-            replaced=lambda loader: self._replaced(loader, name),
+            ledger=ledger,
+            replaced=partial(self._replaced, name=name),
             facts={"data": dict(self._cases)},
         )
         augmenter.set_epoch(self.current_epoch)
@@ -284,7 +302,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         if not self.was_initialized:
             self.initialize()
         self._set_switches()
-        allowed_parts()  # a wrong name is told at once
+        # A wrong name in the environment is an error at once.
+        allowed_parts()
         self._prepare_cases()
         check_ground_truth(self, self._split["validation"])
         if self.local_rank == 0:
@@ -298,47 +317,46 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         else:
             self._keep_pretrained_weights()
             if Path(self.output_folder, CHECKPOINTS[0]).exists():
-                taken = (
+                text = (
                     "is of an earlier training: --c would take it, and not this one's checkpoints;"
                     " move it away"
                 )
-                logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, taken)
+                logger.warning("%s in %s %s", CHECKPOINTS[0], self.output_folder, text)
         loaders = {"training": self.dataloader_train, "validation": self.dataloader_val}
         self.print_to_log_file(opening_line(loaders, self._do_i_compile(), self._threads()))
 
     def _keep_pretrained_weights(self) -> None:
-        """Write a checkpoint at once where the weights do not follow from the seed: ``--c`` takes
-        no ``-pretrained_weights``, and would begin without them after a training that was killed
-        before its first checkpoint.
+        """Write a checkpoint at once where the weights do not follow from the seed.
+
+        ``--c`` takes no ``-pretrained_weights``, and would begin without them after a training that
+        was killed before its first checkpoint.
         """
         weights = _digest_of_weights(self.network)
-        if self.current_epoch == 0 and weights != self._first_weights:
-            self._pretrained = weights
-            self.current_epoch -= (
-                1  # as nnU-Net's on_train_end: a checkpoint says which epoch is next
-            )
-            try:
-                self.save_checkpoint(os.path.join(self.output_folder, "checkpoint_latest.pth"))
-            finally:
-                self.current_epoch += 1
-            self.print_to_log_file(f"detaug: begins with pretrained weights, SHA-256 {weights}")
+        if self.current_epoch != 0 or weights == self._first_weights:
+            return
+        self._pretrained = weights
+        # As in nnU-Net's on_train_end: a checkpoint says which epoch is next.
+        self.current_epoch -= 1
+        try:
+            self.save_checkpoint(os.path.join(self.output_folder, "checkpoint_latest.pth"))
+        finally:
+            self.current_epoch += 1
+        self.print_to_log_file(f"detaug: begins with pretrained weights, SHA-256 {weights}")
 
     def _check_continues(self, earlier: RunRecord) -> None:
-        """See that this is the training of a checkpoint, which its first rank has written."""
+        """Raise unless this is the training of a checkpoint, which its first rank has written."""
         if self.local_rank != 0:
             return
-        allowed = [
-            f"epoch {self.current_epoch}: {each}"
-            for each in self._record().check_continues(earlier)
-        ]
+        allowed = []
+        for line in self._record().check_continues(earlier):
+            allowed.append(f"epoch {self.current_epoch}: {line}")
         for difference in allowed:
             self.print_to_log_file(f"detaug: continued although changed, from {difference}")
         self._allowed = [*earlier.allowed, *allowed]
 
     def on_train_epoch_start(self) -> None:
-        if (
-            self._unsaved is None
-        ):  # and not in on_train_start, which a trainer extends by what it keeps
+        if self._unsaved is None:
+            # Not in on_train_start, where a trainer of somebody's own adds what it keeps.
             self._unsaved = UnsavedState(self)
         self._unsaved.training_goes_on(Path(self.output_folder))
         self._set_switches()
@@ -355,10 +373,14 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._close_loaders()
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
-        """nnU-Net's; with its predictor's switches corrected before every forward pass."""
+        """Validate as nnU-Net does, with switches that its predictor does not change."""
         self._set_switches()
         self._seed_globals("final validation")
-        handle = self.network.register_forward_pre_hook(lambda *_: self._set_switches())
+
+        def before_forward(*_: Any) -> None:
+            self._set_switches()
+
+        handle = self.network.register_forward_pre_hook(before_forward)
         try:
             super().perform_actual_validation(save_probabilities)
         finally:
@@ -366,8 +388,9 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._set_switches()
 
     def _augmenters(self) -> list[DeterministicAugmenter]:
+        """Return the loaders that are detaug's."""
         loaders = (self.dataloader_train, self.dataloader_val)
-        return [each for each in loaders if isinstance(each, DeterministicAugmenter)]
+        return [loader for loader in loaders if isinstance(loader, DeterministicAugmenter)]
 
     def _close_loaders(self) -> None:
         for loader in self._augmenters():
@@ -376,8 +399,8 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
     # --- checkpoints ------------------------------------------------------------------------------
 
     def save_checkpoint(self, filename: str) -> None:
-        # what is in a checkpoint is decided by this method and what a subclass adds to it; the
-        # writing alone is ours
+        # The checkpoint's content is decided by this method and what a subclass adds to it. Only
+        # the writing is ours.
         with mock.patch.object(torch, "save", self._write):
             super().save_checkpoint(filename)
 
@@ -387,11 +410,10 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
             checkpoint = read_checkpoint(Path(checkpoint))
         record = RunRecord.from_checkpoint(checkpoint)
         if record is None:
-            lacking = (
-                "this checkpoint has no record of a seed: what was trained before it cannot be"
-                " repeated"
+            self.print_to_log_file(
+                "detaug: this checkpoint has no record of a seed: what was trained before it cannot"
+                " be repeated"
             )
-            self.print_to_log_file(f"detaug: {lacking}")
         elif self._run_seed is None and not os.environ.get(SEED_VARIABLE):
             self._run_seed = record.seed
             self.print_to_log_file(
@@ -400,7 +422,7 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         self._continued = record
         self._pretrained = None if record is None else record.pretrained
         # nnU-Net's checkpoints hold NumPy's scalars; nnUNetTrainer_warmup and its heirs forget to
-        # ask for these
+        # ask for these.
         with mock.patch.object(torch, "load", partial(torch.load, weights_only=False)):
             super().load_checkpoint(filename_or_checkpoint)
         if record is not None:
@@ -408,28 +430,24 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         setattr(self, BEST_AVERAGE, best_average(self, checkpoint[LOGGED].get(AVERAGES, [])))
 
     def _record(self) -> RunRecord:
-        plans = {
-            name: each
-            for name, each in self.plans_manager.plans.items()
-            if name != "continue_training"
-        }
+        """Return the record of the training as it is now."""
+        plans = dict(self.plans_manager.plans)
+        plans.pop("continue_training", None)
         plans["configurations"] = {
             self.configuration_name: self.configuration_manager.configuration
         }
-        pipeline = {}
-        for name, loader in (("train", self.dataloader_train), ("val", self.dataloader_val)):
-            is_ours = isinstance(loader, DeterministicAugmenter)
-            pipeline[name] = portable(loader.setup.declared) if is_ours else [named(loader)]
+        labels = {name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}
         return RunRecord(
             seed=self.run_seed,
             loading=self._loading(),
             data=dict(self._cases),
             cases=dict(self._split),
             plans=plain(plans),
-            labels=plain(
-                {name: self.dataset_json[name] for name in LABELS if name in self.dataset_json}
-            ),
-            pipeline=pipeline,
+            labels=plain(labels),
+            pipeline={
+                "train": _description(self.dataloader_train),
+                "val": _description(self.dataloader_val),
+            },
             sampling=plain({name: getattr(self, name, None) for name in SAMPLING}),
             optimiser=self._begun_with["optimiser"],
             schedule=recorded_schedule(self._begun_with["schedule"], self.lr_scheduler),
@@ -446,62 +464,65 @@ class DeterministicTraining(SeededMethods, Trainer):  # type: ignore[misc]
         )
 
     def _loading(self) -> str:
-        """Whose loader makes the training's batches: the one that was made, whatever was asked
-        for.
-        """
-        loader = self.dataloader_train
-        source = loader.generator if isinstance(loader, DeterministicAugmenter) else loader
+        """Return whose loader makes the training's batches, whatever was asked for."""
+        source = self.dataloader_train
+        if isinstance(source, DeterministicAugmenter):
+            source = source.generator
         if isinstance(source, PatchSource):
             return "detaug"
-        return "nnU-Net" if is_nnunets_own(type(source)) else named(source)
+        if is_nnunets_own(type(source)):
+            return "nnU-Net"
+        return named(source)
 
     def _write(self, checkpoint: Any, file: Any, *_: Any, **__: Any) -> None:
-        """Writes the argument of `torch.save` in its canonical form, nnU-Net's checkpoint with its
-        record.
+        """Write the argument of `torch.save` in its canonical form.
+
+        nnU-Net's checkpoint gets the training's record.
         """
         if is_checkpoint(checkpoint):
-            logged = checkpoint[LOGGED]
-            checkpoint = {
-                **checkpoint,
-                LOGGED: {
-                    **logged,
-                    **{name: [0.0] * len(logged[name]) for name in EPOCH_TIMES if name in logged},
-                },
-                KEY: self._record().as_dict(),
-            }
+            logged = dict(checkpoint[LOGGED])
+            for name in EPOCH_TIMES:
+                if name in logged:
+                    logged[name] = [0.0] * len(logged[name])
+            checkpoint = {**checkpoint, LOGGED: logged, KEY: self._record().as_dict()}
             if self._unsaved is not None:
                 self._unsaved.checkpoint_is_written(self)
         write_checkpoint(checkpoint, file)
 
 
+def _description(loader: Any) -> list[str]:
+    """Return the description of a loader's pipeline."""
+    if isinstance(loader, DeterministicAugmenter):
+        return portable(loader.setup.declared)
+    return [named(loader)]
+
+
 def _makes_its_own_bytes(loader: Any) -> bool:
-    """Return whether detaug's kernels make all of a loader's batches."""
+    """Return True if detaug's kernels make all of a loader's batches."""
     source = getattr(loader, "generator", None)
     return isinstance(source, PatchSource) and isinstance(source.transforms, Transform)
 
 
 def _digest_of_weights(network: Any) -> str:
-    """SHA-256 of all parameters and buffers."""
-    found = sha256()
+    """Return the SHA-256 of all parameters and buffers."""
+    digest = sha256()
     for tensor in network.state_dict().values():
         if isinstance(tensor, torch.Tensor):
-            found.update(
-                tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-            )
-    return found.hexdigest()
+            values = tensor.detach().cpu().contiguous().flatten()
+            digest.update(values.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def cpu_threads() -> int:
-    """How many threads torch is to compute with on a CPU: ``DETAUG_CPU_THREADS``, by default all
-    cores of this process.
+    """Return the number of threads that torch is to compute with on a CPU.
+
+    It is ``DETAUG_CPU_THREADS``, by default the number of all cores of this process.
     """
     text = os.environ.get(CPU_THREADS_VARIABLE)
+    if text is None and hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
     if text is None:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
+        return os.cpu_count() or 1
     try:
         return positive_int(CPU_THREADS_VARIABLE, int(text))
     except ValueError:
@@ -511,17 +532,14 @@ def cpu_threads() -> int:
 
 
 def _executor(name: str) -> Executor | None:
-    """What ``DETAUG_EXECUTOR`` names; validation, which takes a fifth of the batches, gets half of
-    the actors.
-    """
+    """Return the executor of ``DETAUG_EXECUTOR`` for the loader "train" or "val"."""
     url = os.environ.get(EXECUTOR_VARIABLE)
     if not url:
         return None
     from detaug.ray.executor import RayExecutor
 
     executor = RayExecutor.from_url(url)
-    return (
-        executor
-        if name == "train"
-        else replace(executor, num_actors=(executor.num_actors + 1) // 2)
-    )
+    if name == "train":
+        return executor
+    # Validation takes a fifth of the batches: half of the actors are enough.
+    return replace(executor, num_actors=(executor.num_actors + 1) // 2)

@@ -1,5 +1,6 @@
-"""What a training leaves in its output folder: checkpoints whose bytes depend on their values only,
-ledgers, and lines in nnU-Net's own log.
+"""A training's output folder: checkpoints with reproducible bytes, ledgers, and nnU-Net's log.
+
+The bytes of checkpoints depend on their values only.
 
 `torch.save` of equal values gives other bytes when a file has another name (it is the archive's
 inner name), and when objects are shared in another way: pickle writes an object that it has met
@@ -18,7 +19,7 @@ import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,45 +34,63 @@ from detaug.reports.atomic_files import whole_file
 from detaug.reports.untrusted import is_small
 from detaug.seeding.tree import Seed
 
-#: torch's own, also while another stands in its place.
+#: torch's own function, also while another one is in its place.
 _save = torch.save
 
 
 def canonical(value: Any) -> Any:
-    """`value` rebuilt, so that equal values are pickled to equal bytes.
+    """Return `value` rebuilt, so that equal values are pickled to equal bytes.
 
     Dictionaries keep their order. Tensors stay themselves (two that share memory still do). Objects
     that are neither containers, strings, NumPy's nor numbers are left as they are.
     """
+    if type(value) is str:
+        return sys.intern(value)
     if isinstance(value, str):
-        return sys.intern(str(value)) if type(value) is str else value
+        # A subclass, such as NumPy's.
+        return value
     if type(value) in (dict, OrderedDict):
-        made = type(value)((canonical(key), canonical(each)) for key, each in value.items())
-        # a state_dict's _metadata
-        for name, attribute in getattr(value, "__dict__", {}).items():
-            setattr(made, sys.intern(name), canonical(attribute))
-        return made
+        return _canonical_dict(value)
     if type(value) in (list, tuple):
-        return type(value)(canonical(each) for each in value)
-    if isinstance(value, (np.generic, np.ndarray)) and not (
-        value.dtype.hasobject or value.dtype.names
-    ):
-        # a dtype that was unpickled is another object than NumPy's own of the same kind
-        array = np.array(value, dtype=np.dtype(value.dtype.str), copy=True)
-        return array[()] if isinstance(value, np.generic) else array
+        return type(value)(canonical(item) for item in value)
+    if isinstance(value, (np.generic, np.ndarray)):
+        return _canonical_array(value)
     if isinstance(value, torch.Size):
         return torch.Size(tuple(value))
     return value
 
 
+def _canonical_dict(value: dict[Any, Any]) -> dict[Any, Any]:
+    result = type(value)((canonical(key), canonical(item)) for key, item in value.items())
+    # A state_dict has an attribute _metadata.
+    for name, attribute in getattr(value, "__dict__", {}).items():
+        setattr(result, sys.intern(name), canonical(attribute))
+    return result
+
+
+def _canonical_array(value: Any) -> Any:
+    if value.dtype.hasobject or value.dtype.names:
+        return value
+    # A dtype that was unpickled is another object than NumPy's own of the same kind.
+    array = np.array(value, dtype=np.dtype(value.dtype.str), copy=True)
+    if isinstance(value, np.generic):
+        return array[()]
+    return array
+
+
 def write_checkpoint(checkpoint: Any, file: Any) -> None:
-    """`torch.save`, with bytes that follow from the values, and never half a file: an OSError
-    leaves what was there before.
+    """Write a checkpoint as `torch.save` does, with bytes that follow from the values.
+
+    It is never half a file.
+
+    Raises:
+        OSError: it cannot be written; the file of before is still there.
     """
-    with (
-        whole_file(Path(file)) if isinstance(file, (str, os.PathLike)) else nullcontext(file)
-    ) as stream:
-        _save(canonical(checkpoint), stream)
+    if isinstance(file, (str, os.PathLike)):
+        with whole_file(Path(file)) as stream:
+            _save(canonical(checkpoint), stream)
+    else:
+        _save(canonical(checkpoint), file)
 
 
 #: nnU-Net's checkpoints in the order in which its ``--c`` takes the first that is there.
@@ -79,21 +98,21 @@ CHECKPOINTS = ("checkpoint_final.pth", "checkpoint_latest.pth", "checkpoint_best
 
 
 def checkpoints_in(fold: Path) -> list[Path]:
-    """The checkpoints in a folder ``fold_X``, the one that says most first; or an
-    `UnusableError`.
+    """Return the checkpoints in a folder ``fold_X``, the most informative first.
+
+    Raises:
+        UnusableError: there is none.
     """
-    found = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
-    if not found:
-        below = sorted(str(each) for each in fold.glob("fold_*"))
-        hint = f"; give the folder of a fold: {', '.join(below)}" if below else ""
+    files = [fold / name for name in CHECKPOINTS if (fold / name).is_file()]
+    if not files:
+        folds = sorted(str(folder) for folder in fold.glob("fold_*"))
+        hint = f"; give the folder of a fold: {', '.join(folds)}" if folds else ""
         raise UnusableError(f"{fold} has no checkpoint ({', '.join(CHECKPOINTS)}){hint}")
-    return found
+    return files
 
 
 def _numpys() -> list[Any]:
-    """Return what NumPy's scalars and arrays in checkpoints are made of, for `torch.load` to
-    know.
-    """
+    """Return the parts of pickled scalars and arrays of NumPy's, for `torch.load` to know."""
     known: list[Any] = [np.dtype, np.ndarray]
     known += {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefd"}
     for value in (np.float64(0), np.zeros(0)):
@@ -105,18 +124,20 @@ def _numpys() -> list[Any]:
 
 
 def read_checkpoint(file: Path) -> dict[str, Any]:
-    """Return a checkpoint of an own training, on the CPU. Reading it can run code of the file, as
-    in nnU-Net.
+    """Return a checkpoint of an own training, on the CPU.
+
+    Reading it can run code of the file, as in nnU-Net.
 
     Raises:
-        UnusableError: it is none, or cut short; the message names one beside it that can be read.
+        UnusableError: it is none, or cut short; the message names another that can be read.
     """
     return _read(file, weights_only=False)
 
 
 def read_foreign_checkpoint(file: Path) -> dict[str, Any]:
-    """Return a checkpoint that somebody else may have written, on the CPU. No code of the file is
-    run.
+    """Return a checkpoint that somebody else may have written, on the CPU.
+
+    No code of the file is run.
 
     Raises:
         UnusableError: as `read_checkpoint`; or it holds objects of other classes than torch's and
@@ -130,20 +151,24 @@ def read_foreign_checkpoint(file: Path) -> dict[str, Any]:
 
 
 def _read(file: Path, weights_only: bool) -> dict[str, Any]:
+    """Return a checkpoint, or raise as `read_checkpoint` and `read_foreign_checkpoint` do."""
     reason = "it holds something else"
     try:
         stored = torch.load(file, map_location="cpu", weights_only=weights_only, mmap=True)
         if is_checkpoint(stored):
             return stored
-    except Exception as error:  # whatever damaged bytes lead to
+    except Exception as error:
+        # Damaged bytes lead to errors of any kind.
         foreign = re.search(r"GLOBAL ([\w.]+)", str(error))
         if isinstance(error, pickle.UnpicklingError) and foreign:
             raise UnusableError(
                 f"{file} holds a {foreign[1]}, which is neither torch's nor NumPy's: to read it"
                 " would run code of the file"
             ) from None
-        first_line = str(error).partition("\n")[0]
-        reason = f"{type(error).__name__}: {first_line}" if file.stat().st_size else "it is empty"
+        reason = "it is empty"
+        if file.stat().st_size:
+            first_line = str(error).partition("\n")[0]
+            reason = f"{type(error).__name__}: {first_line}"
     others = (file.with_name(name) for name in CHECKPOINTS if name != file.name)
     # A zip file's directory is its end.
     whole = next((other.name for other in others if zipfile.is_zipfile(other)), None)
@@ -156,8 +181,9 @@ def _read(file: Path, weights_only: bool) -> dict[str, Any]:
 
 
 def recorded_seed(fold: Path) -> Seed | None:
-    """Return the seed in the checkpoint that ``--c`` would take; None where it has none, or cannot
-    be read.
+    """Return the seed in the checkpoint that ``--c`` would take.
+
+    None where it has none, or cannot be read.
     """
     file = next((fold / name for name in CHECKPOINTS if (fold / name).is_file()), None)
     if file is None:
@@ -165,12 +191,15 @@ def recorded_seed(fold: Path) -> Seed | None:
     try:
         record = read_checkpoint(file).get(KEY)
     except UnusableError:
-        return None  # told where the checkpoint is loaded
-    return record.get("seed") if isinstance(record, Mapping) else None
+        # The error is raised again where the checkpoint is loaded.
+        return None
+    if not isinstance(record, Mapping):
+        return None
+    return record.get("seed")
 
 
 def ledger_in(folder: Path, name: str) -> Path:
-    """The ledger of the loader "train" or "val"."""
+    """Return the path of the ledger of the loader "train" or "val"."""
     return folder / f"ledger_{name}.jsonl"
 
 
@@ -178,6 +207,8 @@ def ledger_in(folder: Path, name: str) -> Path:
 
 
 class _Handler(logging.Handler):
+    """Writes records by nnU-Net's `print_to_log_file`."""
+
     def __init__(self, write: Callable[..., None]) -> None:
         super().__init__(logging.INFO)
         self._write = write
@@ -189,10 +220,13 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
-    """Inside, all that detaug logs, at INFO and above, goes to nnU-Net's `print_to_log_file`, a
-    text a record.
+    """Have all that detaug logs from INFO on go to nnU-Net's log, inside the block.
+
+    Args:
+        write: `print_to_log_file`; called with one text a record.
     """
-    handler, logger = _Handler(write), logging.getLogger("detaug")
+    handler = _Handler(write)
+    logger = logging.getLogger("detaug")
     before = logger.level
     logger.addHandler(handler)
     if logger.getEffectiveLevel() > logging.INFO:
@@ -205,37 +239,44 @@ def detaugs_log_to(write: Callable[..., None]) -> Iterator[None]:
 
 
 def checks_line(loaders: Iterable[DeterministicAugmenter]) -> str:
-    """Return a line for the log at the training's end: how far the run-time check went."""
+    """Return a line for the log at the training's end: the extent of the run-time check."""
     checked = sum(loader.stats()["checked"] for loader in loaders)
     return f"detaug: {checked} batches were made twice and compared"
 
 
 def opening_line(loaders: Mapping[str, Any], compiles: bool, threads: int) -> str:
-    """What the training is made of, in one line: its loaders by name, compiler, and threads on a
-    CPU.
+    """Return the line that describes a training in nnU-Net's log.
+
+    Args:
+        loaders: by name.
+        compiles: torch.compile is on.
+        threads: torch's, on a CPU; 0: a GPU computes.
     """
-    parts = [
-        *(f"{name} from {_described(loader)}" for name, loader in loaders.items()),
-        f"torch.compile {'on' if compiles else 'off'}",
-        *([f"{threads} CPU thread{'s' * (threads != 1)}"] if threads else []),
-    ]
+    parts = [f"{name} from {_described(loader)}" for name, loader in loaders.items()]
+    parts.append(f"torch.compile {'on' if compiles else 'off'}")
+    if threads == 1:
+        parts.append("1 CPU thread")
+    elif threads:
+        parts.append(f"{threads} CPU threads")
     return f"detaug: {'; '.join(parts)}"
 
 
 def _described(loader: Any) -> str:
+    """Return the words for a loader in nnU-Net's log."""
     if not isinstance(loader, DeterministicAugmenter):
         return f"a {named(loader)}, left as it is (its batches are what it makes them)"
     source = loader.generator
     transforms = getattr(source, "transforms", loader.transform)
-    where = type(loader.executor).__name__
+    executor = type(loader.executor).__name__
     return (
-        f"{named(source)} and {named(transforms)} ({where}, {loader.num_processes} processes, guard"
-        " and check on)"
+        f"{named(source)} and {named(transforms)} ({executor}, {loader.num_processes} processes,"
+        " guard and check on)"
     )
 
 
 def named(value: Any) -> str:
-    """The class of a loader, or of transforms."""
+    """Return the name of the class of a loader, or of transforms."""
     kind = type(value)
-    is_known = kind.__module__.startswith("detaug.") or is_nnunets_own(kind)
-    return kind.__name__ if is_known else f"{kind.__module__}.{kind.__name__}"
+    if kind.__module__.startswith("detaug.") or is_nnunets_own(kind):
+        return kind.__name__
+    return f"{kind.__module__}.{kind.__name__}"

@@ -1,11 +1,10 @@
-"""Methods of a trainer that run outside its hooks, seeded: its constructor, and the split of its
-cases.
+"""Methods of a trainer that run outside its hooks, seeded: its constructor, and the case split.
 
 A trainer of somebody's own may draw numbers there, from the global generators: `self.lam =
 random.random()`, a random subset of the cases. Both methods get wrappers in every class of
 trainers, whichever of its bases defines them. Inside, the global generators are seeded from the
-run's seed, afterwards they are as before, and a generator that no seed governs is told with its
-line.
+run's seed, afterwards they are as before, and a line that draws from a generator without a seed is
+logged.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _wrappers: WeakSet[Callable[..., Any]] = WeakSet()
 
 
 class SeededMethods:
-    """What the wrappers need to know of a trainer.
+    """A trainer's base with the methods that the wrappers call.
 
     Attributes:
         seed_at_start: the seed that was known when the trainer was made: from the environment, from
@@ -58,7 +57,7 @@ class SeededMethods:
 
     @contextmanager
     def _seeded(self: Any, name: str, seed: Seed | None, action: str) -> Iterator[None]:
-        """Seed the global generators for one method; a call of it within itself just goes on."""
+        """Seed the global generators for one method; a call of it within itself changes nothing."""
         if self._seeded_method == name:
             yield
             return
@@ -79,8 +78,9 @@ class SeededMethods:
 
 
 def _constructor(method: Callable[..., None]) -> Callable[..., None]:
-    """Return a constructor that draws from the run's seed; its signature stays, as nnU-Net
-    wants.
+    """Return a constructor that draws from the run's seed.
+
+    Its signature stays, as nnU-Net wants.
     """
 
     @functools.wraps(method)
@@ -107,29 +107,35 @@ def _split(method: Callable[..., Any]) -> Callable[..., Any]:
 def _seed_of_run(
     method: Callable[..., None], trainer: Any, arguments: Any, options: Any
 ) -> Seed | None:
-    """Return the seed with which a trainer begins, or with which the one began that it
-    continues.
-    """
+    """Return the seed of a new trainer, or that of the training that it continues."""
     if not os.environ.get(SEED_VARIABLE):
         stored = _seed_of_checkpoint(method, trainer, arguments, options)
         if stored is not None:
             return stored
     group = process_group()
+    rank = None if group is None else group[0]
     try:
-        return common_seed(None if group is None else group[0], verbose=False)
+        return common_seed(rank, verbose=False)
     except RankUnknown:
-        return None  # told where the seed is needed
+        # The error is raised again where the seed is needed.
+        return None
 
 
 def _seed_of_checkpoint(
     method: Callable[..., None], trainer: Any, arguments: Any, options: Any
 ) -> Seed | None:
+    """Return the seed in the checkpoint that a trainer continues; None: it continues none."""
     try:
-        given = inspect.signature(method).bind(trainer, *arguments, **options).arguments
-        plans, configuration, fold = given["plans"], given["configuration"], given["fold"]
+        values = inspect.signature(method).bind(trainer, *arguments, **options).arguments
+        plans = values["plans"]
+        configuration = values["configuration"]
+        fold = values["fold"]
     except (TypeError, KeyError):
-        return None  # the constructor itself says what is wrong
+        # The constructor itself says what is wrong.
+        return None
     if not plans.get("continue_training"):
         return None
     folder = folder_of_training(type(trainer), plans, configuration, fold)
-    return None if folder is None else recorded_seed(folder)
+    if folder is None:
+        return None
+    return recorded_seed(folder)

@@ -1,5 +1,6 @@
-"""State that a training carries on and its checkpoints lack, so that ``--c`` goes on without it:
-told, once.
+"""State that a training keeps and its checkpoints lack, so that ``--c`` continues without it.
+
+It is logged once.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _NOT_LOOKED_INTO = (
     logging.Logger,
     logging.Handler,
 )
-#: So many objects are looked at.
+#: The number of objects that are looked at.
 _MOST = 100_000
 
 logger = logging.getLogger("detaug")
@@ -46,37 +47,41 @@ logger = logging.getLogger("detaug")
 class UnsavedState:
     """Looks at a trainer when its training starts, at its first checkpoint, and when it goes on.
 
-    Tensors and arrays that the trainer reaches, have changed and are in no file of the output
-    folder are told: averaged weights, for one. A trainer may write its checkpoint anew, or files of
-    its own, after nnU-Net's `save_checkpoint`; so files are looked at when training goes on. And
-    gradients are told to which the first step after the checkpoint adds: those that are left over,
-    as nnU-Net's `train_step` leaves them, are set to zero before.
+    It logs tensors and arrays that the trainer reaches, that have changed and that are in no file
+    of the output folder: averaged weights, for one. A trainer may write its checkpoint once more,
+    or files of its own, after nnU-Net's `save_checkpoint`; so files are looked at when training
+    goes on. It also logs gradients to which the first step after the checkpoint adds: those that
+    are left over, as nnU-Net's `train_step` leaves them, are set to zero before.
 
     Args:
         trainer: before its first epoch.
     """
 
     def __init__(self, trainer: Any) -> None:
-        self._before = {name: print_of(each) for name, each in tensors_of(trainer)}
+        self._before = _fingerprints(trainer)
         self._changed: dict[str, str] | None = None
 
     def checkpoint_is_written(self, trainer: Any) -> None:
-        """Note what has changed until the first one."""
-        if self._changed is None:
-            now = {name: print_of(each) for name, each in tensors_of(trainer)}
-            self._changed = {
-                name: each for name, each in now.items() if self._before.get(name) != each
-            }
-            _tell_added_gradients(trainer.network)
-            _tell_nested_schedules(trainer.lr_scheduler)
+        """Note the changes until the first checkpoint."""
+        if self._changed is not None:
+            return
+        changed = {}
+        for name, fingerprint in _fingerprints(trainer).items():
+            if self._before.get(name) != fingerprint:
+                changed[name] = fingerprint
+        self._changed = changed
+        _warn_of_added_gradients(trainer.network)
+        _warn_of_nested_schedules(trainer.lr_scheduler)
 
     def training_goes_on(self, folder: Path) -> None:
-        """Tell what the files in a folder lack, once."""
+        """Warn once of tensors that the files in a folder lack."""
         if not self._changed:
             return
-        files = [file for file in folder.iterdir() if file.suffix in (".pth", ".pt")]
-        saved = {print_of(each) for file in files for _, each in _tensors({"": _content(file)})}
-        lacking = [name for name, each in self._changed.items() if each not in saved]
+        saved: set[str] = set()
+        for file in folder.iterdir():
+            if file.suffix in (".pth", ".pt"):
+                saved.update(print_of(tensor) for _, tensor in _tensors({"": _content(file)}))
+        lacking = [name for name, value in self._changed.items() if value not in saved]
         self._changed = {}
         if lacking:
             logger.warning(
@@ -90,37 +95,49 @@ class UnsavedState:
 
 
 def _content(file: Path) -> Any:
-    try:  # files of the trainer's own, of which NumPy's scalars want a full unpickling
+    """Return the object in a file of the trainer's own; None: it cannot be read."""
+    try:
+        # NumPy's scalars want a full unpickling.
         return torch.load(file, map_location="cpu", weights_only=False, mmap=True)
-    except Exception:  # whatever a file of another kind leads to
+    except Exception:
+        # A file of another kind leads to errors of any kind.
         return None
 
 
+def _fingerprints(trainer: Any) -> dict[str, str]:
+    """Return the fingerprints of a trainer's unsaved tensors and arrays, by path."""
+    return {name: print_of(tensor) for name, tensor in tensors_of(trainer)}
+
+
 def tensors_of(trainer: Any) -> Iterator[tuple[str, Any]]:
-    """(path, tensor or array) of what a trainer holds besides what is saved, wherever else it is
-    referred to.
-    """
+    """Yield (path, tensor or array) of what a trainer holds and nnU-Net does not save."""
     saved = [getattr(trainer, name, None) for name in _SAVED]
     saved += [*trainer.network.parameters(), *trainer.network.buffers()]
-    held = {name: each for name, each in vars(trainer).items() if name not in _SAVED}
-    return _tensors(held, {id(each) for each in saved})
+    held = {name: value for name, value in vars(trainer).items() if name not in _SAVED}
+    return _tensors(held, {id(value) for value in saved})
 
 
 def _tensors(roots: Mapping[str, Any], known: Collection[int] = ()) -> Iterator[tuple[str, Any]]:
-    """All tensors and arrays of numbers that can be reached, but for these."""
+    """Yield (path, tensor or array of numbers) of all that can be reached.
+
+    Args:
+        roots: objects by name.
+        known: ids of objects that are left out.
+    """
 
     def into(value: Any) -> bool:
         return id(value) not in known and not isinstance(value, _NOT_LOOKED_INTO)
 
     for path, value in walk(roots.items(), _MOST, into):
-        numbers = isinstance(value, _TENSORS) and not (
-            isinstance(value, np.ndarray) and value.dtype.hasobject
-        )
-        if numbers and id(value) not in known:
-            yield path, value
+        if not isinstance(value, _TENSORS) or id(value) in known:
+            continue
+        if isinstance(value, np.ndarray) and value.dtype.hasobject:
+            continue
+        yield path, value
 
 
-def _tell_nested_schedules(schedule: Any) -> None:
+def _warn_of_nested_schedules(schedule: Any) -> None:
+    """Warn if a schedule has schedules in it whose state no record has."""
     names = state_that_is_not_recorded(schedule)
     if names:
         logger.warning(
@@ -131,13 +148,19 @@ def _tell_nested_schedules(schedule: Any) -> None:
         )
 
 
-def _tell_added_gradients(network: torch.nn.Module) -> None:
-    """Look at a gradient that is there now once the next one is about to be added to it."""
-    parameter = next(
-        (each for each in network.parameters() if each.grad is not None and each.grad.any()), None
-    )
-    if parameter is None:
-        return
+def _warn_of_added_gradients(network: torch.nn.Module) -> None:
+    """Warn if the next step adds to gradients that are there now.
+
+    That shows when the next gradient is about to be added.
+    """
+    for parameter in network.parameters():
+        if parameter.grad is not None and parameter.grad.any():
+            _warn_when_added_to(parameter)
+            return
+
+
+def _warn_when_added_to(parameter: torch.Tensor) -> None:
+    """Warn if a parameter's gradient is not zero when the next one is added to it."""
 
     def look(_: torch.Tensor) -> None:
         handle.remove()

@@ -1,4 +1,4 @@
-"""Train one part of a training in a process of its own, and record what happens in it.
+"""Train one part of a training in a process of its own, and record its steps.
 
 It is nnU-Net's own training, as `nnUNetv2_train` runs it, but short and without the final
 validation. Its trace is a file with one event a line, in the order of the training: what comes
@@ -43,13 +43,13 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Part:
-    """What one process does of a training.
+    """The part of a training that one process does.
 
     Attributes:
         processes: in its ``nnUNet_n_proc_DA``.
-        killed: whether its process and all that it started get SIGKILL after the first step of the
-            second epoch.
-        resume: whether it continues what is in ``nnUNet_results``, as ``nnUNetv2_train --c``.
+        killed: its process and all that it started get SIGKILL after the first step of the second
+            epoch.
+        resume: it continues the training in ``nnUNet_results``, as ``nnUNetv2_train --c``.
     """
 
     settings: Settings
@@ -73,8 +73,11 @@ def main(part_as_json: str, parent: str) -> None:
     )
     watch.start()
     try:
-        # as nnUNetv2_train
-        torch.set_num_threads((os.cpu_count() or 1) if part.settings.device == "cpu" else 1)
+        # As nnUNetv2_train does.
+        num_threads = 1
+        if part.settings.device == "cpu":
+            num_threads = os.cpu_count() or 1
+        torch.set_num_threads(num_threads)
         train(part, folder / TRACE)
     except Exception as error:
         message = str(error)
@@ -164,25 +167,26 @@ class Recording(Trainer):  # type: ignore[misc]
         self._step = 0
 
     def train_step(self, batch: Any) -> Any:
-        place = f"training step {self._step} of epoch {self.current_epoch}"
-        outcome = self._recorded(place, super().train_step, batch)
-        self._note(place, self._weights())
+        step = f"training step {self._step} of epoch {self.current_epoch}"
+        outcome = self._recorded(step, super().train_step, batch)
+        self._note(step, self._weights())
         return outcome
 
     def validation_step(self, batch: Any) -> Any:
-        place = f"validation step {self._step} of epoch {self.current_epoch}"
-        return self._recorded(place, super().validation_step, batch)
+        step = f"validation step {self._step} of epoch {self.current_epoch}"
+        return self._recorded(step, super().validation_step, batch)
 
     def perform_actual_validation(self, save_probabilities: bool = False) -> None:
         """Do nothing: the final validation has no part in the weights."""
 
-    def _recorded(self, place: str, step: Callable[[Any], Any], batch: Any) -> Any:
+    def _recorded(self, step: str, function: Callable[[Any], Any], batch: Any) -> Any:
+        """Run a step, and note its batch and its outcome."""
         # Before the step, which may change the batch in place.
-        self._note(place, flat({"batch": batch}))
-        outcome = step(batch)
+        self._note(step, flat({"batch": batch}))
+        outcome = function(batch)
         if self.part.killed and self.current_epoch > 0:
             kill_all()
-        self._note(place, flat(outcome, "outcome"))
+        self._note(step, flat(outcome, "outcome"))
         self._step += 1
         return outcome
 
@@ -196,9 +200,11 @@ class Recording(Trainer):  # type: ignore[misc]
         if self.grad_scaler is not None:
             yield "gradient scale", self.grad_scaler.state_dict()
 
-    def _note(self, place: str, values: Iterable[tuple[str, Any]]) -> None:
+    def _note(self, step: str, values: Iterable[tuple[str, Any]]) -> None:
+        """Write values of a step to the trace."""
         if self.part.killed and self.current_epoch > 0:
-            return  # the part that resumes makes this epoch again
+            # The part that resumes makes this epoch again.
+            return
         for name, value in values:
-            print(json.dumps((place, name, print_of(value))), file=self.trace)
+            print(json.dumps((step, name, print_of(value))), file=self.trace)
         self.trace.flush()

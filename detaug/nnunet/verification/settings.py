@@ -1,6 +1,4 @@
-"""The arguments of `detaug nnunet verify`, and errors in them that are found before anything is
-trained.
-"""
+"""The arguments of `detaug nnunet verify`, whose errors are found before any training."""
 
 from __future__ import annotations
 
@@ -17,9 +15,10 @@ if TYPE_CHECKING:
     from detaug.seeding.tree import Seed
 
 
-#: Of a training; the second one can be killed after a checkpoint. And validation batches of an
-#: epoch.
-EPOCHS, VALIDATION_ITERATIONS = 2, 2
+#: Epochs of a training: the second one can be killed after a checkpoint.
+EPOCHS = 2
+#: Validation batches of an epoch.
+VALIDATION_ITERATIONS = 2
 
 
 @dataclass(frozen=True)
@@ -44,41 +43,47 @@ class Settings:
 
 
 def checked(settings: Settings) -> Settings:
-    """The settings with the data set's full name and the device, when there are such plans; else an
-    `UnusableError`. What else is missing is said by the first training.
+    """Return the settings with the data set's full name and the device.
+
+    Raises:
+        UnusableError: there are no such plans, or no such device. The first training finds whatever
+            else is missing.
     """
     require_nnunet()
-    preprocessed, plans = os.environ.get("nnUNet_preprocessed", ""), settings.plans
+    plans = settings.plans
+    preprocessed = os.environ.get("nnUNet_preprocessed", "")
     if not os.path.isdir(preprocessed):
         raise UnusableError(f"nnUNet_preprocessed={preprocessed!r} in the environment is no folder")
     try:
         dataset = dataset_name(settings.dataset)
-        configurations = load_plans(dataset, plans)[0]["configurations"]
+        content, _ = load_plans(dataset, plans)
+        configurations = content["configurations"]
     except (OSError, RuntimeError, LookupError, TypeError, ValueError) as error:
         raise UnusableError(
             f"there is no preprocessed data set {settings.dataset!r} with {plans}: run"
             f" nnUNetv2_plan_and_preprocess ({error})"
         ) from None
     if settings.configuration not in configurations:
-        there = ", ".join(configurations)
+        names = ", ".join(configurations)
         raise UnusableError(
-            f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {there}"
+            f"{plans} of {dataset} has no configuration {settings.configuration!r}; it has {names}"
         )
     return replace(settings, dataset=dataset, device=_checked_device(settings.device))
 
 
 def load_plans(dataset: str, name: str = "nnUNetPlans") -> tuple[dict[str, Any], dict[str, Any]]:
-    """(plans, dataset.json) of a preprocessed data set, as nnU-Net's command line hands them to a
-    trainer, which changes them.
+    """Return (plans, dataset.json) of a preprocessed data set.
+
+    They are as nnU-Net's command line hands them to a trainer, which changes them.
     """
     folder = Path(os.environ["nnUNet_preprocessed"], dataset)
-    plans, described = (
-        json.loads((folder / f"{each}.json").read_text()) for each in (name, "dataset")
-    )
-    return {**plans, "continue_training": False}, described
+    plans = json.loads((folder / f"{name}.json").read_text())
+    description = json.loads((folder / "dataset.json").read_text())
+    return {**plans, "continue_training": False}, description
 
 
 def _checked_device(device: str) -> str:
+    """Return the device, "cpu" or "cuda", or raise an `UnusableError`."""
     if device == "cpu":
         return device
     import torch
@@ -93,11 +98,13 @@ def _checked_device(device: str) -> str:
 
 
 def link_predictions(results: Path) -> None:
-    """Let trainings whose ``nnUNet_results`` this is find what a cascade's first stage has
-    predicted.
+    """Let trainings find the predictions of a cascade's first stage.
+
+    Args:
+        results: their ``nnUNet_results``.
     """
     known = Path(os.environ.get("nnUNet_results") or results)
     for folder in known.glob("*/*/predicted_next_stage"):
-        place = results / folder.relative_to(known)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(folder.resolve(), target_is_directory=True)
+        link = results / folder.relative_to(known)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(folder.resolve(), target_is_directory=True)

@@ -60,8 +60,8 @@ class Trainings(reports.Report[Row]):
 
     @property
     def status(self) -> int:
-        """A command's exit status: 1 also where a training failed, for it is not equal either."""
-        return 0 if self.ok else 1
+        """The command's exit status: 1 also where a training failed, for it is not equal either."""
+        return int(not self.ok)
 
     def shown(self) -> list[RenderableType]:
         settings = self.settings
@@ -87,7 +87,7 @@ class Training:
     """One of the trainings that are compared.
 
     Attributes:
-        what: it in words.
+        what: its circumstances.
         folder: the name of the folder in which its parts run, one after the other.
     """
 
@@ -106,7 +106,7 @@ def trainings(settings: Settings) -> tuple[Training, ...]:
     )
 
 
-def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> Trainings:
+def verify_training(settings: Settings, keep: Path | None, bar: Progress) -> Trainings:
     """Train three times, for a few steps, and compare the checkpoints byte for byte.
 
     nnU-Net's preprocessed folder is used as a training uses it: nnU-Net writes splits_final.json
@@ -115,7 +115,7 @@ def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> T
     Args:
         settings: what to train; `checked`.
         keep: traces, logs and checkpoints are left in this folder; None: nothing is.
-        shown: shows the trainings.
+        bar: shows the trainings.
 
     Raises:
         UnusableError: the first training failed, as of an unknown trainer. One of the others that
@@ -125,23 +125,22 @@ def verify_training(settings: Settings, keep: Path | None, shown: Progress) -> T
         prefix="detaug-nnunet-verify-", ignore_cleanup_errors=True
     )
     with temporary if keep is None else nullcontext(keep) as folder:
-        return run_and_compare(settings, trainings(settings), Path(folder).resolve(), shown)
+        return run_and_compare(settings, trainings(settings), Path(folder).resolve(), bar)
 
 
 def run_and_compare(
-    settings: Settings, planned: Sequence[Training], folder: Path, shown: Progress
+    settings: Settings, planned: Sequence[Training], folder: Path, bar: Progress
 ) -> Trainings:
-    """Run these trainings within `folder`, and compare each with the first; as
-    `verify_training`.
-    """
+    """Run these trainings within `folder`, and compare each with the first."""
     reference, *others = planned
     rows = [reports.Planned(reference.what, partial(_reference, reference, folder))]
     for other in others:
         rows.append(reports.Planned(other.what, partial(_compared, reference, other, folder)))
-    return Trainings(settings, tuple(reports.run_rows(rows, shown)))
+    return Trainings(settings, tuple(reports.run_rows(rows, bar)))
 
 
 def _reference(training: Training, folder: Path) -> Row:
+    """Run the training that the others are compared with."""
     run(training, folder)
     return Row(training.what)
 
@@ -160,7 +159,7 @@ def _compared(reference: Training, training: Training, folder: Path) -> Row:
 
 
 def first_difference(reference: Path, other: Path) -> str | None:
-    """Return the first step in which two trainings differ, and what differs in it.
+    """Return the first step in which two trainings differ, and the value that differs in it.
 
     Args:
         reference: the folder of the training that is compared with.
@@ -169,7 +168,8 @@ def first_difference(reference: Path, other: Path) -> str | None:
     Returns:
         None where both wrote the same checkpoint.
     """
-    expected, actual = _checkpoint_in(reference), _checkpoint_in(other)
+    expected = _checkpoint_in(reference)
+    actual = _checkpoint_in(other)
     if filecmp.cmp(expected, actual, shallow=False):
         return None
     event = first_different_event(read_trace(reference / TRACE), read_trace(other / TRACE))
@@ -201,7 +201,7 @@ def run(training: Training, folder: Path) -> None:
             "nnUNet_results": str(results),
             "nnUNet_n_proc_DA": str(part.processes),
             EXTERNAL_VARIABLE: trainer_folders(),
-            # a trial does not belong on a dashboard
+            # A trial does not belong on a dashboard.
             "nnUNet_wandb_enabled": "0",
             "DETAUG_SEED": text_of_seed(part.settings.seed),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
@@ -231,7 +231,8 @@ def _run_part(part: Part, folder: Path, variables: dict[str, str]) -> None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if code == (-signal.SIGKILL if part.killed else 0):
+    expected_code = -signal.SIGKILL if part.killed else 0
+    if code == expected_code:
         return
     if (folder / FAILURE).exists():
         raise UnusableError(f"the training failed: {(folder / FAILURE).read_text()}")
