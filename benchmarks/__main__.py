@@ -1,4 +1,4 @@
-"""Measure detaug: `python -m benchmarks engine|fidelity|gpu|headline|nnunet|tables|transforms`."""
+"""Measure detaug: `python -m benchmarks engine|epochs|fidelity|gpu|headline|nnunet|tables|transforms`."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ def print_version(context: click.Context, _option: click.Parameter, is_asked: bo
         if context.params["verbose"]:
             raise click.UsageError("--verbose has an effect with --version only", context)
         return
-    from detaug.versions import __version__
+    from detaug.versions import __version__, source_digest
 
-    click.echo(f"detaug, version {__version__}")
+    click.echo(f"detaug, version {__version__}, source {source_digest()}")
     if context.params["verbose"]:
         _print_machine()
     context.exit()

@@ -21,7 +21,7 @@ from detaug.nnunet.loading.case_files import some_of
 from detaug.reports.escaping import printable, short
 from detaug.reports.untrusted import conforms, is_small
 from detaug.seeding.tree import Seed
-from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
 from detaug.walking import flat
 
 #: The record's place in a checkpoint.
@@ -31,8 +31,8 @@ KEY = "detaug"
 #: one that it continues.
 ALLOW_VARIABLE = "DETAUG_ALLOW"
 
-#: Entries of the record that tell its history, and are not compared when it is continued.
-_HISTORY = ("pretrained", "allowed")
+#: Entries of the record that `detaug diff` shows, and that are not compared when it is continued.
+_HISTORY = ("source", "pretrained", "allowed")
 #: Lines of a message on one part: one transform less moves all that follow it.
 _MOST_LINES = 6
 #: An array with more elements than this is recorded as its digest.
@@ -66,7 +66,7 @@ class RunRecord:
 
     Each of them decides the training's bytes, and JSON can hold it.
 
-    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last two; docs/nnunet.md has a
+    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last three; docs/nnunet.md has a
     table of them.
 
     Attributes:
@@ -81,6 +81,7 @@ class RunRecord:
             its state, as at the checkpoint.
         cpu_threads: that torch computes with, on a CPU; 0 on a GPU.
         machine: as `detaug.nnunet.machine.machine_of` has it; empty where any will do.
+        source: `source_digest` of the code that trained; "" in a record of before.
         pretrained: SHA-256 of the weights with which it began; None: they follow from the seed.
         allowed: differences with which it was continued, oldest first.
     """
@@ -103,6 +104,7 @@ class RunRecord:
     seed_scheme: int = SEED_SCHEME
     numerics: int = NUMERICS
     versions: dict[str, str] = field(default_factory=versions)
+    source: str = field(default_factory=source_digest)
     pretrained: str | None = None
     allowed: list[str] = field(default_factory=list)
 
@@ -119,6 +121,7 @@ class RunRecord:
         names = {part.name for part in fields(cls)}
         if not isinstance(stored, Mapping):
             raise _other_version(type(stored).__name__, names)
+        stored = {"source": "", **stored}  # records of before have none
         if set(stored) != names:
             raise _other_version(sorted(map(str, stored)), names)
         wrong = [

@@ -15,7 +15,7 @@ from torch.utils import collect_env
 from detaug.kernels.cache import cache_folder, count_kernels
 from detaug.memory.limits import lines, usable_cores
 from detaug.training.switches import chosen_switches
-from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
 
 PACKAGES = (
     "torch",
@@ -88,7 +88,12 @@ def environment() -> dict[str, Any]:
     the names that `deterministic_mode` uses), ``threads``, ``kernel_cache``.
     """
     return {
-        "detaug": {"version": __version__, "seed_scheme": SEED_SCHEME, "numerics": NUMERICS},
+        "detaug": {
+            "version": __version__,
+            "source": source_digest(),
+            "seed_scheme": SEED_SCHEME,
+            "numerics": NUMERICS,
+        },
         "packages": {
             **{name: version_of(name) for name in PACKAGES},
             "torch": torch.__version__,

@@ -7,12 +7,15 @@ import torch
 from click.testing import CliRunner
 
 from detaug.cli import main
-from detaug.versions import NUMERICS, __version__
+from detaug.versions import NUMERICS, __version__, source_digest
 
 
 def test_the_version_is_one_line() -> None:
     done = CliRunner().invoke(main, ["--version"])
-    assert (done.exit_code, done.output) == (0, f"detaug, version {__version__}\n")
+    assert (done.exit_code, done.output) == (
+        0,
+        f"detaug, version {__version__}, source {source_digest()}\n",
+    )
 
 
 @pytest.mark.parametrize("words", [["--version", "--verbose"], ["--verbose", "--version"]])
@@ -23,7 +26,8 @@ def test_verbose_adds_the_machine_and_ends_with_advice(
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 0, done.output
-    assert done.output.startswith(f"detaug, version {__version__}\nseed scheme ")
+    assert done.output.startswith(f"detaug, version {__version__}, source ")
+    assert "\nseed scheme " in done.output
     assert f"numerics {NUMERICS}\n" in done.output
     assert "OMP_NUM_THREADS=2\n" in done.output
     assert f"PyTorch version: {torch.__version__}" in done.output

@@ -23,7 +23,7 @@ from detaug import Check, Skip, fingerprint
 from detaug.ledger.header import portable
 from detaug.ledger.lines import NotALedger, prints_of
 from detaug.ledger.reading import LedgerSummary, read_header, records
-from detaug.versions import NUMERICS
+from detaug.versions import NUMERICS, source_digest
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.logs import records_of
 
@@ -53,6 +53,7 @@ def test_a_header_then_a_line_for_every_batch_and_every_epoch(path: Path) -> Non
         declared,
     )
     assert header["environment"]["packages"]["numpy"] == np.__version__
+    assert header["environment"]["detaug"]["source"] == source_digest()
     assert [line["kind"] for line in rest] == ["batch"] * 4 + ["epoch", "batch"]
     for line, batch in zip([rest[0], rest[5]], [taken[0], taken[4]], strict=True):
         assert (line["name"], line["epoch"], line["step"]) == ("train", *batch["at"])

@@ -19,7 +19,7 @@ from detaug.kernels import cache
 from detaug.memory import limits
 from detaug.training import machine
 from detaug.training.machine import environment
-from detaug.versions import NUMERICS, SEED_SCHEME, __version__
+from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
 
 
 def test_record_is_json_and_says_what_is_installed_and_set() -> None:
@@ -27,6 +27,7 @@ def test_record_is_json_and_says_what_is_installed_and_set() -> None:
     assert json.loads(json.dumps(record, allow_nan=False)) == record
     assert record["detaug"] == {
         "version": __version__,
+        "source": source_digest(),
         "seed_scheme": SEED_SCHEME,
         "numerics": NUMERICS,
     }

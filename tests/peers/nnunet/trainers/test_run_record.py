@@ -17,6 +17,7 @@ from nnunetv2.training.lr_scheduler.polylr import PolyLRScheduler
 
 from detaug import StateMismatch
 from detaug.nnunet.run_record import RunRecord, schedule_settings
+from detaug.versions import source_digest
 from tests.peers.nnunet.trainers.command_line import REPOSITORY
 from tests.peers.nnunet.trainers.in_process import (
     CPU,
@@ -160,6 +161,14 @@ def test_epochs_are_free_where_the_schedule_does_not_read_their_number(
     earlier = record_of(nnunet_environment, trainer=StepSchedule)
     longer = record_of(nnunet_environment, setting(num_epochs=9), trainer=StepSchedule)
     assert longer.check_continues(earlier) == []
+
+
+def test_other_source_is_recorded_and_no_reason_to_refuse(baseline: RunRecord) -> None:
+    assert baseline.source == source_digest()
+    assert baseline.check_continues(replace(baseline, source="0123456789ab")) == []
+    stored = baseline.as_dict()
+    del stored["source"]  # as checkpoints were written before
+    assert RunRecord.from_checkpoint({"detaug": stored}) == replace(baseline, source="")
 
 
 def test_what_is_allowed_goes_on_and_is_told(

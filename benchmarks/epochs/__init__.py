@@ -1,0 +1,1 @@
+"""How long an epoch takes with a simulated step, by the number of workers."""
