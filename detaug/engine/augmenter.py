@@ -187,11 +187,11 @@ class DeterministicAugmenter(Generic[Batch]):
         self._data_loader = data_loader
         #: A state that was loaded before the pipeline was taken, with which it is compared then.
         self._loaded_state: State | None = None
-        #: Of checks of pipelines that are no more this one's: how many were made, and how many of them differed.
+        #: Checks made of earlier pipelines of this augmenter, and how many of them found a difference.
         self._earlier_checks = (0, 0)
         self._said: set[str] = set()
         self._look()
-        # What cannot be taken is refused here, where the user wrote it, and not by the first batch.
+        # Refuses what cannot be copied where the user wrote it, and not at the first batch.
         self._pipeline = self._frozen()
         self._kept_replayer: Replayer | None = None
         self._is_taken = False
@@ -356,7 +356,9 @@ class DeterministicAugmenter(Generic[Batch]):
     # --- the pipeline -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Take the pipeline as it is now, if that was not done; what is changed later does not reach the workers.
+        """Take the pipeline as it is now, unless it was taken.
+
+        What the program changes later does not reach the workers.
 
         Raises:
             StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
@@ -444,7 +446,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._loaded_state = None
 
     def _mention_streams(self) -> None:
-        """Tell the user of streams that each give all items, and of processes that have none to make."""
+        """Warn of streams that each give all items, and of processes that have no stream to make."""
         name = self._source.class_name
         if self._source.may_end and self.num_streams > 1:
             self._pipeline.warn_once(
@@ -732,7 +734,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._rest_is_wanted = False
 
     def _close_ledger(self) -> None:
-        """Close the ledger, whose header has the seed or pipeline that was; the next line begins another part."""
+        """Close the ledger, whose header names the seed or pipeline that was: the next line begins another."""
         if self._ledger is not None:
             self._ledger.close()
 

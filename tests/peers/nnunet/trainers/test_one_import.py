@@ -22,21 +22,21 @@ def one_import_changed(monkeypatch: pytest.MonkeyPatch) -> None:
 def first_batches(root: Path) -> list[str]:
     trainer = initialized(root, module.nnUNetTrainer)
     train, validation = trainer.get_dataloaders()
-    found = prints(take(train, 2)) + prints(take(validation, 2))
+    fingerprints = prints(take(train, 2)) + prints(take(validation, 2))
     train._finish()
     validation._finish()
-    return found
+    return fingerprints
 
 
 @pytest.mark.usefixtures("one_import_changed")
 def test_stock_trainers_batches_do_not_depend_on_workers(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    runs = []
     for number in ("2", "3"):
         monkeypatch.setenv("nnUNet_n_proc_DA", number)
-        found.append(first_batches(nnunet_environment))
-    assert found[0] == found[1]
+        runs.append(first_batches(nnunet_environment))
+    assert runs[0] == runs[1]
 
 
 @pytest.mark.usefixtures("one_import_changed")
