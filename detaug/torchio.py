@@ -14,7 +14,7 @@ from detaug.loops.samples import with_float_images
 from detaug.seeding.tree import make_generator
 from detaug.transforms.building.base import Transform
 from detaug.transforms.building.calls import call_on_grid
-from detaug.transforms.building.grids import affine_of_grid, grid_of_affine
+from detaug.transforms.building.grids import VoxelGrid, affine_of_grid, grid_of_affine
 
 __all__ = ["Wrap"]
 
@@ -52,7 +52,7 @@ class Wrap(TorchIOTransform):
             for name, image in images.items()
         }
         arrays = with_float_images({name: image.data for name, image in images.items()}, roles)
-        grid = grid_of_affine(_common_affine(images), 3)
+        grid = _common_grid(images)
         generator = make_generator(np.random.SeedSequence(words))
         result, new_grid = call_on_grid(self.transform, arrays, roles, generator, grid)
         for name, image in images.items():
@@ -66,15 +66,20 @@ class Wrap(TorchIOTransform):
         return {**super()._get_reproducing_arguments(), "seed": self._last}  # type: ignore[no-untyped-call]
 
 
-def _common_affine(images: Mapping[str, Image]) -> np.ndarray:
-    """Return the first image's affine; a ValueError where another image has another spacing."""
-    (first, reference), *others = images.items()
-    for name, image in others:
+def _common_grid(images: Mapping[str, Image]) -> VoxelGrid | None:
+    """Return the grid of some images, None without any.
+
+    Raises:
+        ValueError: two of them have different spacings.
+    """
+    if not images:
+        return None
+    first, reference = next(iter(images.items()))
+    for name, image in images.items():
         if not np.allclose(image.spacing, reference.spacing, rtol=1e-3):
             raise ValueError(
                 f"images that are transformed together must have one spacing, got {first} "
                 f"{reference.spacing} and {name} {image.spacing}: resample one of them first, e.g. "
                 f"by torchio.Resample({first!r}), or leave it out by exclude="
             )
-    affine: np.ndarray = reference.affine
-    return affine
+    return grid_of_affine(reference.affine, 3)

@@ -165,6 +165,11 @@ def test_what_torchio_gave_comes_back_in_kind_with_its_affine_and_history(
     assert type(tensor) is torch.Tensor
 
 
+def test_a_subject_without_chosen_images_stays_as_it_is() -> None:
+    made = detaug.torchio.Wrap(GaussianNoise(), exclude=["image", "label"])(subject())
+    assert torch.equal(made.image.data, subject().image.data)
+
+
 def test_torchios_probability_and_choice_of_images_hold() -> None:
     never = detaug.torchio.Wrap(pipeline(), p=0)(subject())
     assert torch.equal(never.image.data, subject().image.data)

@@ -238,6 +238,14 @@ def test_a_voxel_keeps_its_place_in_space(apply: Any, name: str) -> None:
     assert seen >= 20
 
 
+def test_params_that_are_drawn_from_the_image_know_the_grid_too() -> None:
+    torch.manual_seed(4)
+    by_image = turning((50, 44, 12), rotation=lambda image, dim: float(image.max()) * (dim - 1))
+    results, affine = by_torchio(by_image, ellipsoid((5, 15, 15)), affine_of())
+    assert np.abs(measured_half_axes(results["image"], affine) - (5, 15, 15)).max() < 2.0
+    np.testing.assert_allclose(affine[:3, 3], (affine_of() @ (3, 4, 1, 1))[:3])
+
+
 def test_a_plane_of_monais_keeps_its_place_in_space() -> None:
     image = np.zeros((1, 17, 16), np.float32)
     image[0, 8, 7] = 1
