@@ -251,6 +251,7 @@ class DeterministicAugmenter(Generic[Batch]):
         """
         known = {
             *inspect.signature(cls.from_dataset).parameters,
+            *inspect.signature(DeterministicAugmenter).parameters,
             *inspect.signature(cls).parameters,
         }
         refuse_arguments(options, known)

@@ -5,17 +5,20 @@ such as a time limit by SIGALRM. A handler that the loader has set while it make
 own.
 
 That is Ctrl-C, and in the user's own process whatever a signal handler of the program raises, such
-as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its own.
+as a time limit by SIGALRM. A handler that the loader has set while it makes a batch is its own, and
+so is a timer: a loader that limits its own time by the program's handler has made an error.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import signal
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 #: Signals for which programs have handlers that raise.
@@ -34,7 +37,14 @@ _NAMES = (
 _SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 _ALWAYS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 
-_codes: frozenset[CodeType] = frozenset()
+#: The timer whose end a signal tells.
+_TIMERS = {"SIGALRM": "ITIMER_REAL", "SIGVTALRM": "ITIMER_VIRTUAL", "SIGPROF": "ITIMER_PROF"}
+#: How much earlier (seconds) than was computed a timer may end.
+_SLACK = 0.01
+
+#: The code of the program's handlers, and by signal from when on (`time.monotonic`) it may be the
+#: program's own doing that they are called.
+_codes: dict[CodeType, dict[int, float]] = {}
 
 
 @contextmanager
@@ -45,7 +55,7 @@ def programs_handlers_noted() -> Iterator[None]:
     """
     global _codes
     before = _codes
-    _codes = frozenset(_codes_of_handlers())
+    _codes = _codes_of_handlers()
     try:
         yield
     finally:
@@ -58,7 +68,8 @@ def is_interrupt(error: BaseException) -> bool:
         return True
     if not _codes:
         return False
-    return any(_came_from_a_handler(one) for one in _chain(error))
+    now = time.monotonic()
+    return any(_came_from_a_handler(one, now) for one in _chain(error))
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -70,17 +81,45 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _came_from_a_handler(error: BaseException) -> bool:
-    return any(frame.f_code in _codes for frame, _ in traceback.walk_tb(error.__traceback__))
+def _came_from_a_handler(error: BaseException, now: float) -> bool:
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        moments = _codes.get(frame.f_code)
+        if moments is not None and moments.get(_signal_in(frame), -math.inf) <= now:
+            return True
+    return False
 
 
-def _codes_of_handlers() -> Iterator[CodeType]:
+def _signal_in(frame: FrameType) -> Any:
+    """Return the signal that a handler was called for, its first argument; None: it is not known."""
+    for value in frame.f_locals.values():
+        first = value[0] if isinstance(value, tuple) and value else value
+        if isinstance(first, int) and first in _SIGNALS:
+            return first
+    return None
+
+
+def _codes_of_handlers() -> dict[CodeType, dict[int, float]]:
+    codes: dict[CodeType, dict[int, float]] = {}
     for number in _SIGNALS:
         handler = signal.getsignal(number)
-        if callable(handler) and handler is not signal.default_int_handler:
-            code = _code_of(handler)
-            if code is not None:
-                yield code
+        if not callable(handler) or handler is signal.default_int_handler:
+            continue
+        code = _code_of(handler)
+        if code is not None:
+            codes.setdefault(code, {})[number] = _first_moment(number)
+    return codes
+
+
+def _first_moment(number: signal.Signals) -> float:
+    """Return when (`time.monotonic`) the program may get that signal first; infinity: it has no such timer running."""
+    if number.name not in _TIMERS:
+        return -math.inf
+    left, _ = signal.getitimer(getattr(signal, _TIMERS[number.name]))
+    if left == 0:
+        return math.inf
+    if number.name != "SIGALRM":
+        return -math.inf  # these count the time for which the process runs
+    return time.monotonic() + left - _SLACK
 
 
 def _code_of(handler: Any) -> CodeType | None:

@@ -246,18 +246,20 @@ class TooLate(Exception):
 
 
 class Interrupted(RandomLoader):
-    """Meets the program's time limit once, in the middle of a batch."""
+    """Is interrupted by the program once, in the middle of a batch."""
 
-    def __init__(self, flag: Path, wraps: bool) -> None:
+    def __init__(self, flag: Path, wraps: bool, number: int) -> None:
         super().__init__()
         self.flag = flag
         self.wraps = wraps
+        self.number = number
 
     def generate_train_batch(self) -> dict[str, Any]:
         if current().step == 3 and not self.flag.exists():
             self.flag.touch()
             try:
-                os.kill(os.getpid(), signal.SIGALRM)
+                if self.number != signal.SIGALRM:
+                    os.kill(os.getpid(), self.number)
                 time.sleep(10)
             except Exception as error:
                 if self.wraps:
@@ -266,26 +268,65 @@ class Interrupted(RandomLoader):
         return super().generate_train_batch()
 
 
-@pytest.mark.parametrize("wraps", [False, True])
-@pytest.mark.parametrize("stateless", [True, False])
-def test_what_a_handler_of_the_program_raises_is_no_error_of_the_batch(
-    make: Maker, tmp_path: Path, stateless: bool, wraps: bool
-) -> None:
+@pytest.fixture
+def handled() -> Iterator[None]:
+    """Have the program's handler, which raises, for two signals; and no timer."""
+
     def stop(*_: Any) -> None:
         raise TooLate
 
-    loader = Interrupted(tmp_path / "flag", wraps)
+    timer = signal.setitimer(signal.ITIMER_REAL, 0)
+    before = {number: signal.signal(number, stop) for number in (signal.SIGALRM, signal.SIGUSR2)}
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("wraps", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGALRM, signal.SIGUSR2])
+@pytest.mark.parametrize("stateless", [True, False])
+def test_what_a_handler_of_the_program_raises_is_no_error_of_the_batch(
+    make: Maker, tmp_path: Path, stateless: bool, number: int, wraps: bool
+) -> None:
+    flag = tmp_path / "flag"
+    loader = Interrupted(flag, wraps, number)
     augmenter = make(loader, None, 0, stateless=stateless, num_streams=2, **OPTIONS)
-    before = signal.signal(signal.SIGALRM, stop)
-    try:
-        assert steps(take(augmenter, 3)) == [0, 1, 2]
+    assert steps(take(augmenter, 3)) == [0, 1, 2]
+    while not flag.exists():  # else the time was over before the batch was begun
+        if number == signal.SIGALRM:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises((TooLate, ValueError)) as caught:
             next(augmenter)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert not isinstance(caught.value, BatchError)
+        assert not isinstance(caught.value, BatchError)
     expected = make(RandomLoader(), None, 0, seed=1, batches_per_epoch=12, num_streams=2)
     assert prints(augmenter) == prints(expected)[3:]
+
+
+class LimitsItself(RandomLoader):
+    """Limits its time by whatever handler the program has."""
+
+    def generate_train_batch(self) -> dict[str, Any]:
+        signal.setitimer(signal.ITIMER_REAL, 0.03 if current().step == 1 else 60)
+        try:
+            if current().step == 1:
+                time.sleep(10)
+            return super().generate_train_batch()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+@pytest.mark.usefixtures("handled")
+@pytest.mark.parametrize("programs_limit", [0, 3600])
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_timer_of_the_loaders_own_is_one_whoever_has_the_handler(
+    make: Maker, n: int, programs_limit: int
+) -> None:
+    augmenter = make(LimitsItself(), None, n, **OPTIONS)
+    signal.setitimer(signal.ITIMER_REAL, programs_limit)
+    assert steps(take(augmenter, 3)) == [0, 2, 3]
 
 
 class LimitsItsTime(RandomLoader):

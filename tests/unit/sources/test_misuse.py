@@ -195,6 +195,21 @@ def test_a_misspelled_argument_is_told_before_the_one_that_is_missing_for_it(
         DeterministicAugmenter([1, 2], None)  # type: ignore[call-arg]
 
 
+class PassesOn(DeterministicAugmenter[Any]):
+    """Has an argument of its own, and passes all others on."""
+
+    def __init__(self, *arguments: Any, label: str = "", **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.label = label
+
+
+def test_a_subclass_passes_arguments_on_and_has_its_own() -> None:
+    augmenter = PassesOn.from_dataset(Samples(), 2, num_processes=0, seed=9, label="train")
+    assert (augmenter.seed, augmenter.label) == (9, "train")
+    with pytest.raises(TypeError, match=r"did you mean label=\?"):
+        PassesOn.from_dataset(Samples(), 2, num_processes=0, labels="train")
+
+
 class Long(Samples):
     """Says any length."""
 
