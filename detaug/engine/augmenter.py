@@ -371,6 +371,7 @@ class DeterministicAugmenter(Generic[Batch]):
             if self._is_taken:
                 return
             self._look()
+            earlier = self._pipeline
             self._pipeline = self._frozen()
             self._kept_replayer = None
             self._renew_schedule()
@@ -380,6 +381,7 @@ class DeterministicAugmenter(Generic[Batch]):
                 self._close_ledger()
             self._mention_streams()
             self._compare_loaded_state()
+            self._pipeline.undeclared.succeed(earlier.undeclared)
             self._is_taken = True
 
     def _look(self) -> None:
@@ -444,7 +446,13 @@ class DeterministicAugmenter(Generic[Batch]):
             return
         loaded.check_belongs_to(self._state(), any_seed=self._drawn)
         self._loader_states.load(read_states(loaded.loader_states, loaded.num_streams))
+        self._compare_values(loaded)
         self._loaded_state = None
+
+    def _compare_values(self, loaded: State) -> None:
+        """Tell the user of values that no argument declares and that differ from a state's."""
+        if loaded.rank == self.rank:  # what the user's objects know of their rank may differ
+            self._pipeline.log_remarks(self._pipeline.undeclared.on_load(loaded.values))
 
     def _mention_streams(self) -> None:
         """Warn of streams that each give all items, and of processes that have no stream to make."""
@@ -496,6 +504,8 @@ class DeterministicAugmenter(Generic[Batch]):
         self._check_owner()
         if self._rank_seeds is not None:
             self._rank_seeds.compare()
+        pipeline = self._pipeline
+        pipeline.log_remarks(pipeline.undeclared.on_batch(self._schedule.position.epoch))
         try:
             asked = time.perf_counter()
             batch: Batch = (
@@ -601,6 +611,7 @@ class DeterministicAugmenter(Generic[Batch]):
         end = self._source.known_steps
         if end is not None and key.step >= end:
             raise ValueError(f"there is no step {key.step}: an epoch has steps 0 ... {end - 1}")
+        self._pipeline.log_remarks(self._pipeline.undeclared.on_replay(self.epoch))
         try:
             batch: Batch = self._replayer().make(key, self._loader_states.latest(key))
             return batch
@@ -730,6 +741,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._renew_schedule()
         self._loader_states.load(loader_states)
         self._loaded_state = None if self._is_taken else loaded
+        if self._is_taken:
+            self._compare_values(loaded)
         self._move(position)
         self._loaded_epoch = position.epoch
         self._rest_is_wanted = False
@@ -850,6 +863,7 @@ class DeterministicAugmenter(Generic[Batch]):
             world_size=self.world_size,
             num_streams=self.num_streams,
             pipeline=self._declared,
+            values=tuple(self._pipeline.undeclared.as_lines()),
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
             skipped=position.skipped,
             before=position.before
@@ -913,6 +927,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
         warn_if_seed_is_shared(self._running_record())
         warm_up(self.transform, self._source.loader)
+        self._pipeline.log_remarks(self._pipeline.undeclared.on_start(self.epoch))
         if self.ledger is not None and self._ledger is None:
             header = weakref.WeakMethod(
                 self._ledger_header
@@ -1009,6 +1024,7 @@ class DeterministicAugmenter(Generic[Batch]):
             check_ignore=tuple(self.check.ignore),
             noted=None if self.ledger is None else tuple(self.check.ignore),
             num_workers=max(1, self._num_workers),
+            variables=self._pipeline.undeclared.variables(),
         )
 
     def _ledger_header(self) -> Record:

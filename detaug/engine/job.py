@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
@@ -22,6 +23,9 @@ class Job:
         check_ignore: keys of batches that may differ.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
+        num_workers: how many processes make batches.
+        variables: of the user's modules and classes, as the program has them
+            (`detaug.pipeline.undeclared`); a fresh interpreter may have others.
     """
 
     branch: SeedBranch
@@ -32,3 +36,4 @@ class Job:
     check_ignore: tuple[str, ...] = ()
     noted: tuple[str, ...] | None = None
     num_workers: int = 1
+    variables: Mapping[str, str] = field(default_factory=dict)

@@ -78,6 +78,7 @@ class Replayer:
             preserved_global_rngs(),
             pristine.shared.preserved(),
             job.settings.applied(self._pipeline.warn_once),
+            self._pipeline.undeclared.making_here(),
         ):
             if self._producer is None:
                 self._producer = Producer(

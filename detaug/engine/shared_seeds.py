@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -101,6 +102,8 @@ _running: list[RunningAugmenter] = []
 
 def warn_if_seed_is_shared(augmenter: RunningAugmenter) -> None:
     """Warn once where another pipeline that runs in this process draws the same random numbers."""
+    if any(other.makes_the_numbers_of(augmenter) for other in _running):
+        gc.collect()  # one that nobody refers to any more may wait for it
     for other in list(_running):
         is_running = other.is_running()
         if is_running is None:

@@ -33,6 +33,7 @@ class State:
         taken: batches this rank took in the epoch, since there are so many ranks.
         pipeline: declared parameters, a line each (see `detaug.pipeline.identity`).
         loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty: that is not known.
+        values: what no parameter declares, a line each (see `detaug.pipeline.undeclared`).
         skipped: batches that were left out directly before the position.
         before: batches that all ranks took in the epoch when there were more or fewer of them; None: it was begun by as
             many ranks as there are.
@@ -50,6 +51,7 @@ class State:
     seed_scheme: int = SEED_SCHEME
     numerics: int = NUMERICS
     loader_states: str = ""
+    values: tuple[str, ...] = ()
     skipped: int = 0
     before: int | None = None
 
@@ -62,6 +64,7 @@ class State:
         state |= {"seed": self.seed, "name": self.name, "pipeline": "\n".join(self.pipeline)}
         optional = {
             "loader_states": self.loader_states or None,
+            "values": "\n".join(self.values) or None,
             "skipped": self.skipped or None,
             "before": self.before,
         }
@@ -84,7 +87,7 @@ class State:
             raise ValueError(
                 f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}"
             )
-        for key in ("name", "pipeline", "loader_states"):
+        for key in ("name", "pipeline", "loader_states", "values"):
             if not isinstance(state.get(key, ""), str):
                 raise TypeError(f"the state dict's {key!r} must be a string, got {state[key]!r}")
         numbers = {
@@ -116,6 +119,7 @@ class State:
             name=state["name"],
             pipeline=state["pipeline"].split("\n"),
             loader_states=state.get("loader_states", ""),
+            values=tuple(filter(None, state.get("values", "").split("\n"))),
             skipped=non_negative_int("the state dict's 'skipped'", state.get("skipped", 0)),
             before=before,
             **numbers,

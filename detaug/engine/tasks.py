@@ -11,6 +11,7 @@ from detaug.engine.job import Job
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Log, Producer, StreamEnded
+from detaug.pipeline.undeclared import remarks_on_variables
 from detaug.purity.pristine import Pristine
 
 
@@ -53,6 +54,8 @@ class Maker:
         self._job = job
         self._log = log
         self._num_batches = 0
+        for text, level in remarks_on_variables(pristine, job.variables):
+            log(text, level)
 
     def make(
         self,

@@ -397,7 +397,7 @@ def _array_text(value: _Array, contents: str | None = None) -> str:
 
 
 def _contents(value: _Array) -> str | None:
-    if _is_mapped(value):
+    if is_mapped(value):
         return None  # reading it may take minutes
     if isinstance(value, np.ma.MaskedArray):
         return f"{_contents(value.filled())} masked {_contents(np.ma.getmaskarray(value))}"
@@ -414,7 +414,8 @@ def _contents(value: _Array) -> str | None:
     return f"digest {fingerprint([flat[start : start + length] for start in starts])[:16]}"
 
 
-def _is_mapped(value: Any) -> bool:
+def is_mapped(value: Any) -> bool:
+    """Return whether an array views a file, which may take minutes to read."""
     while isinstance(value, np.ndarray):
         if isinstance(value, np.memmap):
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
@@ -16,6 +16,7 @@ from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.pipeline.undeclared import Remark, Undeclared
 from detaug.processes.interrupts import is_interrupt
 from detaug.processes.surroundings import ProcessSettings
 from detaug.purity.first_use import loaded_on_first_use
@@ -72,6 +73,8 @@ class Pipeline:
     ) -> None:
         self._said = set() if said is None else said
         self.pristine = Pristine(source, transform, keep)
+        #: What batches may depend on beside the declared parameters.
+        self.undeclared = Undeclared(self.pristine)
         if must_travel:
             self.freeze()
         else:
@@ -82,6 +85,11 @@ class Pipeline:
         if text not in self._said:
             self._said.add(text)
             logger.log(level, "%s", text)
+
+    def log_remarks(self, remarks: Iterable[Remark]) -> None:
+        """Tell the user each of these, if that has not been said."""
+        for text, level in remarks:
+            self.warn_once(text, level)
 
     @staticmethod
     def thaw(frozen: Frozen) -> Pristine:

@@ -113,6 +113,11 @@ def _is_in_reach(module: str) -> bool:
     )
 
 
+def is_users_module(module: str) -> bool:
+    """Return whether a module is the user's own code, and no library's nor Python's."""
+    return _is_in_reach(module) and _is_the_users(module)
+
+
 @lru_cache(maxsize=4096)
 def _is_the_users(module: str) -> bool:
     """Whether a module is the user's own code and no installed library."""
@@ -123,26 +128,4 @@ def _is_the_users(module: str) -> bool:
 def is_the_users_own(value: Any) -> bool:
     """Whether it is a class or function of the user's own code, or an instance of such a class."""
     is_code = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
-    module = str((value if is_code else type(value)).__module__)
-    return _is_in_reach(module) and _is_the_users(module)
-
-
-def variables_of(references: Iterable[Any]) -> list[Edge]:
-    """Variables of the classes and modules that a pipeline's code belongs to, libraries' left out, by path."""
-    ours = [value for value in references if is_the_users_own(value)]
-    homes: dict[str, Any] = {home_of(value): value for value in ours if isinstance(value, type)}
-    homes |= {
-        value.__module__: sys.modules[value.__module__]
-        for value in ours
-        if value.__module__ in sys.modules
-    }
-    held = ((path, each) for path, home in homes.items() for each in list(vars(home).items()))
-    return [
-        (f"{path}.{name}", item)
-        for path, (name, item) in held
-        if not (name.startswith("__") or _is_code(item))
-    ]
-
-
-def _is_code(item: Any) -> bool:
-    return callable(item) or isinstance(item, types.ModuleType) or hasattr(type(item), "__get__")
+    return is_users_module(str((value if is_code else type(value)).__module__))

@@ -15,8 +15,8 @@ import torch
 
 from detaug.differences import differences
 from detaug.fingerprints import lenient_fingerprint
-from detaug.purity.references import variables_of
-from detaug.purity.values import values_in
+from detaug.purity.values import Place, values_in
+from detaug.purity.variables import variables_of
 from detaug.watching.interception import is_standard_library, listening
 
 #: A pipeline's state has to fit into a message, as do the fingerprints of a batch.
@@ -203,7 +203,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     """
     own = {id(value) for value in objects.values()}
 
-    def is_the_pipelines(_path: str, value: Any) -> bool:
+    def is_the_pipelines(_place: Place, value: Any) -> bool:
         return id(value) in own or not type(value).__module__.startswith("detaug.")
 
     state: dict[str, str] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import types
 from collections import UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ _LONGEST = 64
 _LONGEST_TEXT = 80
 #: Where Python's, NumPy's and torch's generators are defined.
 _GENERATORS = ("random", "numpy.random", "torch")
-_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.generic)
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, PurePath)
 _SETS = (set, frozenset)
 _SEQUENCES = (list, tuple, deque)
 #: What lies in one of these belongs to the object that has it as an attribute.
@@ -44,25 +45,40 @@ class Value(NamedTuple):
         text: the value, or the beginning and a digest of a long one.
         owner: the path of the last object, other than a container, on the way to it.
         attribute: how it, or what it lies in, is written after the owner's path: ``".n"``.
+        holder: that object; None at a root.
     """
 
     text: str
     owner: str
     attribute: str
+    holder: Any
 
 
-class _Place(str):
-    """A path that knows which object's attribute it leads through last."""
+class Place(str):
+    """A path that knows which object's attribute it leads through last.
+
+    Attributes:
+        owner: the path of the last object, other than a container, on the way.
+        attribute: how its attribute is written after its path.
+        holder: that object; None at a root.
+    """
 
     owner = ""
     attribute = ""
+    holder: Any = None
+
+    def value(self, text: str) -> Value:
+        """Return the value that stands here."""
+        return Value(text, self.owner, self.attribute, self.holder)
 
 
 def values_in(
     roots: Iterable[Edge],
-    is_opened: Callable[[str, Any], bool] | None = None,
+    is_opened: Callable[[Place, Any], bool] | None = None,
     digest: Callable[[Any], str] | None = None,
     objects: bool = False,
+    most: int = MOST_OBJECTS,
+    keys: bool = False,
 ) -> Iterator[tuple[str, Value]]:
     """Yield the plain values in objects by path, the nearest first; of containers their length too.
 
@@ -71,38 +87,43 @@ def values_in(
         is_opened: whether an object at a path is looked at at all; None: all are.
         digest: of an array or a long container; None: of all of it.
         objects: also yield the class of every object.
+        most: how many objects are looked through.
+        keys: also yield the keys of dicts, sorted.
     """
     digest = digest or digest_of
     closed: set[int] = set()
 
     def parts(path: str, value: Any) -> Iterator[Edge]:
-        assert isinstance(path, _Place)
+        assert isinstance(path, Place)
         for label, part in parts_of(value):
-            place = _Place(path + label)
+            place = Place(path + label)
             if isinstance(value, _CONTAINERS):
                 place.owner, place.attribute = path.owner, path.attribute
+                place.holder = path.holder
             else:
                 place.owner, place.attribute = str(path), label
+                place.holder = value
             yield place, part
 
     def is_entered(value: Any) -> bool:
         return id(value) not in closed
 
-    places = ((_Place(path), value) for path, value in roots)
-    for path, value in walk(places, MOST_OBJECTS, into=is_entered, parts=parts, plain=True):
-        assert isinstance(path, _Place)
+    places = ((Place(path), value) for path, value in roots)
+    for path, value in walk(places, most, into=is_entered, parts=parts, plain=True):
+        assert isinstance(path, Place)
         if is_opened is not None and not is_opened(path, value):
             closed.add(id(value))
             continue
         text = text_of(value, digest)
         if text is not None:
             closed.add(id(value))
-            yield str(path), Value(text, path.owner, path.attribute)
+            yield str(path), path.value(text)
         elif isinstance(value, (dict, *_SEQUENCES)):
-            yield f"{path}.len()", Value(str(len(value)), path.owner, path.attribute)
+            yield f"{path}.len()", path.value(str(len(value)))
+            if keys and isinstance(value, dict):
+                yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
         elif objects:
-            text = f"an object of type {type(value).__qualname__}"
-            yield str(path), Value(text, path.owner, path.attribute)
+            yield str(path), path.value(f"an object of type {type(value).__qualname__}")
 
 
 def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
@@ -112,6 +133,8 @@ def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
     if isinstance(value, (np.ndarray, torch.Tensor)):
         if isinstance(value, np.ndarray) and value.dtype.hasobject:
             return None
+        return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
+    if is_table(value):
         return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
     if isinstance(value, _PLAIN):
         return _text_of_plain(value)
@@ -127,8 +150,16 @@ def digest_of(value: Any) -> str:
     return lenient_fingerprint(value)[:12]
 
 
+def is_table(value: Any) -> bool:
+    """Return whether a value is a DataFrame, or another object of pandas that holds numbers."""
+    is_pandas = type(value).__module__.startswith("pandas.")
+    return is_pandas and hasattr(value, "shape") and hasattr(value, "to_numpy")
+
+
 def _text_of_plain(value: Any) -> str:
-    text = repr(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, np.generic):
+        value = value.item()
+    text = repr(value.as_posix() if isinstance(value, PurePath) else value)
     if len(text) <= _LONGEST_TEXT:
         return text
     return f"{text[:_LONGEST_TEXT]}… {digest_of(text)}"
@@ -141,9 +172,21 @@ def _text_of_set(value: Any, digest: Callable[[Any], str]) -> str:
     return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
 
 
+def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
+    """Return a dict's keys, sorted; a key without a text of its own counts by its class."""
+    texts = []
+    for key in value:
+        has_text = isinstance(key, (*_PLAIN, tuple))
+        texts.append(repr(key) if has_text else type(key).__qualname__)
+    texts.sort()
+    text = f"[{', '.join(texts)}]"
+    return text if len(text) <= _LONGEST_TEXT else f"{len(value)} keys, {digest(texts)}"
+
+
 def _is_flat(value: Any) -> bool:
+    """Return whether all items are plain: by their classes, of which even a long list has few."""
     items = value.values() if isinstance(value, dict) else value
-    return all(isinstance(item, _PLAIN) for item in items)
+    return all(issubclass(kind, _PLAIN) for kind in set(map(type, items)))
 
 
 def _is_generator(value: Any) -> bool:

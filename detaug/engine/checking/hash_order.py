@@ -19,6 +19,7 @@ from detaug.engine.checking.differences import Difference
 from detaug.engine.checking.making import Again, CheckedBatch, answer
 from detaug.engine.job import Job
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
+from detaug.pipeline.undeclared import Remark, remarks_on_variables
 from detaug.processes.control import interrupts_deferred, run_and_exit
 from detaug.processes.interpreters import Surrounding, code_of, known_hash_seed
 from detaug.purity.reports import BatchReport
@@ -65,7 +66,7 @@ class HashOrder:
         except ChannelClosed:
             self._give_up("the pipeline cannot be made there")
             return None
-        return self._take(arrived[0][0]) if arrived else None
+        return self._take(*arrived[0][0]) if arrived else None
 
     def close(self) -> None:
         """End the interpreter."""
@@ -101,7 +102,7 @@ class HashOrder:
         ) as error:  # objects of the user's, full disks, limits: the run goes on without
             self._give_up(str(error))
 
-    def _take(self, again: Again) -> Difference | None:
+    def _take(self, again: Again, remarks: list[Remark]) -> Difference | None:
         assert self._check is not None
         self.close()
         if not isinstance(again.report, BatchReport):
@@ -110,6 +111,9 @@ class HashOrder:
         self._made.append(again.report)
         keys = self._checks.differing(self._made[0], again.report)
         is_another_here = self._checks.differing(self._check.report, self._made[0])
+        if is_another_here:
+            # The program has set them, and forks have them: here is a batch that they change.
+            self._pipeline.log_remarks(remarks)
         self._checks.knows_hash_order = (
             bool(keys) or not is_another_here or len(self._made) == len(_SEEDS)
         )
@@ -133,9 +137,11 @@ def main(channel: int, payload: int) -> None:
     def live() -> None:
         frozen, (job, request) = read_payload(payload)
         job.settings.keep()
-        producer = Producer(Pipeline.thaw(frozen), job.branch, log_nothing, only=True)
+        pristine = Pipeline.thaw(frozen)
+        remarks = remarks_on_variables(pristine, job.variables)
+        producer = Producer(pristine, job.branch, log_nothing, only=True)
         job.settings.renew()
         again = answer(producer, request)
-        Channel.from_descriptor(channel).send(again)
+        Channel.from_descriptor(channel).send((again, remarks))
 
     run_and_exit(live)

@@ -1,0 +1,227 @@
+"""Values that batches may depend on and that no declared parameter shows, compared where they may differ.
+
+There are two kinds: attributes, as the constructors have left them (a fitted table, an order that
+was drawn), and variables of the user's modules and classes, as far as the pipeline's code reads
+them. Where they differ, batches may, and nothing else would say so. A state dict carries them as
+short texts, and a warning names what differs in the program that loads it, in fresh interpreters,
+and, of variables, at the start of an epoch, at a replay and at a restart.
+
+Variables that the pipeline writes itself are left out: they are for the run-time check. What else
+is left out stands in `detaug.pipeline.undeclared_values`. Paths of files differ from machine to
+machine, and are told at level INFO.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from detaug.differences import differences
+from detaug.pipeline.undeclared_values import (
+    attributes_of_pipeline,
+    code_of,
+    variables_in,
+    without_folders,
+)
+from detaug.purity.pristine import Pristine
+from detaug.reports.escaping import printable
+
+#: How many differences one message names.
+_MOST_NAMED = 8
+#: The text of a path or an address: it begins with a folder, or ends with a file's suffix.
+_PATH = re.compile(r"""['"](/|\.\.?/|~|[A-Za-z]:|[\w+]+://|.*/.*\.\w{1,6}(['"]|… ))""")
+
+#: Variables that some pipeline has written in this process while it made a batch.
+_written: set[str] = set()
+
+
+class Remark(NamedTuple):
+    """A message for the user.
+
+    Attributes:
+        text: the message.
+        level: as `logging` has it.
+    """
+
+    text: str
+    level: int
+
+
+class Undeclared:
+    """The values of one pipeline, as they were when it was taken and when it started.
+
+    Args:
+        pristine: the pipeline.
+    """
+
+    def __init__(self, pristine: Pristine) -> None:
+        self._pristine = pristine
+        self._at_start: dict[str, str] | None = None
+        self._saved: dict[str, str] = {}
+        self._epoch: int | None = None
+        self._num_batches = 0
+        self._num_makings = 0
+        self._reported: set[str] = set()
+
+    @cached_property
+    def _code(self) -> list[Any]:
+        return code_of(self._pristine)
+
+    @cached_property
+    def _attributes(self) -> dict[str, str]:
+        return attributes_of_pipeline(self._pristine)
+
+    def succeed(self, earlier: Undeclared) -> None:
+        """Compare with the variables that an earlier pipeline of this augmenter was started with."""
+        self._at_start = earlier._at_start
+        self._reported = earlier._reported
+
+    # --- comparisons, which return what is to be told
+
+    def on_start(self, epoch: int) -> list[Remark]:
+        """Take the variables as they are now: workers are about to start with them."""
+        now = variables_in(self._code)
+        remarks = self._on_change(now)
+        self._at_start = now
+        self._epoch = epoch
+        self._num_batches = 0
+        return [*remarks, *self._on_saved()]
+
+    def on_batch(self, epoch: int) -> list[Remark]:
+        """Compare the variables at the start of an epoch.
+
+        An epoch may never end: they are also compared at its second, fourth, eighth ... batch.
+        """
+        self._num_batches += 1
+        is_new_epoch = epoch != self._epoch
+        if not is_new_epoch and not _is_looked_at(self._num_batches):
+            return []
+        if self._num_batches == 1 and not is_new_epoch:
+            return []  # the workers have just started
+        self._epoch = epoch
+        return self._on_change(variables_in(self._code))
+
+    def on_replay(self, epoch: int) -> list[Remark]:
+        """Compare the variables with those that the run's batches were made with."""
+        if self._at_start is None:
+            return self.on_start(epoch)
+        return self._on_change(variables_in(self._code))
+
+    def on_load(self, lines: Iterable[str]) -> list[Remark]:
+        """Compare the values with those of a state dict: now, or when the pipeline starts."""
+        self._saved = dict(line.partition(" = ")[::2] for line in lines)
+        return [] if self._at_start is None else self._on_saved()
+
+    @contextmanager
+    def making_here(self) -> Iterator[None]:
+        """Inside, this process makes a batch: a variable that changes is the pipeline's own."""
+        self._num_makings += 1
+        if not _is_looked_at(self._num_makings):
+            yield
+            return
+        before = variables_in(self._code)
+        try:
+            yield
+        finally:
+            for path, _, _ in differences(before, variables_in(self._code)):
+                _written.add(_variable_of(path))
+
+    # --- what is kept
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables as they were at the start, or are now."""
+        return variables_in(self._code) if self._at_start is None else self._at_start
+
+    def as_lines(self) -> list[str]:
+        """Return all values, a line each, for a state dict."""
+        values = {**self.variables(), **self._attributes}
+        return [f"{path} = {text}" for path, text in values.items()]
+
+    # --- messages
+
+    def _on_change(self, now: Mapping[str, str]) -> list[Remark]:
+        """Return what is to be told of variables that have changed since the start."""
+        remarks = []
+        for path, before, after in _differing(self._at_start or {}, now):
+            if path in self._reported:
+                continue
+            self._reported.add(path)
+            text = (
+                f"{path} was {before} when the workers started and is {after} now. Workers keep "
+                f"{before}; batches that this process makes (num_processes=0, replay), and those "
+                f"after restart() or in a resumed program, get {after}, so they may differ. Let it "
+                "follow from the epoch: set_epoch(epoch) of the loader or the transform, or "
+                "detaug.current().epoch"
+            )
+            remarks.append(Remark(printable(text), _level_of(before, after)))
+        return remarks
+
+    def _on_saved(self) -> list[Remark]:
+        """Return what is to be told of values that differ from those of the state dict."""
+        here = {**self.variables(), **self._attributes}
+        texts: dict[int, list[str]] = {}
+        for path, ours, saved in _differing(here, self._saved):
+            text = f"{path}: here {ours}, in the state {saved}"
+            texts.setdefault(_level_of(ours, saved), []).append(text)
+        self._saved = {}
+        return [Remark(_on_other_run(texts[level]), level) for level in texts]
+
+
+def _on_other_run(texts: list[str]) -> str:
+    named = "; ".join(texts[:_MOST_NAMED])
+    if len(texts) > _MOST_NAMED:
+        named = f"{named}; and {len(texts) - _MOST_NAMED} more"
+    # A state dict may be somebody else's, and what it says reaches the terminal.
+    return printable(
+        "values that no argument declares differ from those of the run that saved this state, so "
+        f"batches may differ: {named}. Pass them as arguments, or seed what a constructor draws"
+    )
+
+
+def remarks_on_variables(pristine: Pristine, program: Mapping[str, str]) -> list[Remark]:
+    """Return what is to be told of variables that a fresh interpreter has otherwise.
+
+    Args:
+        pristine: the pipeline in this interpreter.
+        program: the variables of the program that has sent it.
+    """
+    remarks = []
+    for path, ours, theirs in _differing(variables_in(code_of(pristine)), program):
+        text = (
+            f"{path} is {theirs} in the program and {ours} in a fresh interpreter, which has "
+            "imported the module anew, so batches that it makes may differ. Set it where the module "
+            "is imported, or pass it as an argument of the loader or the transform"
+        )
+        remarks.append(Remark(text, _level_of(ours, theirs)))
+    return remarks
+
+
+def _is_looked_at(number: int) -> bool:
+    """Return whether a batch is the first, second, fourth, eighth ...: so much is affordable."""
+    return number & (number - 1) == 0
+
+
+def _differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Return what differs of the values that both have and no pipeline here writes itself."""
+    return [
+        (path, text, other_text)
+        for path, text, other_text in differences(one, other)
+        if path in one and path in other and _variable_of(path) not in _written
+    ]
+
+
+def _variable_of(path: str) -> str:
+    """Return the path of a module's or class's variable, without what lies in it."""
+    return path.removesuffix(".len()").removesuffix(".keys()").partition("[")[0]
+
+
+def _level_of(ours: str, theirs: str) -> int:
+    """Return INFO for paths of files, which differ from machine to machine; else WARNING."""
+    if without_folders(ours) == without_folders(theirs):
+        return logging.INFO
+    are_paths = _PATH.match(ours) and _PATH.match(theirs)
+    return logging.INFO if are_paths else logging.WARNING

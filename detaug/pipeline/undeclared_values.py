@@ -1,0 +1,239 @@
+"""The values that a pipeline's batches may depend on and that no parameter declares, as short texts.
+
+Left out is what differs between two correct runs, or is too large to look at:
+- generators, which are seeded for every batch;
+- memory maps, arrays of more than a few MB, and what lies on a GPU: they are data;
+- numbers and texts that are the time, the process or an address;
+- private attributes of libraries' objects, where these keep what they have computed;
+- objects of the standard library that hold no settings: locks, loggers, compiled patterns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import re
+import sys
+import threading
+import time
+import types
+from collections import UserDict, UserList, deque
+from collections.abc import Iterable
+from datetime import date
+from itertools import islice
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+
+from detaug.pipeline.identity import is_mapped
+from detaug.purity.pristine import Pristine
+from detaug.purity.references import is_the_users_own, is_users_module
+from detaug.purity.values import Place, Value, digest_of, is_table, values_in
+from detaug.purity.variables import variables_of
+from detaug.seeding.generators import GENERATORS
+from detaug.walking import Edge, walk
+
+#: How many objects and values are looked at, and how many values are kept.
+_MOST_OBJECTS = 5_000
+_MOST_LOOKED_AT = 20_000
+_MOST_KEPT = 400
+#: Bytes. Larger arrays are data, and so are all once this much was read.
+_LARGEST_ARRAY = 4 * 2**20
+_MOST_BYTES = 32 * 2**20
+#: Of longer lists and dicts of plain values, and of larger tables, only the length is compared.
+_MOST_ITEMS = 100_000
+#: Attributes with more values than this are kept as one digest.
+_MOST_OF_ATTRIBUTE = 32
+#: A time that is this near to the present one (seconds, days) is that of the program.
+_NEAR_NOW = 7 * 86_400.0
+_NEAR_TODAY = 7
+#: Times count seconds, milliseconds, microseconds or nanoseconds since 1970.
+_UNITS = (1.0, 1e3, 1e6, 1e9)
+#: Where Linux puts the objects of a 64-bit process.
+_ADDRESSES = range(2**46, 2**47)
+_DATE = re.compile(r"(20\d\d)[-_./]?([01]\d)[-_./]?([0-3]\d)")
+_UUID = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?4[0-9a-f]{3}-?[89ab][0-9a-f]{3}-?[0-9a-f]{12}", re.I)
+#: A text's folders except the last one: ``'/data/a/b.nii'`` is ``'a/b.nii'`` on every machine.
+_FOLDERS = re.compile(r"(?<=['\"])[^'\"]*/(?=[^'\"/]*/[^'\"/]*['\"])")
+#: torch's modules keep what they learn in these.
+_OF_MODULES = ("._parameters", "._buffers", "._modules")
+_PLAIN = (bytes, bytearray, complex, type(None), np.ndarray, torch.Tensor, PurePath)
+_CONTAINERS = (dict, list, tuple, deque, set, frozenset, UserDict, UserList)
+#: Classes of Python's own whose instances hold a program's settings, or lead to its objects.
+_SETTINGS = (
+    argparse.Namespace,
+    types.SimpleNamespace,
+    types.MappingProxyType,
+    types.MethodType,
+    functools.partial,
+)
+#: Libraries whose objects count what the program does.
+_OF_PROGRESS = ("tqdm", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich", "loguru")
+
+
+def code_of(pristine: Pristine) -> list[Any]:
+    """Return a pipeline's classes and functions, closures too."""
+    functions = []
+    for _, value in walk(_roots(pristine), _MOST_OBJECTS):
+        if isinstance(value, types.FunctionType):
+            functions.append(value)
+    return [*pristine.references(), *functions]
+
+
+def variables_in(code: Iterable[Any]) -> dict[str, str]:
+    """Return the variables that code reads and does not write itself, by path, as texts."""
+    return _texts_of(variables_of(code, written=False))
+
+
+def attributes_of_pipeline(pristine: Pristine) -> dict[str, str]:
+    """Return the attributes of the loader, the transforms and what else the user passed, as texts."""
+    return _texts_of(_roots(pristine))
+
+
+def _roots(pristine: Pristine) -> list[Edge]:
+    source = pristine.source
+    parts = {"data_loader": source.loader, "transform": pristine.transform}
+    return list({**parts, **source.declared_parts()}.items())
+
+
+def _texts_of(roots: Iterable[Edge]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for (path, _, _), group in _by_attribute(roots).items():
+        if len(group) > _MOST_OF_ATTRIBUTE:
+            contents = [(path, without_folders(value.text)) for path, value in group.items()]
+            texts[path] = f"{len(group)} values, {_hashed(repr(contents))}"
+            continue
+        for value_path, value in group.items():
+            texts[value_path] = value.text
+    return _shortened(texts)
+
+
+def _by_attribute(roots: Iterable[Edge]) -> dict[tuple[str, str, str], dict[str, Value]]:
+    """Return values by path, grouped by the attribute (or the root) that they lie in."""
+    groups: dict[tuple[str, str, str], dict[str, Value]] = {}
+    digest = _Reader().digest
+    for root in roots:
+        values = values_in([root], _is_compared, digest, most=_MOST_OBJECTS, keys=True)
+        for path, value in islice(values, _MOST_LOOKED_AT):
+            if _is_detaugs(value.holder):
+                continue  # its own attributes are declared
+            attribute = f"{value.owner}{value.attribute}" or root[0]
+            group = groups.setdefault((attribute, root[0], value.owner), {})
+            group[path] = value
+    return groups
+
+
+def _shortened(texts: dict[str, str]) -> dict[str, str]:
+    """Return the first values, and one that stands for the rest."""
+    if len(texts) <= _MOST_KEPT:
+        return texts
+    items = list(texts.items())
+    rest = items[_MOST_KEPT:]
+    kept = dict(items[:_MOST_KEPT])
+    kept["the rest"] = f"{len(rest)} values, {_hashed(without_folders(repr(rest)))}"
+    return kept
+
+
+def _is_compared(place: Place, value: Any) -> bool:
+    """Return whether a value is one, or leads to some, that is to be compared."""
+    holder, label = place.holder, place.attribute
+    if isinstance(value, GENERATORS) or label.startswith(".~"):
+        return False
+    is_private = label.startswith("._") and label not in _OF_MODULES
+    if holder is not None and is_private and not is_the_users_own(holder):
+        return False
+    if isinstance(value, (int, float, np.integer, np.floating)):
+        return not _is_number_of_this_process(value)
+    if isinstance(value, str):
+        return not _is_text_of_this_process(value)
+    if isinstance(value, (*_PLAIN, *_CONTAINERS, *_SETTINGS)):
+        return True
+    if isinstance(value, types.FunctionType):
+        return is_the_users_own(value)
+    module = type(value).__module__
+    top = module.partition(".")[0]
+    if is_users_module(module):
+        return True
+    return top not in sys.stdlib_module_names and top not in _OF_PROGRESS
+
+
+def _is_detaugs(holder: Any) -> bool:
+    return type(holder).__module__.startswith("detaug.")
+
+
+def _is_number_of_this_process(number: Any) -> bool:
+    """Return whether a number is this process's, a time, or an address."""
+    if number in (os.getpid(), os.getppid(), threading.get_ident()):
+        return True
+    if not 1e9 < number < 1e19:  # no time since 2001
+        return False
+    if isinstance(number, (int, np.integer)) and int(number) in _ADDRESSES:
+        return True
+    now = time.time()
+    return any(abs(number / unit - now) < _NEAR_NOW for unit in _UNITS)
+
+
+def _is_text_of_this_process(text: str) -> bool:
+    """Return whether a text has today's date in it, or is a random identifier."""
+    if len(text) > 200:
+        return False
+    if _UUID.fullmatch(text):
+        return True
+    found = _DATE.search(text)
+    if found is None:
+        return False
+    try:
+        day = date(*map(int, found.groups()))
+    except ValueError:
+        return False
+    return abs((date.today() - day).days) <= _NEAR_TODAY
+
+
+class _Reader:
+    """Digests of arrays, tables and long containers, of a bounded number of bytes in all."""
+
+    def __init__(self) -> None:
+        self._room = _MOST_BYTES
+
+    def digest(self, value: Any) -> str:
+        """Return a digest; of what is data, a text that says that it is not compared."""
+        if isinstance(value, (np.ndarray, torch.Tensor)):
+            return self._digest_of_array(value)
+        if is_table(value):
+            return digest_of(value) if value.size <= _MOST_ITEMS else NOT_COMPARED
+        if len(value) > _MOST_ITEMS:
+            return NOT_COMPARED
+        if isinstance(value, (set, frozenset)):
+            # Sorted: a set's order differs from process to process.
+            return _hashed(repr(sorted(map(repr, value)))) if _has_texts(value) else NOT_COMPARED
+        return _hashed(without_folders(repr(value)))
+
+    def _digest_of_array(self, array: Any) -> str:
+        size = array.nbytes
+        is_elsewhere = isinstance(array, torch.Tensor) and array.device.type != "cpu"
+        if size > min(_LARGEST_ARRAY, self._room) or is_elsewhere or is_mapped(array):
+            return NOT_COMPARED
+        self._room -= size
+        return digest_of(array)
+
+
+#: Stands for the digest of what is data.
+NOT_COMPARED = "(not compared)"
+
+
+def _has_texts(items: Iterable[Any]) -> bool:
+    """Return whether all items have a text that is the same in every process."""
+    return all(isinstance(item, (str, bytes, int, float, complex, type(None))) for item in items)
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which paths of files are shortened to what is the same on every machine."""
+    return _FOLDERS.sub("", text)
+
+
+def _hashed(text: str) -> str:
+    return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))[:12]

@@ -1,0 +1,774 @@
+"""Values that no argument declares: a program that loads a state with others is told, and no other is.
+
+Each pipeline is the source text of a user's module. Two programs run it, one after the other: the
+second imports the module anew, with other numbers from the global generators, and loads the state
+that the first has saved.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+import types
+from contextlib import ExitStack
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from detaug import DeterministicAugmenter
+from tests.processes.purity.ways import listening
+
+#: No two tests have a module of one name: what a pipeline writes is known by it, as long as the process lives.
+NAMES = (f"users_module_{number}" for number in count())
+COMMON = """
+import argparse
+import dataclasses
+import functools
+import logging
+import os
+import random
+import re
+import threading
+import time
+import types
+import uuid
+from collections import Counter, OrderedDict, defaultdict, deque
+
+import numpy as np
+import torch
+
+
+class Loader:
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return {"x": np.random.rand(8)}
+
+
+loader = Loader()
+transform = None
+"""
+
+
+class Program:
+    """A program that imports the user's module and runs its pipeline in this process."""
+
+    def __init__(self, source: str, seed: int, stack: ExitStack, name: str) -> None:
+        self.module = types.ModuleType(name)
+        sys.modules[name] = self.module
+        np.random.seed(seed)
+        random.seed(seed)
+        torch.manual_seed(seed)
+        exec(COMMON + source, vars(self.module))
+        self.augmenter = stack.enter_context(
+            DeterministicAugmenter(
+                self.module.loader,
+                self.module.transform,
+                0,
+                seed=4,
+                stateless=True,
+                batches_per_epoch=20,
+                check=False,
+            )
+        )
+
+
+@pytest.fixture
+def name(monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the name of the user's module, which goes with the test."""
+    name = next(NAMES)
+    monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    return name
+
+
+def said_at_load(name: str, source: str, change: str = "") -> list[str]:
+    """Return what a second program is told that changes its module and loads the first one's state."""
+    with listening() as heard, ExitStack() as stack:
+        first = Program(source, 1, stack, name)
+        for _ in range(4):
+            next(first.augmenter)
+        state = json.loads(json.dumps(first.augmenter.state_dict()))
+        second = Program(source, 2, stack, name)
+        exec(change, vars(second.module))
+        second.augmenter.load_state_dict(state)
+        for _ in range(4):
+            next(second.augmenter)
+    return heard
+
+
+class Case(NamedTuple):
+    """A pipeline with a state that may differ.
+
+    Attributes:
+        source: the user's module.
+        name: what the message names.
+        change: what the second program does before it loads.
+    """
+
+    source: str
+    name: str
+    change: str = ""
+
+
+DRAWN = {
+    "a number": Case(
+        """
+class Turn:
+    def __init__(self):
+        self.angle = np.random.rand()
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "an array": Case(
+        """
+class Mix:
+    def __init__(self):
+        self.w = np.random.rand(5, 5)
+    def __call__(self, x):
+        return {"x": x * self.w.sum()}
+transform = Mix()
+""",
+        "transform.w",
+    ),
+    "a tensor": Case(
+        """
+class Mix:
+    def __init__(self):
+        self._bias = torch.randn(100, 100)
+    def __call__(self, x):
+        return {"x": x + float(self._bias.mean())}
+transform = Mix()
+""",
+        "transform._bias",
+    ),
+    "an order of cases": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.cases = list(range(200))
+        random.shuffle(self.cases)
+        self.folder = "/data/here"
+    def __next__(self):
+        return {"x": np.array(self.cases[np.random.randint(200)])}
+loader = Cases()
+""",
+        "data_loader.cases",
+    ),
+    "a fold": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.fold = set(random.sample(range(1000), 60))
+    def __next__(self):
+        return {"x": np.random.rand(3) + min(self.fold)}
+loader = Cases()
+""",
+        "data_loader.fold",
+    ),
+    "which keys a dict has": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.weights = dict.fromkeys(random.sample("abcdefghijklmnop", 4), 1.0)
+    def __next__(self):
+        return {"x": np.random.rand(3), "case": sorted(self.weights)[0]}
+loader = Cases()
+""",
+        "data_loader.weights.keys()",
+    ),
+    "a list in an object in a list": Case(
+        """
+class Part:
+    def __init__(self):
+        self.table = [[random.random() for _ in range(3)] for _ in range(3)]
+class All:
+    def __init__(self):
+        self.parts = [Part(), Part()]
+    def __call__(self, x):
+        return {"x": x * self.parts[1].table[2][2]}
+transform = All()
+""",
+        "transform.parts[0].table[0][0]",
+    ),
+    "a slot": Case(
+        """
+class Turn:
+    __slots__ = ("angle",)
+    def __init__(self):
+        self.angle = float(torch.rand(()))
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "a field of a data class": Case(
+        """
+@dataclasses.dataclass
+class Turn:
+    angle: float = dataclasses.field(default_factory=random.random, init=False)
+    def __call__(self, x):
+        return {"x": x * self.angle}
+transform = Turn()
+""",
+        "transform.angle",
+    ),
+    "a closure": Case(
+        """
+def made(amount):
+    def scale(x):
+        return {"x": x * amount}
+    return scale
+transform = made(np.random.rand())
+""",
+        "transform.<amount>",
+    ),
+    "a module that was initialised": Case(
+        """
+class Net:
+    def __init__(self):
+        self.net = torch.nn.Linear(3, 3)
+    def __call__(self, x):
+        return {"x": x * float(self.net.weight.detach().mean())}
+transform = Net()
+""",
+        "transform.net._parameters['weight']",
+    ),
+    "statistics that were fitted": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        data = np.random.rand(50, 3)
+        self.statistics = {"mean": data.mean(0), "std": data.std(0)}
+    def __next__(self):
+        return {"x": np.random.rand(3) * self.statistics["std"]}
+loader = Cases()
+""",
+        "data_loader.statistics['mean']",
+    ),
+    "a text": Case(
+        """
+class Choice:
+    def __init__(self):
+        self.axis = random.choice([f"axis {number}" for number in range(1000)])
+    def __call__(self, x):
+        return {"x": x, "axis": self.axis}
+transform = Choice()
+""",
+        "transform.axis",
+    ),
+    "a counter's counts": Case(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.counts = Counter(random.choices("ab", k=2001))
+    def __next__(self):
+        return {"x": np.random.rand(3) * self.counts["a"]}
+loader = Cases()
+""",
+        "data_loader.counts['a']",
+    ),
+}
+
+SET = {
+    "a variable of the module": Case(
+        """
+STRENGTH = 1.5
+def transform(x):
+    return {"x": x * STRENGTH}
+""",
+        "users_module.STRENGTH",
+        "STRENGTH = 2.5",
+    ),
+    "an item of a dict": Case(
+        """
+CONFIG = {"noise": {"p": 0.25}, "epoch": 0}
+def transform(x):
+    return {"x": x + CONFIG["noise"]["p"]}
+""",
+        "users_module.CONFIG['noise']['p']",
+        "CONFIG['noise']['p'] = 0.5; CONFIG['epoch'] = 7",
+    ),
+    "an attribute of a class": Case(
+        """
+class Scale:
+    factor = 2
+    def __call__(self, x):
+        return {"x": x * self.factor}
+transform = Scale()
+""",
+        "users_module.Scale.factor",
+        "Scale.factor = 3",
+    ),
+    "an attribute of a base class": Case(
+        """
+class Base:
+    levels = [1, 2]
+class Scale(Base):
+    def __call__(self, x):
+        return {"x": x * self.levels[-1]}
+transform = Scale()
+""",
+        "users_module.Base.levels[1]",
+        "Base.levels[1] = 5",
+    ),
+    "parsed arguments": Case(
+        """
+ARGUMENTS = argparse.Namespace(p=0.5, epochs=100)
+def transform(x):
+    return {"x": x * ARGUMENTS.p}
+""",
+        "users_module.ARGUMENTS.p",
+        "ARGUMENTS.p = 0.75; ARGUMENTS.epochs = 200",
+    ),
+    "an object that the code calls": Case(
+        """
+class Blur:
+    def __init__(self, sigma):
+        self.sigma = sigma
+    def __call__(self, x):
+        return x * self.sigma
+BLUR = Blur(1.0)
+def transform(x):
+    return {"x": BLUR(x)}
+""",
+        "users_module.BLUR.sigma",
+        "BLUR.sigma = 4.0",
+    ),
+    "a partial": Case(
+        """
+def scaled(x, by):
+    return x * by
+NOISE = functools.partial(scaled, by=2)
+def transform(x):
+    return {"x": NOISE(x)}
+""",
+        "users_module.NOISE.keywords['by']",
+        "NOISE = functools.partial(scaled, by=3)",
+    ),
+    "a variable of a function that is called": Case(
+        """
+LOW, HIGH = 0.5, 1.5
+def amount():
+    return LOW + HIGH
+class Scale:
+    def __call__(self, x):
+        return {"x": self.scaled(x)}
+    @staticmethod
+    def scaled(x):
+        return x * amount()
+transform = Scale()
+""",
+        "users_module.HIGH",
+        "HIGH = 3.5",
+    ),
+    "what a constructor sets in its class": Case(
+        """
+class Scale:
+    def __init__(self):
+        Scale.shift = np.random.rand()
+    def __call__(self, x):
+        return {"x": x + self.shift}
+transform = Scale()
+""",
+        "users_module.Scale.shift",
+    ),
+    "a default": Case(
+        """
+def transform(x, amount=np.random.rand()):
+    return {"x": x * amount}
+""",
+        "transform.__defaults__[0]",
+    ),
+    "a table that an array holds": Case(
+        """
+TABLE = np.arange(5.0)
+def transform(x):
+    return {"x": x + TABLE[2]}
+""",
+        "users_module.TABLE",
+        "TABLE[2] = 9.0",
+    ),
+    "a set by a function of the module": Case(
+        """
+STRENGTH = 1
+def set_strength(value):
+    global STRENGTH
+    STRENGTH = value
+def transform(x):
+    return {"x": x * STRENGTH}
+""",
+        "users_module.STRENGTH",
+        "set_strength(4)",
+    ),
+    "a set by a method of the class": Case(
+        """
+class Scale:
+    strength = 1
+    @classmethod
+    def set_strength(cls, value):
+        cls.strength = value
+    def __call__(self, x):
+        return {"x": x * self.strength}
+transform = Scale()
+""",
+        "users_module.Scale.strength",
+        "Scale.set_strength(4)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*DRAWN.values(), *SET.values()], ids=[*DRAWN, *SET])
+def test_a_value_that_differs_from_the_saved_runs_is_named(case: Case, name: str) -> None:
+    (text,) = said_at_load(name, case.source, case.change)
+    assert text.startswith("values that no argument declares differ")
+    assert f"{case.name}: here ".replace("users_module", name) in text
+
+
+class Correct(NamedTuple):
+    """A pipeline whose values may differ from program to program, or change, with no effect.
+
+    Attributes:
+        source: the user's module.
+        use: what the program does with the module between epochs.
+    """
+
+    source: str
+    use: str = ""
+
+
+CORRECT = {
+    "a cache in a module": Correct(
+        """
+CACHE = {}
+def load(case):
+    if case not in CACHE:
+        CACHE[case] = np.full(3, case)
+    return CACHE[case]
+def transform(x):
+    return {"x": x[:3] * load(int(np.random.randint(40)))}
+""",
+        "load(7); load(50); load(int(np.random.rand() * 1e6))",
+    ),
+    "a cache with a limit": Correct(
+        """
+CACHE = OrderedDict()
+def load(case):
+    CACHE[case] = CACHE.pop(case, None) or float(case)
+    CACHE.move_to_end(case)
+    while len(CACHE) > 5:
+        CACHE.popitem(last=False)
+    return CACHE[case]
+def transform(x):
+    return {"x": x * load(int(np.random.randint(40)))}
+""",
+        "load(7); load(50); load(3)",
+    ),
+    "functools.lru_cache": Correct(
+        """
+@functools.lru_cache(maxsize=None)
+def load(case):
+    return float(case)
+def transform(x):
+    return {"x": x * load(int(np.random.randint(40)))}
+""",
+        "load(7); load(50)",
+    ),
+    "a cache in a class": Correct(
+        """
+class Scale:
+    cache = {}
+    hits = 0
+    def __call__(self, x):
+        return {"x": x * self.load(int(np.random.randint(40)))}
+    def load(self, case):
+        Scale.hits += 1
+        if case not in self.cache:
+            self.cache[case] = float(case)
+        return self.cache[case]
+transform = Scale()
+""",
+        "transform.load(7); transform.load(50)",
+    ),
+    "a cache in a class, by a class method": Correct(
+        """
+class Tables:
+    tables = {}
+    @classmethod
+    def get(cls, size):
+        cls.used = size
+        return cls.tables.setdefault(size, np.arange(size))
+def transform(x):
+    return {"x": x + Tables.get(8)}
+""",
+        "Tables.get(9)",
+    ),
+    "an atlas that is read on first use": Correct(
+        """
+ATLAS = None
+def atlas():
+    global ATLAS
+    if ATLAS is None:
+        ATLAS = np.arange(8.0)
+    return ATLAS
+def transform(x):
+    return {"x": x + atlas()}
+""",
+        "atlas()",
+    ),
+    "an atlas in a dict": Correct(
+        """
+STATE = dict(atlas=None, reads=0)
+def atlas():
+    STATE["reads"] += 1
+    if STATE["atlas"] is None:
+        STATE["atlas"] = np.arange(8.0)
+    return STATE["atlas"]
+def transform(x):
+    return {"x": x + atlas()}
+""",
+        "atlas()",
+    ),
+    "counters and timers": Correct(
+        """
+CALLS = 0
+SECONDS = defaultdict(float)
+def timed(function):
+    @functools.wraps(function)
+    def call(*arguments, **options):
+        global CALLS
+        CALLS += 1
+        began = time.perf_counter()
+        result = function(*arguments, **options)
+        SECONDS[function.__name__] += time.perf_counter() - began
+        return result
+    return call
+@timed
+def transform(x):
+    return {"x": x}
+""",
+        "transform(3)",
+    ),
+    "a set of warnings that were given": Correct(
+        """
+SEEN = set()
+LOG = logging.getLogger("users")
+def warn(text):
+    if text not in SEEN:
+        SEEN.add(text)
+        LOG.info(text)
+def transform(x):
+    warn("resampled")
+    return {"x": x}
+""",
+        "warn('another'); LOG.setLevel(logging.ERROR if LOG.level != logging.ERROR else 0)",
+    ),
+    "a lock, a pattern and a time": Correct(
+        """
+LOCK = threading.Lock()
+PATTERN = re.compile("a+")
+STARTED = time.time()
+RUN = time.strftime("run-%Y%m%d-%H%M%S")
+class Named:
+    def __init__(self):
+        self.lock = threading.Lock
+        self.started = time.time_ns()
+        self.name = time.strftime("%Y-%m-%d %H:%M:%S")
+        self.run = uuid.uuid4().hex
+        self.process = os.getpid()
+        self.thread = threading.get_ident()
+        self.address = id(self)
+    def __call__(self, x):
+        with LOCK:
+            PATTERN.match(str(STARTED) + RUN)
+            return {"x": x}
+transform = Named()
+""",
+        "STARTED = time.time(); RUN = str(uuid.uuid4())",
+    ),
+    "generators": Correct(
+        """
+RNG = np.random.default_rng()
+class Draws:
+    def __init__(self):
+        self.rng = np.random.default_rng()
+        self.state = np.random.RandomState()
+        self.torch = torch.Generator()
+        self.torch.seed()
+        self.python = random.Random()
+    def __call__(self, x):
+        return {"x": x * self.rng.random() + RNG.random() + self.python.random()}
+transform = Draws()
+""",
+        "RNG.random(); transform.rng.random()",
+    ),
+    "loop counters of the script": Correct(
+        """
+epoch, step, losses, best = 0, 0, [], 1e9
+def transform(x):
+    return {"x": x}
+""",
+        "epoch += 1; step += 10; losses.append(np.random.rand()); best = losses[-1]",
+    ),
+    "arguments that it does not read": Correct(
+        """
+ARGUMENTS = argparse.Namespace(p=0.5, epochs=100, lr=1e-3)
+CONFIG = {"lr": 1e-3, "augmentation": {"p": 0.5}}
+def transform(x):
+    return {"x": x * ARGUMENTS.p * CONFIG["augmentation"]["p"]}
+""",
+        "ARGUMENTS.lr *= 0.9; CONFIG['lr'] *= 0.9; ARGUMENTS.epochs += 1",
+    ),
+    "a set of names": Correct(
+        """
+class Names:
+    def __init__(self):
+        names = [f"case {number}" for number in range(30)]
+        random.shuffle(names)
+        self.names = set(names)
+        self.few = frozenset(names) & {"case 1", "case 2", "case 3"}
+        self.index = dict.fromkeys(names, 1)
+    def __call__(self, x):
+        return {"x": x, "names": sorted(self.names)}
+transform = Names()
+""",
+    ),
+    "folders of this machine": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        root = f"/scratch/{random.randrange(10**9)}"
+        self.root = root
+        self.files = [f"{root}/images/{number}.nii.gz" for number in range(20)]
+        self.many = [f"{root}/images/{number}.nii.gz" for number in range(500)]
+        self.by_case = {number: {"image": f"{root}/images/{number}.nii"} for number in range(9)}
+loader = Cases()
+""",
+    ),
+    "a large data set": Correct(
+        """
+class Cases(Loader):
+    def __init__(self):
+        self.data = np.random.rand(1000, 1000)
+        self.more = [np.random.rand(900, 900) for _ in range(3)]
+    def __next__(self):
+        return {"x": np.random.rand(3)}
+loader = Cases()
+""",
+    ),
+    "a memory map": Correct(
+        """
+import tempfile
+class Cases(Loader):
+    def __init__(self):
+        file = tempfile.NamedTemporaryFile()
+        file.write(os.urandom(8000))
+        file.flush()
+        self.data = np.memmap(file.name, dtype=np.uint8, mode="r")
+        self.rows = self.data.reshape(80, 100)[3:]
+loader = Cases()
+""",
+    ),
+    "a queue of results and a thread pool": Correct(
+        """
+from concurrent.futures import ThreadPoolExecutor
+import queue
+QUEUE = queue.Queue()
+HISTORY = deque(maxlen=5)
+def transform(x):
+    QUEUE.put(float(x[0]))
+    HISTORY.append(float(x[0]))
+    return {"x": x}
+""",
+        "QUEUE.put(3); HISTORY.append(7)",
+    ),
+    "a module that is imported late": Correct(
+        """
+def transform(x):
+    import scipy.ndimage
+    from scipy import ndimage
+    return {"x": ndimage.gaussian_filter(x, 1)}
+""",
+    ),
+    "a setting that follows from the epoch": Correct(
+        """
+class Ramp:
+    strength = 0
+    def set_epoch(self, epoch):
+        self.strength = epoch
+        LEVEL["now"] = epoch
+    def __call__(self, x):
+        return {"x": x * self.strength}
+LEVEL = {"now": 0}
+transform = Ramp()
+""",
+        "LEVEL['now'] += 1",
+    ),
+    "running statistics that nothing reads": Correct(
+        """
+class Statistics:
+    def __init__(self):
+        self.count = 0
+        self.values = []
+    def add(self, x):
+        self.count += 1
+        self.values.append(x.mean())
+STATISTICS = Statistics()
+def transform(x):
+    STATISTICS.add(x)
+    return {"x": x}
+""",
+    ),
+    "classes and functions in a registry": Correct(
+        """
+REGISTRY = {}
+def register(function):
+    REGISTRY[function.__name__] = function
+    return function
+@register
+def flip(x):
+    return x[::-1]
+@register
+def same(x):
+    return x
+class Choice:
+    def __init__(self):
+        self.functions = [REGISTRY["flip"], np.sort, torch.relu]
+        self.kinds = (dict, np.ndarray)
+    def __call__(self, x):
+        return {"x": REGISTRY["flip"](x)}
+transform = Choice()
+""",
+        "register(lambda x: x)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CORRECT.values(), ids=CORRECT)
+def test_nothing_is_said_of_values_that_no_batch_depends_on(case: Correct, name: str) -> None:
+    state = {}
+    with listening() as heard:
+        for seed in (1, 2):
+            with ExitStack() as stack:
+                program = Program(case.source, seed, stack, name)
+                augmenter = program.augmenter
+                if state:
+                    augmenter.load_state_dict(state)
+                for epoch in range(augmenter.epoch, augmenter.epoch + 3):
+                    augmenter.set_epoch(epoch)
+                    for _ in augmenter:
+                        pass
+                    exec(case.use, vars(program.module))
+                    augmenter.replay(epoch, 3)
+                augmenter.restart()
+                next(augmenter)
+                state = json.loads(json.dumps(augmenter.state_dict()))
+    assert heard == []
