@@ -22,7 +22,8 @@ from detaug.kernels.voxels import padded
 # sweep.
 _CHUNK = 2048
 # Not plain integers, for each of which Numba would compile what is called once more.
-_ZERO, _ONE = np.int64(0), np.int64(1)
+_ZERO = np.int64(0)
+_ONE = np.int64(1)
 
 
 def convolve(volume: np.ndarray, weights: Sequence[np.ndarray], mode: str, out: np.ndarray) -> None:
@@ -43,8 +44,18 @@ def _pair(steps: Any, weights: Any, t: Any, shift: Any) -> Any:
 
 
 @shared
-def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any, out: Any, start: Any, out_pitch: Any,
-                   count: Any, n: Any) -> None:  # fmt: skip
+def weighted_lines(
+    rows: Any,
+    centre: Any,
+    pitch: Any,
+    steps: Any,
+    weights: Any,
+    out: Any,
+    start: Any,
+    out_pitch: Any,
+    count: Any,
+    n: Any,
+) -> None:
     """Sums of weighted voxels: for k < n, ``out[start + k]`` becomes
 
     ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] +
@@ -57,7 +68,8 @@ def weighted_lines(rows: Any, centre: Any, pitch: Any, steps: Any, weights: Any,
     length = np.uint64(n)
     for line in range(count):
         shift = line * pitch
-        to, middle = np.uint64(start + line * out_pitch), np.uint64(centre + shift)
+        to = np.uint64(start + line * out_pitch)
+        middle = np.uint64(centre + shift)
         for k in range(length):
             out[to + k] = weights[0] * rows[middle + k]
         for t in range(1, whole, 3):
@@ -93,11 +105,18 @@ def convolve_padded(
     each axis.
     """
     n0, n1, n2 = destination.shape
-    r0, r1, r2 = weights0.shape[0] - 1, weights1.shape[0] - 1, weights2.shape[0] - 1
-    lines, pitch, size, slots = n1 + 2 * r1, n2 + 2 * r2, n1 * n2, 2 * r0 + 1
-    ring, rows = np.empty(slots * size, np.float32), np.empty(lines * n2, np.float32)
+    r0 = weights0.shape[0] - 1
+    r1 = weights1.shape[0] - 1
+    r2 = weights2.shape[0] - 1
+    lines = n1 + 2 * r1
+    pitch = n2 + 2 * r2
+    size = n1 * n2
+    slots = 2 * r0 + 1
+    ring = np.empty(slots * size, np.float32)
+    rows = np.empty(lines * n2, np.float32)
     steps = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
-    given, result = source.reshape(-1), destination.reshape(-1)
+    given = source.reshape(-1)
+    result = destination.reshape(-1)
     block = max(1, _CHUNK // n2)
     for i in range(n0 + 2 * r0):
         for j in range(0, lines, block):
@@ -135,11 +154,16 @@ def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
     Args:
         source: longer than ``destination`` by one voxel at both ends of each axis.
     """
-    one, solid = np.uint64(1), destination.shape[1] > 1
+    one = np.uint64(1)
+    solid = destination.shape[1] > 1
     for i in range(destination.shape[0]):
         for j in range(destination.shape[1]):
-            line, before, after = source[i + 1, j + 1], source[i, j + 1], source[i + 2, j + 1]
-            above, below, out = source[i + 1, j], source[i + 1, j + 2], destination[i, j]
+            line = source[i + 1, j + 1]
+            before = source[i, j + 1]
+            after = source[i + 2, j + 1]
+            above = source[i + 1, j]
+            below = source[i + 1, j + 2]
+            out = destination[i, j]
             for k in range(np.uint64(destination.shape[2])):
                 at = k + one
                 x = np.float64(line[at])

@@ -15,8 +15,11 @@ import numpy as np
 from detaug.kernels.compiling import inlined
 
 # How values between voxels are made, and what lies outside the source.
-NEAREST, LINEAR, CUBIC = 0, 1, 2
-CONSTANT, BORDER = 0, 1
+NEAREST = 0
+LINEAR = 1
+CUBIC = 2
+CONSTANT = 0
+BORDER = 1
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
@@ -31,7 +34,9 @@ PITCH = 640
 BAND = 16
 
 # What `layout` has behind the three extents.
-LINE, PLANE, ORIGIN = 3, 4, 5
+LINE = 3
+PLANE = 4
+ORIGIN = 5
 
 
 def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -> np.ndarray:
@@ -47,7 +52,8 @@ def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -
             along the first; and what
         to take off the index of a voxel of the volume.
     """
-    line, plane = window[2], window[1] * window[2]
+    line = window[2]
+    plane = window[1] * window[2]
     return np.array(
         [*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64
     )
@@ -110,18 +116,21 @@ def place_piece(
     # A cubic kernel draws on one voxel more at either side.
     margin = 1 if mode == CUBIC else 0
     place_row(rows, patch_map, i, j, begin, length)
-    low, high = 0, length
+    low = 0
+    high = length
     # A bent piece may come back.
     if straight & (padding == CONSTANT):
         low, high = _touching_part(rows, length, shape, margin, flat)
-    start, stop = 0, 0
+    start = 0
+    stop = 0
     # Pairs are found by 32-bit indices, and an axis of one voxel has none.
     few = 1 + 2 * margin
     if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
         if (padding != CONSTANT) & (mode == LINEAR):
             _bring_inside(rows, length, shape, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
-    start, stop = max(start, low), min(stop, high)
+    start = max(start, low)
+    stop = min(stop, high)
     if stop <= start:
         start = stop = low
     return start, stop, low, high
@@ -167,7 +176,8 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
     limit_x = np.float64(shape[0] - 1 - margin)
     limit_y = np.float64(shape[1] - 1 - margin)
     limit_z = np.float64(shape[2] - 1 - margin)
-    start, stop = 0, length
+    start = 0
+    stop = length
     while start < stop and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
         start += 1
     while stop > start and _is_outside(rows, stop - 1, least, limit_x, limit_y, limit_z, flat):
@@ -232,7 +242,8 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
     """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the
     source.
     """
-    low, high = 0, length
+    low = 0
+    high = length
     while low < high and touches_nothing(rows, low, shape, margin, flat):
         low += 1
     while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
@@ -248,27 +259,29 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
     # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and
     # only the index becomes an integer. To make integers of the coordinates, and numbers of these,
     # took a third of the time.
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 2),
-        np.float64(shape[1] - 2),
-        np.float64(shape[2] - 2),
-    )
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 2)
+    last_y = np.float64(shape[1] - 2)
+    last_z = np.float64(shape[2] - 2)
     if flat:
         for k in range(count):
-            y, z = rows[PITCH + k], rows[2 * PITCH + k]
-            iy, iz = min(np.floor(y), last_y), min(np.floor(z), last_z)
+            y = rows[PITCH + k]
+            z = rows[2 * PITCH + k]
+            iy = min(np.floor(y), last_y)
+            iz = min(np.floor(z), last_z)
             rest[PITCH + k] = np.float32(y - iy)
             rest[2 * PITCH + k] = np.float32(z - iz)
             index[k] = np.int32(iy * line + (iz - origin))
         return
     for k in range(count):
-        x, y, z = rows[k], rows[PITCH + k], rows[2 * PITCH + k]
-        ix, iy, iz = min(np.floor(x), last_x), min(np.floor(y), last_y), min(np.floor(z), last_z)
+        x = rows[k]
+        y = rows[PITCH + k]
+        z = rows[2 * PITCH + k]
+        ix = min(np.floor(x), last_x)
+        iy = min(np.floor(y), last_y)
+        iz = min(np.floor(z), last_z)
         rest[k] = np.float32(x - ix)
         rest[PITCH + k] = np.float32(y - iy)
         rest[2 * PITCH + k] = np.float32(z - iz)
@@ -277,8 +290,16 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 @inlined
 def split_straight(
-    patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
-) -> Any:  # fmt: skip
+    patch_map: Any,
+    i: Any,
+    j: Any,
+    begin: Any,
+    length: Any,
+    shape: Any,
+    flat: Any,
+    index: Any,
+    rest: Any,
+) -> Any:
     """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than
     2**31 voxels; False, and nothing done, where the piece does not lie within the source.
 
@@ -289,20 +310,20 @@ def split_straight(
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    mx, my, mz = matrix[0, 2], matrix[1, 2], matrix[2, 2]
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 1),
-        np.float64(shape[1] - 1),
-        np.float64(shape[2] - 1),
-    )
+    mx = matrix[0, 2]
+    my = matrix[1, 2]
+    mz = matrix[2, 2]
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 1)
+    last_y = np.float64(shape[1] - 1)
+    last_z = np.float64(shape[2] - 1)
     for end in (begin, begin + length - 1):
         step = np.float64(np.int32(end))
-        x, y, z = bx + step * mx, by + step * my, bz + step * mz
+        x = bx + step * mx
+        y = by + step * my
+        z = bz + step * mz
         if (
             not (flat | (x >= 0.0) & (x < last_x))
             & (y >= 0.0)
@@ -313,8 +334,12 @@ def split_straight(
             return False
     for k in range(np.uint64(length)):  # unsigned: a signed index would be tested for its sign
         step = np.float64(np.int32(np.uint64(begin) + k))
-        x, y, z = bx + step * mx, by + step * my, bz + step * mz
-        ix, iy, iz = np.floor(x), np.floor(y), np.floor(z)
+        x = bx + step * mx
+        y = by + step * my
+        z = bz + step * mz
+        ix = np.floor(x)
+        iy = np.floor(y)
+        iz = np.floor(z)
         rest[k] = np.float32(x - ix)
         rest[np.uint64(PITCH) + k] = np.float32(y - iy)
         rest[np.uint64(2 * PITCH) + k] = np.float32(z - iz)

@@ -29,7 +29,10 @@ from detaug.kernels.coordinates import (
 from detaug.kernels.resampling import WHERE, sample_taps
 
 _A = np.float32(-0.75)
-_ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(1.25)
+_ONE = np.float32(1)
+_B = np.float32(0.75)
+_C = np.float32(1.5)
+_D = np.float32(1.25)
 
 
 @inlined
@@ -72,8 +75,15 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64, boolean)")
 def resample_cubic(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any, flat: Any
-) -> None:  # fmt: skip
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    value: Any,
+    flat: Any,
+) -> None:
     """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`,
     ``value`` lies outside.
     """
@@ -87,9 +97,11 @@ def resample_cubic(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, CUBIC, CONSTANT, flat)
-    line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
+    line = np.intp(shape[LINE])
+    plane = np.intp(shape[PLANE])
     for row in range(out.shape[1] * out.shape[2]):
-        i, j = row // out.shape[2], row % out.shape[2]
+        i = row // out.shape[2]
+        j = row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = place_piece(
@@ -104,9 +116,8 @@ def resample_cubic(
                         for b in range(4):
                             shift = a * plane + b * line
                             for k in range(count):
-                                place = np.uint64(
-                                    np.intp(index[k]) + shift
-                                )  # unsigned: a signed index would be tested
+                                # Unsigned: a signed index would be tested for its sign.
+                                place = np.uint64(np.intp(index[k]) + shift)
                                 for n in range(4):
                                     neighbours[n * PITCH + k] = voxels[place + np.uint64(n)]
                             _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
@@ -130,6 +141,13 @@ def resample_cubic(
                     taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
                         sample_taps(
-                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                            value, taps, tap_index, tap_weight,
-                        )  # fmt: skip
+                            source[c],
+                            out[c, i, j, begin + one : begin + other],
+                            part,
+                            other - one,
+                            sampling,
+                            value,
+                            taps,
+                            tap_index,
+                            tap_weight,
+                        )

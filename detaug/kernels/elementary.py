@@ -26,7 +26,8 @@ def _bitcast(from_type: Any, to_type: Any) -> Any:
     """An intrinsic that reads the bits of one type as another; compiled code only."""
 
     @intrinsic
-    def cast(typing_context: Any, value: Any) -> Any:  # noqa: ARG001  (the signature that Numba wants)
+    # The signature that Numba wants.
+    def cast(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return builder.bitcast(arguments[0], context.get_value_type(to_type))
 
@@ -58,9 +59,8 @@ def value_of(key: Any) -> Any:
 
 
 _ONE = _f32(1)
-_ROUNDER = _f32(
-    1.5 * 2.0**23
-)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even
+# Adding it leaves an integer in the low bits, rounded to nearest, ties to even.
+_ROUNDER = _f32(1.5 * 2.0**23)
 _ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
 _MANTISSA = _u32(0x007FFFFF)
@@ -82,8 +82,17 @@ _E0, _E1, _E2, _E3, _E4 = (
 _P = (0.693147182, 0.240226477, 0.0555035658, 0.0096185077, 0.00133928063, 0.000153288929)
 _P0, _P1, _P2, _P3, _P4, _P5 = (_f32(c) for c in _P)
 # log2(1 + f) / f on [√½ - 1, √2 - 1]; absolute error of log2 2^-27.0
-_G = (1.4426949, -0.721347153, 0.480920434, -0.360719085, 0.287694842, -0.238569692, 0.217156723, -0.209959805,
-      0.125506997)  # fmt: skip
+_G = (
+    1.4426949,
+    -0.721347153,
+    0.480920434,
+    -0.360719085,
+    0.287694842,
+    -0.238569692,
+    0.217156723,
+    -0.209959805,
+    0.125506997,
+)
 _G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (_f32(c) for c in _G)
 
 

@@ -76,8 +76,14 @@ def _curve_of_piece(
         for i in range(count):
             out[i] = unit_power((source[i] - origin) / width, exponent)
         return
-    a0, a1, a2, a3 = polynomial[0], polynomial[1], polynomial[2], polynomial[3]
-    a4, a5, a6, a7 = polynomial[4], polynomial[5], polynomial[6], polynomial[7]
+    a0 = polynomial[0]
+    a1 = polynomial[1]
+    a2 = polynomial[2]
+    a3 = polynomial[3]
+    a4 = polynomial[4]
+    a5 = polynomial[5]
+    a6 = polynomial[6]
+    a7 = polynomial[7]
     for i in range(count):
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO

@@ -96,8 +96,10 @@ def multiply_by_field(
     """
     n0, n1, n2 = coefficients.shape
     length = z.shape[0]
-    plane, line = np.empty((n1, n2)), np.empty(n2)
-    sums, field = np.empty(length), np.empty(length, np.float32)
+    plane = np.empty((n1, n2))
+    line = np.empty(n2)
+    sums = np.empty(length)
+    field = np.empty(length, np.float32)
     for i in range(x.shape[0]):
         for b in range(n1):
             for c in range(n2):

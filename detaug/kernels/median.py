@@ -67,7 +67,8 @@ class _Network:
         self.comparisons: list[tuple[int, int, Shifted, Shifted]] = []
 
     def compared(self, a: Shifted, b: Shifted) -> tuple[Shifted, Shifted]:
-        low, high = self.count, self.count + 1
+        low = self.count
+        high = self.count + 1
         self.count += 2
         self.comparisons.append((low, high, a, b))
         return Shifted(low), Shifted(high)
@@ -79,7 +80,8 @@ class _Network:
         if len(a) == len(b) == 1:
             return list(self.compared(a[0], b[0]))
         # The least is the first of the even ones; then the n-th odd one against the next even one.
-        even, odd = self.merged(a[::2], b[::2]), self.merged(a[1::2], b[1::2])
+        even = self.merged(a[::2], b[::2])
+        odd = self.merged(a[1::2], b[1::2])
         made = [even[0]]
         for one, other in zip(odd, even[1:], strict=False):
             made += self.compared(one, other)
@@ -126,7 +128,8 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
     rank = s0 * s1 * s2 // 2
     if s2 == 1:
         return _scheduled(network, s0, plane[rank])
-    planes, half = network.neighbours(plane, 1), _half(s2)
+    planes = network.neighbours(plane, 1)
+    half = _half(s2)
     return _scheduled(
         network, s0, network.middle(planes(half), _moved(planes(s2 - half), half), rank)
     )
@@ -138,7 +141,8 @@ def _scheduled(
     """Leaves out what is not needed, and lets numbers take the places of those that are done
     with.
     """
-    extents, last_use = {result.number: result.shift}, {result.number: len(network.comparisons)}
+    extents = {result.number: result.shift}
+    last_use = {result.number: len(network.comparisons)}
     kept = []
     for at, (low, high, a, b) in reversed(list(enumerate(network.comparisons))):
         if low in extents or high in extents:
@@ -149,7 +153,8 @@ def _scheduled(
                 )
                 last_use.setdefault(operand.number, at)
             kept.append((at, low, high, a, b, extent))
-    places, count = {number: number for number in range(inputs)}, inputs
+    places = {number: number for number in range(inputs)}
+    count = inputs
     free: list[int] = []
     steps = []
     for at, low, high, a, b, extent in reversed(kept):
@@ -206,7 +211,8 @@ def run_program(
         result, result_shift: place and shift of the middle value.
     """
     n0, n1, n2 = destination.shape
-    pitch, size = source.shape[2], source.shape[1] * source.shape[2]
+    pitch = source.shape[2]
+    size = source.shape[1] * source.shape[2]
     extra = size - (n1 - 1) * pitch - n2  # what boxes reach over
     given = source.reshape(-1)
     lines = min(n1, max(1, _BLOCK // pitch))
@@ -218,23 +224,24 @@ def run_program(
         for j in range(0, n1, lines):
             together = min(lines, n1 - j)
             for a in range(planes):
-                start, to = (i + a) * size + j * pitch, a * width
+                start = (i + a) * size + j * pitch
+                to = a * width
                 for k in range((together - 1) * pitch + n2 + extra):
                     numbers[to + k] = key_of(given[start + k])
             for t in range(steps.shape[0]):
                 n = _whole((together - 1) * pitch + n2 + steps[t, 6])
                 one = numbers[steps[t, 2] * width + steps[t, 3] :][:n]
                 other = numbers[steps[t, 4] * width + steps[t, 5] :][:n]
-                less, greater = (
-                    numbers[steps[t, 0] * width :][:n],
-                    numbers[steps[t, 1] * width :][:n],
-                )
+                less = numbers[steps[t, 0] * width :][:n]
+                greater = numbers[steps[t, 1] * width :][:n]
                 for k in range(n):
-                    x, y = one[k], other[k]
+                    x = one[k]
+                    y = other[k]
                     less[k] = x if x < y else y
                     greater[k] = y if x < y else x
             at = result * width + result_shift
             for line in range(together):
-                out, first = destination[i, j + line], np.uint64(at + line * pitch)
+                out = destination[i, j + line]
+                first = np.uint64(at + line * pitch)
                 for k in range(np.uint64(n2)):
                     out[k] = value_of(numbers[first + k])

@@ -57,7 +57,8 @@ def add_normals(
     """``destination = source + scale * normals`` (flat arrays of one length, which may be one
     array).
     """
-    normals, zero = np.empty(PIECE, np.float32), _u32(0)
+    normals = np.empty(PIECE, np.float32)
+    zero = _u32(0)
     for begin in range(0, source.shape[0], PIECE):
         first = _u32(begin // PIECE * QUARTER)
         for i in range(QUARTER):
@@ -66,7 +67,8 @@ def add_normals(
             )
             normals[i], normals[QUARTER + i] = normal_pair(a, b)
             normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
-        given, result = source[begin : begin + PIECE], destination[begin : begin + PIECE]
+        given = source[begin : begin + PIECE]
+        result = destination[begin : begin + PIECE]
         for i in range(result.shape[0]):
             normals[i] = given[i] + scale * normals[i]
         for i in range(result.shape[0]):

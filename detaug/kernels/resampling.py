@@ -135,7 +135,8 @@ def _scale_plane(
                     pairs[k] = load_pair(source, np.intp(start + y * line + low[2, k]))
                 for k in range(out.shape[1]):
                     made[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
-        one, other = lines[low[1, j] & 1], lines[1 - (low[1, j] & 1)]
+        one = lines[low[1, j] & 1]
+        other = lines[1 - (low[1, j] & 1)]
         for k in range(out.shape[1]):
             out[j, k] = one[k] + part[1, j] * (other[k] - one[k])
 
@@ -147,7 +148,8 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
 
     A voxel's arithmetic is that of `_blend`, step by step: the bytes are the same.
     """
-    lines, pairs = np.empty((2, out.shape[3]), np.float32), np.empty(out.shape[3], np.uint64)
+    lines = np.empty((2, out.shape[3]), np.float32)
+    pairs = np.empty(out.shape[3], np.uint64)
     planes = np.empty((2, out.shape[2], out.shape[3]), np.float32)
     for c in range(source.shape[0]):
         if flat:
@@ -163,7 +165,8 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
                     _scale_plane(
                         source[c], start, shape[LINE], low, part, pairs, lines, planes[x & 1]
                     )
-            one, other = planes[low[0, i] & 1].reshape(-1), planes[1 - (low[0, i] & 1)].reshape(-1)
+            one = planes[low[0, i] & 1].reshape(-1)
+            other = planes[1 - (low[0, i] & 1)].reshape(-1)
             made = out[c, i].reshape(-1)
             for k in range(made.shape[0]):
                 made[k] = one[k] + part[0, i] * (other[k] - one[k])
@@ -171,8 +174,16 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean)")
 def resample_images(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, padding: Any, value: Any, flat: Any
-) -> None:  # fmt: skip
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    padding: Any,
+    value: Any,
+    flat: Any,
+) -> None:
     """A patch, all channels.
 
     Args:
@@ -195,7 +206,8 @@ def resample_images(
     straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     if straight:
         most = max(out.shape[1], out.shape[2], out.shape[3])
-        lower, parts = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
+        lower = np.empty((3, most), np.int64)
+        parts = np.empty((3, most), np.float32)
         if place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
             _scale(source, out, shape, flat, lower, parts)
             return
@@ -203,7 +215,10 @@ def resample_images(
         i, j = row_of(number, out.shape[1], out.shape[2])
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = 0, size, 0, size
+            start = 0
+            stop = size
+            low = 0
+            high = size
             if not (
                 straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)
             ):
@@ -228,9 +243,16 @@ def resample_images(
                     count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
                         sample_taps(
-                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                            value, count, tap_index, tap_weight,
-                        )  # fmt: skip
+                            source[c],
+                            out[c, i, j, begin + one : begin + other],
+                            part,
+                            other - one,
+                            sampling,
+                            value,
+                            count,
+                            tap_index,
+                            tap_weight,
+                        )
 
 
 @inlined
@@ -240,22 +262,16 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
     Indices are whole numbers in float64 until they are used: floor, comparison and multiplication
     are vector operations on all CPUs, and a source may have any number of voxels.
     """
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 1),
-        np.float64(shape[1] - 1),
-        np.float64(shape[2] - 1),
-    )
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 1)
+    last_y = np.float64(shape[1] - 1)
+    last_z = np.float64(shape[2] - 1)
     for k in range(length):
-        x, y, z = (
-            nearest_voxel(rows[k]),
-            nearest_voxel(rows[PITCH + k]),
-            nearest_voxel(rows[2 * PITCH + k]),
-        )
+        x = nearest_voxel(rows[k])
+        y = nearest_voxel(rows[PITCH + k])
+        z = nearest_voxel(rows[2 * PITCH + k])
         inside = (
             (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
         )
@@ -275,7 +291,8 @@ def resample_nearest(
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement)
     for row in range(out.shape[1] * out.shape[2]):
-        i, j = row // out.shape[2], row % out.shape[2]
+        i = row // out.shape[2]
+        j = row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             place_row(rows, patch_map, i, j, begin, size)

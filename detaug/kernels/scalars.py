@@ -14,17 +14,37 @@ import math
 
 import numpy as np
 
-_LN2_HIGH = 6.93147180369123816490e-01  # ln 2 to 32 bits, so that its products with small integers are exact
+# ln 2 to 32 bits, so that its products with small integers are exact.
+_LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _HALF_PI_HIGH = 1.57079632673412561417e00  # pi/2 to 33 bits
 _HALF_PI_MIDDLE = 6.07710050630396597660e-11  # the next 33
 _HALF_PI_LOW = 2.02226624879595063154e-21
 
 # Taylor coefficients; arguments are reduced far enough for them.
-_SINE = (1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362880.0, -1.0 / 39916800.0, 1.0 / 6227020800.0,
-         -1.0 / 1307674368000.0, 1.0 / 355687428096000.0)  # fmt: skip
-_COSINE = (1.0, -1.0 / 2.0, 1.0 / 24.0, -1.0 / 720.0, 1.0 / 40320.0, -1.0 / 3628800.0, 1.0 / 479001600.0,
-           -1.0 / 87178291200.0, 1.0 / 20922789888000.0, -1.0 / 6402373705728000.0)  # fmt: skip
+_SINE = (
+    1.0,
+    -1.0 / 6.0,
+    1.0 / 120.0,
+    -1.0 / 5040.0,
+    1.0 / 362880.0,
+    -1.0 / 39916800.0,
+    1.0 / 6227020800.0,
+    -1.0 / 1307674368000.0,
+    1.0 / 355687428096000.0,
+)
+_COSINE = (
+    1.0,
+    -1.0 / 2.0,
+    1.0 / 24.0,
+    -1.0 / 720.0,
+    1.0 / 40320.0,
+    -1.0 / 3628800.0,
+    1.0 / 479001600.0,
+    -1.0 / 87178291200.0,
+    1.0 / 20922789888000.0,
+    -1.0 / 6402373705728000.0,
+)
 _EXP = tuple(1.0 / math.factorial(n) for n in range(15))
 _ATANH = tuple(1.0 / (2 * n + 1) for n in range(12))
 
@@ -97,6 +117,7 @@ def natural_log(x: float) -> float:
         raise ValueError(f"the logarithm needs a positive number, got {x!r}")
     m, n = math.frexp(x)
     if m < 0.7071067811865476:
-        m, n = 2.0 * m, n - 1
+        m = 2.0 * m
+        n = n - 1
     s = (m - 1.0) / (m + 1.0)
     return n * _LN2_HIGH + (n * _LN2_LOW + 2.0 * s * _polynomial(_ATANH, s * s))

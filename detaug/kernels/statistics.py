@@ -52,7 +52,10 @@ def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
     makes a store on a condition, and no vectors.
     """
     for i in range(LANES):
-        a, b, c, d = values[i], values[LANES + i], values[2 * LANES + i], values[3 * LANES + i]
+        a = values[i]
+        b = values[LANES + i]
+        c = values[2 * LANES + i]
+        d = values[3 * LANES + i]
         lowest[i] = min(lowest[i], a, b, c, d)
         highest[i] = max(highest[i], a, b, c, d)
 
@@ -79,9 +82,11 @@ def moments(values: Any) -> Any:
             for i in range(0 if whole else piece.shape[0]):
                 lowest[i] = min(lowest[i], piece[i])
                 highest[i] = max(highest[i], piece[i])
-    low, high = lowest[0], highest[0]
+    low = lowest[0]
+    high = highest[0]
     for lane in range(1, LANES):
-        low, high = min(low, lowest[lane]), max(high, highest[lane])
+        low = min(low, lowest[lane])
+        high = max(high, highest[lane])
     mean, deviation = mean_and_deviation(sums, squares, pivot, values.shape[0])
     return _f64(low), _f64(high), mean, deviation
 
@@ -116,7 +121,8 @@ def least_and_largest(volume: Any) -> Any:
         x = flat[i]
         low[0] = x if x < low[0] else low[0]
         high[0] = x if x > high[0] else high[0]
-    least, largest = low[0], high[0]
+    least = low[0]
+    largest = high[0]
     for lane in range(1, _RANGE_LANES):
         least = min(least, low[lane])
         largest = max(largest, high[lane])

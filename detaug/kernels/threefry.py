@@ -34,7 +34,8 @@ def _turner(count: int) -> Any:
     """A function that turns a word to the left: by a number that is known when it is compiled, or
     there are no vectors.
     """
-    left, right = np.uint32(count), np.uint32(32 - count)
+    left = np.uint32(count)
+    right = np.uint32(32 - count)
     return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
 
 
@@ -62,40 +63,74 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
     The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
     """
     k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
-    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
-    x2, x3 = np.uint32(x2 + k2), np.uint32(x3 + k3)
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2)
-    x2, x3 = np.uint32(x2 + k3), np.uint32(np.uint32(x3 + k4) + np.uint32(1))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn17(x3) ^ x0, _turn11(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn25(x1) ^ x0, _turn10(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn18(x3) ^ x0, _turn20(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k3)
-    x2, x3 = np.uint32(x2 + k4), np.uint32(np.uint32(x3 + k0) + np.uint32(2))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k3), np.uint32(x1 + k4)
-    x2, x3 = np.uint32(x2 + k0), np.uint32(np.uint32(x3 + k1) + np.uint32(3))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
+    x0 = np.uint32(x0 + k0)
+    x1 = np.uint32(x1 + k1)
+    x2 = np.uint32(x2 + k2)
+    x3 = np.uint32(x3 + k3)
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn10(x1) ^ x0
+    x3 = _turn26(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn11(x3) ^ x0
+    x1 = _turn21(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn13(x1) ^ x0
+    x3 = _turn27(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn23(x3) ^ x0
+    x1 = _turn5(x1) ^ x2
+    x0 = np.uint32(x0 + k1)
+    x1 = np.uint32(x1 + k2)
+    x2 = np.uint32(x2 + k3)
+    x3 = np.uint32(np.uint32(x3 + k4) + np.uint32(1))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn6(x1) ^ x0
+    x3 = _turn20(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn17(x3) ^ x0
+    x1 = _turn11(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn25(x1) ^ x0
+    x3 = _turn10(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn18(x3) ^ x0
+    x1 = _turn20(x1) ^ x2
+    x0 = np.uint32(x0 + k2)
+    x1 = np.uint32(x1 + k3)
+    x2 = np.uint32(x2 + k4)
+    x3 = np.uint32(np.uint32(x3 + k0) + np.uint32(2))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn10(x1) ^ x0
+    x3 = _turn26(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn11(x3) ^ x0
+    x1 = _turn21(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn13(x1) ^ x0
+    x3 = _turn27(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn23(x3) ^ x0
+    x1 = _turn5(x1) ^ x2
+    x0 = np.uint32(x0 + k3)
+    x1 = np.uint32(x1 + k4)
+    x2 = np.uint32(x2 + k0)
+    x3 = np.uint32(np.uint32(x3 + k1) + np.uint32(3))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn6(x1) ^ x0
+    x3 = _turn20(x3) ^ x2
     return x0, x1, x2, x3
 
 
@@ -113,8 +148,10 @@ def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_hig
         a, b, c, d = block(
             np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
         )
-        out[i], out[QUARTER + i] = a, b
-        out[2 * QUARTER + i], out[3 * QUARTER + i] = c, d
+        out[i] = a
+        out[QUARTER + i] = b
+        out[2 * QUARTER + i] = c
+        out[3 * QUARTER + i] = d
 
 
 @kernel("void(float32[::1], float32, float32, uint32, uint32, uint32)")

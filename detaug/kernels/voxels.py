@@ -25,7 +25,8 @@ def flip_in_place(
 ) -> None:
     """Mirror an (n0, n1, n2) volume along the axes whose flag is set."""
     last = np.uint64(n2 - 1)
-    one, other = np.empty(n2, volume.dtype), np.empty(n2, volume.dtype)
+    one = np.empty(n2, volume.dtype)
+    other = np.empty(n2, volume.dtype)
     for here in range(n0 * n1):
         i = here // n1
         j = here % n1

@@ -177,9 +177,17 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
     f"void(float32[:,::1], float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64, float32)"
 )
 def add_windowed(
-    source: Any, destination: Any, change: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any,
-    strength: Any, factor: Any,
-) -> None:  # fmt: skip
+    source: Any,
+    destination: Any,
+    change: Any,
+    factors0: Any,
+    factors1: Any,
+    drop2: Any,
+    least: Any,
+    offset: Any,
+    strength: Any,
+    factor: Any,
+) -> None:
     """``x + factor * ((offset + strength * window) * change)``.
 
     Args:
@@ -187,7 +195,9 @@ def add_windowed(
     """
     n2 = drop2.shape[0]
     for i in range(factors0.shape[0]):
-        plane, out, changes = source[i], destination[i], change[i % change.shape[0]]
+        plane = source[i]
+        out = destination[i]
+        changes = change[i % change.shape[0]]
         for j in range(factors1.shape[0]):
             start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
             first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
