@@ -1,4 +1,6 @@
-"""Separable convolution with symmetric kernels along all three axes in one pass, and sharpening.
+"""Separable convolution along all three axes in one pass, and sharpening.
+
+Kernels of the convolution are symmetric.
 
 Volumes come with what lies beyond their ends. Plane after plane is convolved along its own two axes
 into a ring of planes; where the ring holds all that a plane of the output needs, it is summed along
@@ -39,7 +41,7 @@ def convolve(volume: np.ndarray, weights: Sequence[np.ndarray], mode: str, out: 
 
 @inlined
 def _pair(steps: Any, weights: Any, t: Any, shift: Any) -> Any:
-    """The weight of two voxels at equal distance, and where they are."""
+    """Return the weight of two voxels at equal distance, and their indices."""
     return weights[t], np.uint64(steps[0, t] + shift), np.uint64(steps[1, t] + shift)
 
 
@@ -56,7 +58,9 @@ def weighted_lines(
     count: Any,
     n: Any,
 ) -> None:
-    """Sums of weighted voxels: for k < n, ``out[start + k]`` becomes
+    """Write sums of weighted voxels.
+
+    For k < n, ``out[start + k]`` becomes
 
     ``weights[0] rows[centre + k] + sum over t > 0 of weights[t] (rows[steps[0, t] + k] +
     rows[steps[1, t] + k])``,
@@ -92,6 +96,7 @@ def weighted_lines(
 
 @inlined
 def _symmetric(steps: Any, centre: Any, step: Any, radius: Any) -> None:
+    """Write the indices at distances 1, 2 ... ``radius`` on both sides of the centre."""
     for t in range(1, radius + 1):
         steps[0, t] = centre - t * step
         steps[1, t] = centre + t * step
@@ -101,8 +106,9 @@ def _symmetric(steps: Any, centre: Any, step: Any, radius: Any) -> None:
 def convolve_padded(
     source: Any, destination: Any, weights0: Any, weights1: Any, weights2: Any
 ) -> None:
-    """Convolve a volume that is longer than ``destination`` by the weights' reach, at both ends of
-    each axis.
+    """Convolve a volume that is longer than ``destination`` by the weights' reach.
+
+    It is longer at both ends of each axis.
     """
     n0, n1, n2 = destination.shape
     r0 = weights0.shape[0] - 1
@@ -146,8 +152,9 @@ def convolve_padded(
 
 @kernel("void(float32[:,:,::1], float32[:,:,::1], float64)")
 def sharpen_padded(source: Any, destination: Any, strength: Any) -> None:
-    """``x + strength * sum of (x - neighbour)`` over the nearest neighbours along all axes, along Y
-    if it has several voxels.
+    """Add ``strength * sum of (x - neighbour)`` over the nearest neighbours to each voxel x.
+
+    They are those along all axes; along Y if that has several voxels.
 
     In float64, for the differences are small where an image is smooth.
 

@@ -1,4 +1,4 @@
-"""Where a row of an output patch lies in the source, and what reaches outside of it.
+"""The map of a row of an output patch into the source, and the voxels outside of that.
 
 A patch voxel (i, j, k) lies at ``matrix @ ((i, j, k) + displacement) + offset`` in source voxels
 (voxel centres are at integers). Two-dimensional arrays have a first axis of one voxel, which is
@@ -40,8 +40,9 @@ ORIGIN = 5
 
 
 def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -> np.ndarray:
-    """Where the voxels of a volume are that is there as a window only, for kernels that are handed
-    the window, flat.
+    """Return the layout of a volume of which only a flat window is there.
+
+    It is for kernels that are handed the window.
 
     Args:
         space: three extents of the volume.
@@ -73,7 +74,7 @@ class Map(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How a source is read.
+    """The way in which a source is read.
 
     Attributes:
         shape: (6,), where a window lies in its volume, from `layout`.
@@ -89,8 +90,10 @@ class Sampling(NamedTuple):
 
 @inlined
 def row_of(number: Any, planes: Any, lines: Any) -> Any:
-    """Plane and line of a row, in the order in which rows are worked on: line after line of a few
-    planes, so that what these have in common of a turned source stays in the CPU's cache.
+    """Return plane and line of a row, in the order in which rows are worked on.
+
+    That is line after line of a few planes, so that the lines of a turned source that these share
+    stay in the CPU's cache.
     """
     begin = number // (BAND * lines) * BAND
     band = min(BAND, planes - begin)
@@ -102,8 +105,7 @@ def row_of(number: Any, planes: Any, lines: Any) -> Any:
 def place_piece(
     rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by
-    how they are read.
+    """Write the coordinates of a piece of row (i, j), and part it by how its voxels are read.
 
     Returns:
         ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours
@@ -138,9 +140,7 @@ def place_piece(
 
 @inlined
 def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
-    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of
-    ``rows``, float64.
-    """
+    """Write the coordinates of a piece of row (i, j): x, y, z in the parts of ``rows``, float64."""
     matrix, offset, displacement = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
@@ -168,9 +168,11 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
 
 @inlined
 def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, straight: Any) -> Any:
-    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source that
-    are ``margin`` voxels or more from its border; ``0, 0`` if it is not one stretch. ``flat``: the
-    first axis does not count. ``straight``: the piece is a straight line (no displacement).
+    """Return the part ``start, stop`` of a piece whose voxels all lie within the source.
+
+    They lie between voxels of the source that are ``margin`` voxels or more from its border. The
+    part is ``0, 0`` if it is not one stretch. ``flat``: the first axis does not count.
+    ``straight``: the piece is a straight line (no displacement).
     """
     least = np.float64(margin)
     limit_x = np.float64(shape[0] - 1 - margin)
@@ -195,6 +197,7 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
 def _is_outside(
     rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any
 ) -> Any:
+    """Return True for a coordinate that is outside of the source along an axis."""
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
     bad = (y < least) | (y > limit_y) | (z < least) | (z > limit_z)
@@ -205,13 +208,13 @@ def _is_outside(
 
 @inlined
 def _nearest_inside(p: Any, size: Any) -> Any:
-    """The place within the source that is nearest to a coordinate along an axis."""
+    """Return the coordinate within the source that is nearest to one along an axis."""
     return min(max(p, 0.0), np.float64(size - 1))
 
 
 @inlined
 def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
-    """`_nearest_inside` for a whole piece."""
+    """Apply `_nearest_inside` to a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PITCH : axis * PITCH + length]
         for k in range(length):
@@ -220,8 +223,9 @@ def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
 
 @inlined
 def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond
-    the nearest count.
+    """Return True if no neighbour of a voxel is inside the source.
+
+    ``margin``: the number of neighbours beyond the nearest that count.
     """
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
@@ -239,8 +243,9 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
 
 @inlined
 def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the
-    source.
+    """Return the part ``low, high`` of a straight piece outside of which no voxel is inside.
+
+    That is, no voxel has a neighbour inside the source.
     """
     low = 0
     high = length
@@ -253,8 +258,9 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours
-    inside.
+    """Write the index of the lowest neighbour and the three fractions of a piece's voxels.
+
+    All neighbours of these are inside.
     """
     # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and
     # only the index becomes an integer. To make integers of the coordinates, and numbers of these,
@@ -300,8 +306,10 @@ def split_straight(
     index: Any,
     rest: Any,
 ) -> Any:
-    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than
-    2**31 voxels; False, and nothing done, where the piece does not lie within the source.
+    """Do the work of `place_row` and `split_piece` for a piece of a straight map.
+
+    The volume has fewer than 2**31 voxels. False, and nothing done, where the piece does not lie
+    within the source.
 
     Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of
     its ends.
@@ -349,8 +357,9 @@ def split_straight(
 
 @inlined
 def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
-    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False
-    where a voxel has no two.
+    """Write lower neighbours and fractions along each axis of a patch that is scaled, not turned.
+
+    False where a voxel has no two neighbours.
     """
     matrix, offset, _ = patch_map
     found: Any = True
@@ -370,8 +379,9 @@ def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, pa
 
 @inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
-    """Which voxels the samples of a piece draw on, and with which weights; the number of them along
-    each axis.
+    """Write the voxels that a piece's samples draw on, and their weights; return their number.
+
+    It is the number along each axis.
 
     Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``.
     An index of -1 is a voxel outside (constant border).
@@ -409,9 +419,11 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
 
 @inlined
 def nearest_voxel(p: Any) -> Any:
-    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the one
-    with the even number, as in torch's grid_sample: always the upper one would shift a patch that
-    lies half a voxel off its source by half a voxel. Compared, and not left to a rounding mode.
+    """Return the voxel that is nearest to a coordinate, as a float.
+
+    Half-way between two it is the one with the even number, as in torch's grid_sample: always the
+    upper one would shift a patch that lies half a voxel off its source by half a voxel. Compared,
+    and not left to a rounding mode.
     """
     upper = np.floor(p + 0.5)
     half = 0.5 * upper

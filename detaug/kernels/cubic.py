@@ -37,8 +37,10 @@ _D = np.float32(1.25)
 
 @inlined
 def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
-    """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a
-    of voxel k is at ``(3 * a + n) * PITCH + k``. For voxels that have all neighbours inside.
+    """Write the index of the lowest neighbour, and the weights w0, w2, w3 along each axis.
+
+    Weight n of axis a of voxel k is at ``(3 * a + n) * PITCH + k``. All neighbours of the voxels
+    are inside.
     """
     for k in range(count):
         index[k] = -np.int32(shape[ORIGIN])
@@ -59,9 +61,7 @@ def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weigh
 
 @inlined
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
-    """Interpolated between four voxels, lines or planes, whose values are in the parts of
-    ``parts``.
-    """
+    """Interpolate between four voxels, lines or planes, whose values are in ``parts``."""
     for k in range(count):
         base = parts[PITCH + k]
         out[k] = base + (
@@ -84,8 +84,9 @@ def resample_cubic(
     value: Any,
     flat: Any,
 ) -> None:
-    """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`,
-    ``value`` lies outside.
+    """Resample all channels of a patch.
+
+    Arguments are those of `detaug.kernels.resampling.resample_images`; ``value`` lies outside.
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)

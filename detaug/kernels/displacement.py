@@ -20,8 +20,9 @@ from detaug.kernels.compiling import kernel
     " ::1])"
 )
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
-    """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of
-    the voxels.
+    """Project a field (X, Y, Z) on a separable basis: write the coefficients (Kx, Ky, Kz).
+
+    Sums run in the order of the voxels.
     """
     row = np.empty(basis_z.shape[1], np.float32)
     plane = np.empty((basis_y.shape[1], basis_z.shape[1]), np.float32)
@@ -62,7 +63,7 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
     " ::1])"
 )
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
-    """A field (X, Y, Z), plane by plane.
+    """Evaluate a field (X, Y, Z), plane by plane.
 
     Args:
         coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).

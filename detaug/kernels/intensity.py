@@ -1,5 +1,6 @@
-"""Maps of intensities, voxel by voxel. Source and destination may be one array, or must not
-overlap.
+"""Maps of intensities, voxel by voxel.
+
+Source and destination may be one array, or must not overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def clamp(values: Any, low: Any, high: Any) -> None:
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
 def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
-    """``(source - center) · factor + offset``."""
+    """Write ``(source - center) · factor + offset``."""
     # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors,
     # where they are one
     if source.ctypes.data == destination.ctypes.data:
@@ -42,7 +43,8 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
 def map_piecewise(
     source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
 ) -> None:
-    """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies;
+    """Write ``values[s] + (x - knots[s]) * slopes[s]`` in float64, s the piece in which x lies.
+
     NaN stays NaN.
 
     Args:
@@ -62,7 +64,7 @@ def map_piecewise(
 
 @inlined
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
-    """exp of a line's polynomial, by Horner's scheme in float64.
+    """Write exp of a line's polynomial, by Horner's scheme in float64.
 
     What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an
     ulp of h.
@@ -87,7 +89,7 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
 def multiply_by_field(
     source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any
 ) -> None:
-    """``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
+    """Write ``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
 
     Args:
         source, destination: (X, Y * Z).

@@ -48,7 +48,7 @@ _MAJORITY = np.float32(0.5 + 2.0**-16)
 
 @inlined
 def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
-    """The eight neighbours in four pairs."""
+    """Return the eight neighbours in four pairs."""
     shift = np.int32(16)
     return (
         np.int32(np.int32(np.uint32(pair0 << np.uint32(16))) >> shift),
@@ -64,8 +64,9 @@ def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
 
 @inlined
 def _first_other(labels: Any, one: Any, other: Any) -> Any:
-    """The first of eight labels that is neither of two; the first of all if there is none. Written
-    out, for vectors.
+    """Return the first of eight labels that is neither of two; the first of all if there is none.
+
+    Written out, for vectors.
     """
     found = labels[0]
     found = labels[7] if (labels[7] != one) & (labels[7] != other) else found
@@ -81,7 +82,7 @@ def _first_other(labels: Any, one: Any, other: Any) -> Any:
 def _weight_of(
     label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any
 ) -> Any:
-    """A label's weight among the four neighbours in a plane."""
+    """Return a label's weight among the four neighbours in a plane."""
     zero = np.float32(0)
     first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
     return first + ((w2 if l2 == label else zero) + (w3 if l3 == label else zero))
@@ -91,8 +92,9 @@ def _weight_of(
 def _settle_majorities(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
 ) -> None:
-    """Settle, in float32, the voxels of a piece of which one label has more than half of the
-    weight.
+    """Settle, in float32, the voxels of a piece of which one label has most of the weight.
+
+    That is more than half of it.
 
     Looked for are the first neighbour's label, and the first other one.
     """
@@ -125,13 +127,9 @@ def _settle_majorities(
 def _settle_piece(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any
 ) -> Any:
-    """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are
-    `_UNSETTLED` in ``chosen``.
+    """Write the labels of a piece's voxels, and return the number of those that need float64.
 
-    Args:
-        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane
-            the upper four are the lower ones once more.
-        parts: how far each voxel lies from its lowest neighbour along x, y and z.
+    Those are `_UNSETTLED` in ``chosen``.
     """
     count = out.shape[0]
     different = np.uint32(0)
@@ -164,7 +162,10 @@ def _settle_rest(
     labels: Any,
     scores: Any,
 ) -> None:
-    """The voxels that `_settle_piece` left; ``rows`` says where they lie in the source."""
+    """Settle the voxels that `_settle_piece` left.
+
+    ``rows`` has their coordinates in the source.
+    """
     shape, _, _, flat = sampling
     for n in range(out.shape[0]):
         if chosen[n] == _UNSETTLED:
@@ -189,8 +190,9 @@ def _settle_scaled(
     labels: Any,
     scores: Any,
 ) -> None:
-    """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels
-    between two planes.
+    """Resample a channel of a patch that is scaled, not turned.
+
+    Pairs along z are read once for all voxels between two planes.
     """
     shape = sampling.shape
     (planes, lines, length) = out.shape
@@ -234,7 +236,7 @@ def _settle_scaled(
 
 @inlined
 def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, scores: Any) -> Any:
-    """The label of the largest summed weight of a voxel's eight neighbours, in float64."""
+    """Return the label of the largest summed weight of a voxel's eight neighbours, in float64."""
     ix = min(np.int64(x), max(shape[0] - 2, 0))
     iy = min(np.int64(y), shape[1] - 2)
     iz = min(np.int64(z), shape[2] - 2)
@@ -270,8 +272,9 @@ def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, score
 
 @inlined
 def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
-    """The label with the largest score; of several, the nearest voxel's where it is one of them,
-    else the lowest.
+    """Return the label with the largest score.
+
+    Of several it is the nearest voxel's where that is one of them, else the lowest.
     """
     best = scores[0]
     for n in range(1, known):
@@ -300,7 +303,7 @@ def _settle_taps(
     labels: Any,
     scores: Any,
 ) -> None:
-    """The voxels of a piece of one channel, one at a time."""
+    """Settle the voxels of a piece of one channel, one at a time."""
     shape, _, _, flat = sampling
     for k in range(length):
         if touches_nothing(rows, k, shape, 0, flat):
@@ -351,7 +354,7 @@ def resample_labels(
     pad: Any,
     flat: Any,
 ) -> None:
-    """A patch of labels, all channels.
+    """Resample all channels of a patch of labels.
 
     Args: as `detaug.kernels.resampling.resample_images`, and
         pad: the label outside.
@@ -360,9 +363,8 @@ def resample_labels(
     index = np.empty(PIECE, np.int32)
     parts = np.zeros(3 * PITCH, np.float32)
     pairs = np.zeros(4 * PITCH, np.uint32)
-    upper = (
-        pairs if flat else pairs[2 * PITCH :]
-    )  # in a plane the upper neighbours are the lower ones once more
+    # In a plane the upper neighbours are the lower ones once more.
+    upper = pairs if flat else pairs[2 * PITCH :]
     chosen = np.empty(PIECE, np.int32)
     labels = np.empty(8, np.int16)
     scores = np.empty(8, np.float64)

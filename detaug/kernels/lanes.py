@@ -12,8 +12,9 @@ from numba.extending import intrinsic
 
 
 def _load_pair(typing_context: Any, array: Any, index: Any) -> Any:
-    """Elements ``index`` and ``index + 1`` of a flat float32 or int16 array as the lower and the
-    upper half of one unsigned integer, on a little-endian machine.
+    """Read elements ``index`` and ``index + 1`` of a flat array as one unsigned integer.
+
+    The array is float32 or int16. The first is the lower half, on a little-endian machine.
     """
     bits = 2 * array.dtype.bitwidth
 

@@ -1,5 +1,6 @@
-"""Median filter: lists of voxels sorted by networks of minima and maxima, which neighbouring boxes
-share.
+"""Median filter: lists of voxels sorted by networks, which neighbouring boxes share.
+
+The networks consist of minima and maxima.
 
 Columns of voxels along the first axis are sorted, then merged along the second axis into planes'
 lists, two, four ... at a time, and these along the third axis; of the last merge only the middle
@@ -32,8 +33,9 @@ _VECTORS = 64
 
 
 def median_filter(volume: np.ndarray, box: tuple[int, int, int], out: np.ndarray) -> None:
-    """The middle value of each box of a float32 volume (X, Y, Z), the upper one of two if their
-    number is even.
+    """Write the middle value of each box of a float32 volume (X, Y, Z).
+
+    It is the upper one of two if their number is even.
 
     A box of s voxels begins s // 2 before its voxel. It reaches beyond the volume into its mirror
     image about the outermost voxels' outer faces, as SciPy's do. The result may be the volume
@@ -55,7 +57,7 @@ def _moved(numbers: list[Shifted], shift: int) -> list[Shifted]:
 
 
 def _half(size: int) -> int:
-    """The largest power of two below it."""
+    """Return the largest power of two below the number."""
     return 1 << (size - 1).bit_length() - 1
 
 
@@ -94,7 +96,7 @@ class _Network:
         return self.merged(self.sorted(numbers[:half]), self.sorted(numbers[half:]))
 
     def neighbours(self, numbers: list[Shifted], stride: int) -> Callable[[int], list[Shifted]]:
-        """The sorted list of so many neighbours' lists."""
+        """Return the function that gives the sorted list of `size` neighbours' lists."""
 
         @cache
         def of(size: int) -> list[Shifted]:
@@ -106,8 +108,9 @@ class _Network:
         return of
 
     def middle(self, a: list[Shifted], b: list[Shifted], rank: int) -> Shifted:
-        """What stands at a rank of two sorted lists: the least of the maxima of i from one and rank
-        + 1 - i from the other.
+        """Return the value at a rank of two sorted lists.
+
+        It is the least of the maxima of i from one and rank + 1 - i from the other.
         """
         found: Shifted | None = None
         for taken in range(max(0, rank + 1 - len(b)), min(len(a), rank + 1) + 1):
@@ -121,7 +124,7 @@ class _Network:
 
 @lru_cache(maxsize=16)
 def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, int, int, int]:
-    """What `run_program` takes for a box's middle value, with lines that far apart."""
+    """Return the argument of `run_program` for a box's middle value, with lines that far apart."""
     network = _Network(s0)
     column = network.sorted([Shifted(plane) for plane in range(s0)])
     plane = network.neighbours(column, pitch)(s1)
@@ -138,9 +141,7 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
 def _scheduled(
     network: _Network, inputs: int, result: Shifted
 ) -> tuple[np.ndarray, int, int, int, int]:
-    """Leaves out what is not needed, and lets numbers take the places of those that are done
-    with.
-    """
+    """Leave out what is not needed, and let new numbers replace those that are needed no more."""
     extents = {result.number: result.shift}
     last_use = {result.number: len(network.comparisons)}
     kept = []
@@ -187,7 +188,7 @@ def _scheduled(
 
 @inlined
 def _whole(n: Any) -> Any:
-    """As many numbers, and what is missing to whole vectors."""
+    """Return a count of numbers, rounded up to whole vectors."""
     return (n + (_VECTORS - 1)) & -_VECTORS
 
 

@@ -1,7 +1,6 @@
-"""Images resampled through an affine map, with or without a displacement field: no grid of
-coordinates is made.
+"""Images resampled through an affine map, with or without a displacement field.
 
-Linearly, or to the nearest voxel, which labels are as well.
+No grid of coordinates is made.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1]"
 
 @inlined
 def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two
-    parts.
+    """Read the neighbours of a piece's voxels, two in each of four parts.
+
+    In a plane there are two parts.
     """
     for part in range(1 if flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
@@ -50,8 +50,9 @@ def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: An
 
 @inlined
 def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
-    """Along z, then y, then x, by the fractions in ``rest``; ``values`` holds both ends of each z
-    pair beside each other.
+    """Interpolate along z, then y, then x, by the fractions in ``rest``.
+
+    ``values`` holds both ends of each z pair next to each other.
     """
     if flat:
         for k in range(count):
@@ -90,7 +91,10 @@ def sample_taps(
     index: Any,
     weight: Any,
 ) -> None:
-    """The voxels of a piece of one channel, one at a time: weighted sums over taps, in float64."""
+    """Write the voxels of a piece of one channel, one at a time, as weighted sums over taps.
+
+    The sums are in float64.
+    """
     shape, _, padding, flat = sampling
     for k in range(length):
         if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
@@ -120,8 +124,9 @@ def sample_taps(
 def _scale_plane(
     source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any
 ) -> None:
-    """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated
-    lines are kept.
+    """Interpolate the plane that begins at ``start`` along z, then y.
+
+    Its last two interpolated lines are kept.
     """
     values = pairs.view(np.float32)
     even: Any = np.int64(-1)
@@ -143,8 +148,9 @@ def _scale_plane(
 
 @inlined
 def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) -> None:
-    """A patch that is scaled, not turned: each plane of the source is interpolated once for all
-    voxels next to it.
+    """Resample a patch that is scaled, not turned.
+
+    Each plane of the source is interpolated once for all voxels next to it.
 
     A voxel's arithmetic is that of `_blend`, step by step: the bytes are the same.
     """
@@ -184,7 +190,7 @@ def resample_images(
     value: Any,
     flat: Any,
 ) -> None:
-    """A patch, all channels.
+    """Resample all channels of a patch.
 
     Args:
         source: (C, voxels), each channel flat: a window of a volume, or all of it.
@@ -257,7 +263,7 @@ def resample_images(
 
 @inlined
 def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
-    """The index of each voxel's nearest one in the source; negative where that is outside.
+    """Write the index of each voxel's nearest one in the source; negative where that is outside.
 
     Indices are whole numbers in float64 until they are used: floor, comparison and multiplication
     are vector operations on all CPUs, and a source may have any number of voxels.
@@ -286,7 +292,10 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
 def resample_nearest(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any
 ) -> None:
-    """A patch, all channels; arguments as those of `resample_images`, ``value`` lies outside."""
+    """Resample all channels of a patch to the nearest voxels.
+
+    Arguments are those of `resample_images`; ``value`` lies outside.
+    """
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement)

@@ -57,21 +57,21 @@ def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
 
 
 def sine(x: float) -> float:
-    """sin x, x in radians, |x| < 1e6."""
+    """Return sin x, x in radians, |x| < 1e6."""
     quadrant, r = _reduced(x)
     value = _cosine_of_reduced(r) if quadrant & 1 else _sine_of_reduced(r)
     return -value if quadrant & 2 else value
 
 
 def cosine(x: float) -> float:
-    """cos x, x in radians, |x| < 1e6."""
+    """Return cos x, x in radians, |x| < 1e6."""
     quadrant, r = _reduced(x)
     value = _sine_of_reduced(r) if quadrant & 1 else _cosine_of_reduced(r)
     return -value if (quadrant + 1) & 2 else value
 
 
 def _reduced(x: float) -> tuple[int, float]:
-    """x as a number of quarter turns (modulo 4) and a rest within ± pi/4."""
+    """Return x as a number of quarter turns (modulo 4) and a rest within ± pi/4."""
     if not abs(x) < 1e6:
         raise ValueError(f"an angle must be within ±1e6 radians, got {x!r}")
     n = math.floor(x / 1.5707963267948966 + 0.5)
@@ -87,7 +87,7 @@ def _cosine_of_reduced(r: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
+    """Return e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
     if math.isnan(x):
         return x
     if x < -745.0:
@@ -100,8 +100,9 @@ def exponential(x: float) -> float:
 
 
 def exponentials(x: np.ndarray) -> np.ndarray:
-    """`exponential` of every element of a float64 array, bit for bit; elements must be within -745
-    ... 709.
+    """Return `exponential` of every element of a float64 array, bit for bit.
+
+    Elements must be within -745 ... 709.
     """
     n = np.floor(x / 0.6931471805599453 + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -112,7 +113,7 @@ def exponentials(x: np.ndarray) -> np.ndarray:
 
 
 def natural_log(x: float) -> float:
-    """ln x, x > 0."""
+    """Return ln x, x > 0."""
     if not x > 0.0:
         raise ValueError(f"the logarithm needs a positive number, got {x!r}")
     m, n = math.frexp(x)

@@ -31,8 +31,9 @@ def add_to_lanes(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 @inlined
 def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
-    """Mean and standard deviation (of a sample: divided by count - 1; 0 for one value) of what is
-    in the lanes.
+    """Return mean and standard deviation of the values that were added to the lanes.
+
+    The deviation is that of a sample: divided by count - 1; 0 for one value.
     """
     total = 0.0
     total_of_squares = 0.0
@@ -48,8 +49,9 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
 
 @inlined
 def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
-    """The least and the largest of each lane, of `_ROWS` values each: of one alone the compiler
-    makes a store on a condition, and no vectors.
+    """Widen the least and the largest of each lane by `_ROWS` values each.
+
+    Of one value alone the compiler makes a store on a condition, and no vectors.
     """
     for i in range(LANES):
         a = values[i]
@@ -62,8 +64,9 @@ def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
 
 @kernel("UniTuple(float64, 4)(float32[::1])")
 def moments(values: Any) -> Any:
-    """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values
-    is not.
+    """Return minimum, maximum, mean and standard deviation.
+
+    The mean is not finite where one of the values is not.
     """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -93,8 +96,9 @@ def moments(values: Any) -> Any:
 
 @kernel("UniTuple(float64, 2)(float32[:,::1], float64)")
 def deviations(values: Any, pivot: Any) -> Any:
-    """Mean and standard deviation of all channels (C, voxels) together, from sums of what they
-    differ from a pivot.
+    """Return mean and standard deviation of all channels (C, voxels) together.
+
+    They are computed from sums of differences from a pivot.
     """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -106,7 +110,7 @@ def deviations(values: Any, pivot: Any) -> Any:
 
 @kernel("UniTuple(float32, 2)(float32[:,::1])")
 def least_and_largest(volume: Any) -> Any:
-    """The least and the largest value of a volume (X, Y * Z); NaN counts as neither."""
+    """Return the least and the largest value of a volume (X, Y * Z); NaN counts as neither."""
     flat = volume.reshape(-1)
     low = np.full(_RANGE_LANES, np.float32(np.inf), np.float32)
     high = np.full(_RANGE_LANES, np.float32(-np.inf), np.float32)

@@ -1,5 +1,6 @@
-"""Threefry4x32-13: the bulk generator behind noise fields, keyed by one draw from a sample's
-Generator.
+"""Threefry4x32-13: the bulk generator behind noise fields.
+
+It is keyed by one draw from a sample's Generator.
 
 The construction is Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
 2011), with the rotation constants and the key schedule of their Random123 library. They report that
@@ -22,17 +23,17 @@ from detaug.kernels.compiling import inlined, kernel
 _PARITY = np.uint32(0x1BD11BDA)
 _STEP = np.float32(2.0**-24)
 
-# what is made at a time by those who use words, in four parts
+# Users of words take this number of them at a time, in four parts.
 PIECE = 1024
 QUARTER = PIECE // 4
-LANES = np.arange(
-    QUARTER, dtype=np.uint32
-)  # read rather than counted: 64-bit counters would take wider vectors
+# Read rather than counted: 64-bit counters would take wider vectors.
+LANES = np.arange(QUARTER, dtype=np.uint32)
 
 
 def _turner(count: int) -> Any:
-    """A function that turns a word to the left: by a number that is known when it is compiled, or
-    there are no vectors.
+    """Return a function that turns a word to the left.
+
+    The number of bits is known when it is compiled: otherwise there are no vectors.
     """
     left = np.uint32(count)
     right = np.uint32(32 - count)
@@ -58,7 +59,7 @@ def _turner(count: int) -> Any:
 
 @inlined
 def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
-    """Four words from four counter words and four key words, all uint32.
+    """Return four words from four counter words and four key words, all uint32.
 
     The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
     """
@@ -135,7 +136,7 @@ def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any
 
 
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
-    """A 64-bit key as (low, high) words."""
+    """Return a 64-bit key as (low, high) words."""
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
 
 
@@ -158,7 +159,7 @@ def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_hig
 def fill_evenly(
     values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any
 ) -> None:
-    """``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
+    """Write ``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
 
     Values in order get the upper 24 bits of the words of a stream, in the order of
     `fill_piece_of_words`.

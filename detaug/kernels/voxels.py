@@ -61,7 +61,7 @@ def flip_in_place(
     )
 )
 def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> None:
-    """``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
+    """Write ``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
     for c in range(destination.shape[0]):
         for i in range(destination.shape[1]):
             for j in range(destination.shape[2]):
@@ -74,8 +74,9 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
 
 
 def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this
-    order.
+    """Return a new array of some voxels of a contiguous (C, *space).
+
+    Of each axis those are given in their order, int64.
     """
     out = np.empty((len(array), *map(len, places)), array.dtype)
     kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
@@ -90,8 +91,7 @@ def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
-    """A copy of a volume (X, Y, Z) that is longer by so many voxels before and behind it along each
-    axis.
+    """Return a copy of a volume (X, Y, Z) that is longer before and after it along each axis.
 
     Args:
         mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a
@@ -117,7 +117,10 @@ def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
 
 @kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))
 def replace_label(labels: Any, label: Any, replacement: Any) -> None:
-    """Another value in place of one label; floats as they are, for two of their zeros are equal."""
+    """Write another value in place of one label.
+
+    Floats are compared as they are, for two of their zeros are equal.
+    """
     for i in range(labels.shape[0]):
         value = labels[i]
         labels[i] = replacement if value == label else value
