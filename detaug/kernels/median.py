@@ -53,7 +53,8 @@ class Shifted(NamedTuple):
 
 
 def _moved(numbers: list[Shifted], shift: int) -> list[Shifted]:
-    return [Shifted(each.number, each.shift + shift) for each in numbers]
+    """Return the lists of boxes that lie further on."""
+    return [Shifted(number.number, number.shift + shift) for number in numbers]
 
 
 def _half(size: int) -> int:
@@ -69,6 +70,7 @@ class _Network:
         self.comparisons: list[tuple[int, int, Shifted, Shifted]] = []
 
     def compared(self, a: Shifted, b: Shifted) -> tuple[Shifted, Shifted]:
+        """Add a comparison; return the numbers of the minimum and of the maximum."""
         low = self.count
         high = self.count + 1
         self.count += 2
@@ -76,7 +78,7 @@ class _Network:
         return Shifted(low), Shifted(high)
 
     def merged(self, a: list[Shifted], b: list[Shifted]) -> list[Shifted]:
-        """Two sorted lists as one, by Batcher's odd-even merge."""
+        """Return two sorted lists as one, by Batcher's odd-even merge."""
         if not a or not b:
             return a or b
         if len(a) == len(b) == 1:
@@ -84,12 +86,13 @@ class _Network:
         # The least is the first of the even ones; then the n-th odd one against the next even one.
         even = self.merged(a[::2], b[::2])
         odd = self.merged(a[1::2], b[1::2])
-        made = [even[0]]
+        result = [even[0]]
         for one, other in zip(odd, even[1:], strict=False):
-            made += self.compared(one, other)
-        return made + odd[len(even) - 1 :] + even[len(odd) + 1 :]
+            result += self.compared(one, other)
+        return result + odd[len(even) - 1 :] + even[len(odd) + 1 :]
 
     def sorted(self, numbers: list[Shifted]) -> list[Shifted]:
+        """Return numbers in ascending order."""
         half = len(numbers) // 2
         if not half:
             return numbers
@@ -112,14 +115,21 @@ class _Network:
 
         It is the least of the maxima of i from one and rank + 1 - i from the other.
         """
-        found: Shifted | None = None
-        for taken in range(max(0, rank + 1 - len(b)), min(len(a), rank + 1) + 1):
-            other = rank + 1 - taken
-            ends = [numbers[count - 1] for numbers, count in ((a, taken), (b, other)) if count]
-            largest = self.compared(*ends)[1] if len(ends) == 2 else ends[0]
-            found = largest if found is None else self.compared(found, largest)[0]
-        assert found is not None
-        return found
+        least: Shifted | None = None
+        for from_a in range(max(0, rank + 1 - len(b)), min(len(a), rank + 1) + 1):
+            from_b = rank + 1 - from_a
+            if from_a and from_b:
+                _, largest = self.compared(a[from_a - 1], b[from_b - 1])
+            elif from_a:
+                largest = a[from_a - 1]
+            else:
+                largest = b[from_b - 1]
+            if least is None:
+                least = largest
+            else:
+                least, _ = self.compared(least, largest)
+        assert least is not None
+        return least
 
 
 @lru_cache(maxsize=16)
@@ -133,9 +143,8 @@ def _program(s0: int, s1: int, s2: int, pitch: int) -> tuple[np.ndarray, int, in
         return _scheduled(network, s0, plane[rank])
     planes = network.neighbours(plane, 1)
     half = _half(s2)
-    return _scheduled(
-        network, s0, network.middle(planes(half), _moved(planes(s2 - half), half), rank)
-    )
+    middle = network.middle(planes(half), _moved(planes(s2 - half), half), rank)
+    return _scheduled(network, s0, middle)
 
 
 def _scheduled(
@@ -145,45 +154,34 @@ def _scheduled(
     extents = {result.number: result.shift}
     last_use = {result.number: len(network.comparisons)}
     kept = []
-    for at, (low, high, a, b) in reversed(list(enumerate(network.comparisons))):
-        if low in extents or high in extents:
-            extent = max(extents.get(low, 0), extents.get(high, 0))
-            for operand in (a, b):
-                extents[operand.number] = max(
-                    extents.get(operand.number, 0), extent + operand.shift
-                )
-                last_use.setdefault(operand.number, at)
-            kept.append((at, low, high, a, b, extent))
-    places = {number: number for number in range(inputs)}
-    count = inputs
+    for index, (low, high, a, b) in reversed(list(enumerate(network.comparisons))):
+        if low not in extents and high not in extents:
+            continue
+        extent = max(extents.get(low, 0), extents.get(high, 0))
+        for operand in (a, b):
+            operand_extent = extents.get(operand.number, 0)
+            extents[operand.number] = max(operand_extent, extent + operand.shift)
+            last_use.setdefault(operand.number, index)
+        kept.append((index, low, high, a, b, extent))
+
+    # The slot of each number, and slots whose numbers are needed no more.
+    slots = {number: number for number in range(inputs)}
+    num_slots = inputs
     free: list[int] = []
     steps = []
-    for at, low, high, a, b, extent in reversed(kept):
+    for index, low, high, a, b, extent in reversed(kept):
         for number in (low, high):
             if not free:
-                free.append(count)
-                count += 1
-            places[number] = free.pop()
-        steps.append(
-            [
-                places[low],
-                places[high],
-                places[a.number],
-                a.shift,
-                places[b.number],
-                b.shift,
-                extent,
-            ]
-        )
-        done = {number for number in (a.number, b.number) if last_use[number] == at}
-        free += [places[number] for number in sorted(done | ({low, high} - extents.keys()))]
-    return (
-        np.array(steps, np.int64).reshape(-1, 7),
-        inputs,
-        count,
-        places[result.number],
-        result.shift,
-    )
+                free.append(num_slots)
+                num_slots += 1
+            slots[number] = free.pop()
+        operands = [slots[a.number], a.shift, slots[b.number], b.shift]
+        steps.append([slots[low], slots[high], *operands, extent])
+        done = {number for number in (a.number, b.number) if last_use[number] == index}
+        done |= {low, high} - extents.keys()
+        free += [slots[number] for number in sorted(done)]
+    table = np.array(steps, np.int64).reshape(-1, 7)
+    return table, inputs, num_slots, slots[result.number], result.shift
 
 
 @inlined
