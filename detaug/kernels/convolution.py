@@ -35,7 +35,7 @@ def convolve(volume: np.ndarray, weights: Sequence[np.ndarray], mode: str, out: 
         weights: for each axis the weight at its centre, at distance 1, 2, ..., float32.
         mode: what lies beyond the ends, see `padded`.
     """
-    radii = [len(each) - 1 for each in weights]
+    radii = [len(axis_weights) - 1 for axis_weights in weights]
     convolve_padded(padded(volume, [(radius, radius) for radius in radii], mode), out, *weights)
 
 
@@ -121,7 +121,7 @@ def convolve_padded(
     ring = np.empty(slots * size, np.float32)
     rows = np.empty(lines * n2, np.float32)
     steps = np.zeros((2, max(r0, r1, r2) + 1), np.int64)
-    given = source.reshape(-1)
+    voxels = source.reshape(-1)
     result = destination.reshape(-1)
     block = max(1, _CHUNK // n2)
     for i in range(n0 + 2 * r0):
@@ -129,7 +129,7 @@ def convolve_padded(
             centre = (i * lines + j) * pitch + r2
             _symmetric(steps, centre, 1, r2)
             weighted_lines(
-                given, centre, pitch, steps, weights2, rows, j * n2, n2, min(block, lines - j), n2
+                voxels, centre, pitch, steps, weights2, rows, j * n2, n2, min(block, lines - j), n2
             )
         for f in range(0, size, _CHUNK):
             centre = r1 * n2 + f
@@ -138,13 +138,13 @@ def convolve_padded(
             weighted_lines(
                 rows, centre, _ZERO, steps, weights1, ring, slot, _ZERO, _ONE, min(_CHUNK, size - f)
             )
-        made = i - 2 * r0
-        for f in range(0, size if made >= 0 else 0, _CHUNK):
+        plane = i - 2 * r0
+        for f in range(0, size if plane >= 0 else 0, _CHUNK):
             for t in range(1, r0 + 1):
-                steps[0, t] = ((made + r0 - t) % slots) * size + f
-                steps[1, t] = ((made + r0 + t) % slots) * size + f
-            centre = ((made + r0) % slots) * size + f
-            to = made * size + f
+                steps[0, t] = ((plane + r0 - t) % slots) * size + f
+                steps[1, t] = ((plane + r0 + t) % slots) * size + f
+            centre = ((plane + r0) % slots) * size + f
+            to = plane * size + f
             weighted_lines(
                 ring, centre, _ZERO, steps, weights0, result, to, _ZERO, _ONE, min(_CHUNK, size - f)
             )

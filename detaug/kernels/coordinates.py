@@ -362,19 +362,19 @@ def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, pa
     False where a voxel has no two neighbours.
     """
     matrix, offset, _ = patch_map
-    found: Any = True
+    is_inside: Any = True
     for axis in range(1 if flat else 0, 3):
         for other in range(3):
-            found &= (other == axis) | (matrix[axis, other] == 0.0)
+            is_inside &= (other == axis) | (matrix[axis, other] == 0.0)
         last = np.float64(shape[axis] - 1)
-        found &= last > 0.0
+        is_inside &= last > 0.0
         for k in range(extents[axis]):
             p = offset[axis] + np.float64(k) * matrix[axis, axis]
-            found &= (p >= 0.0) & (p <= last)
+            is_inside &= (p >= 0.0) & (p <= last)
             base = min(np.floor(p), last - 1.0)
             low[axis, k] = np.int64(base)
             part[axis, k] = np.float32(p - base)
-    return found
+    return is_inside
 
 
 @inlined

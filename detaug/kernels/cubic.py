@@ -118,19 +118,19 @@ def resample_cubic(
                             shift = a * plane + b * line
                             for k in range(count):
                                 # Unsigned: a signed index would be tested for its sign.
-                                place = np.uint64(np.intp(index[k]) + shift)
+                                base_index = np.uint64(np.intp(index[k]) + shift)
                                 for n in range(4):
-                                    neighbours[n * PITCH + k] = voxels[place + np.uint64(n)]
+                                    neighbours[n * PITCH + k] = voxels[base_index + np.uint64(n)]
                             _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
                         _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
-                    made = out[c, i, j, begin + start : begin + stop]
+                    line_out = out[c, i, j, begin + start : begin + stop]
                     if flat:
                         for k in range(
                             count
                         ):  # one array assigned to another compiles error messages for 2 s
-                            made[k] = planes[k]
+                            line_out[k] = planes[k]
                     else:
-                        _join(planes, count, weight, made)
+                        _join(planes, count, weight, line_out)
             if high - low < length:
                 for c in range(source.shape[0]):
                     out[c, i, j, begin : begin + low] = np.float32(value)

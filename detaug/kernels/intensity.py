@@ -116,9 +116,9 @@ def multiply_by_field(
                     total = total * y[j] + plane[b, c]
                 line[c] = total
             _field(line, z, sums, field)
-            given = source[i, j * length : (j + 1) * length]
+            line_in = source[i, j * length : (j + 1) * length]
             result = destination[i, j * length : (j + 1) * length]
             for k in range(length):
-                field[k] = given[k] * field[k]
+                field[k] = line_in[k] * field[k]
             for k in range(length):
                 result[k] = field[k]

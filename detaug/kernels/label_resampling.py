@@ -68,14 +68,14 @@ def _first_other(labels: Any, one: Any, other: Any) -> Any:
 
     Written out, for vectors.
     """
-    found = labels[0]
-    found = labels[7] if (labels[7] != one) & (labels[7] != other) else found
-    found = labels[6] if (labels[6] != one) & (labels[6] != other) else found
-    found = labels[5] if (labels[5] != one) & (labels[5] != other) else found
-    found = labels[4] if (labels[4] != one) & (labels[4] != other) else found
-    found = labels[3] if (labels[3] != one) & (labels[3] != other) else found
-    found = labels[2] if (labels[2] != one) & (labels[2] != other) else found
-    return labels[1] if (labels[1] != one) & (labels[1] != other) else found
+    first = labels[0]
+    first = labels[7] if (labels[7] != one) & (labels[7] != other) else first
+    first = labels[6] if (labels[6] != one) & (labels[6] != other) else first
+    first = labels[5] if (labels[5] != one) & (labels[5] != other) else first
+    first = labels[4] if (labels[4] != one) & (labels[4] != other) else first
+    first = labels[3] if (labels[3] != one) & (labels[3] != other) else first
+    first = labels[2] if (labels[2] != one) & (labels[2] != other) else first
+    return labels[1] if (labels[1] != one) & (labels[1] != other) else first
 
 
 @inlined

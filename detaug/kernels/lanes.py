@@ -21,8 +21,8 @@ def _load_pair(typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index = arguments
         data = context.make_array(signature.args[0])(context, builder, array).data
-        place = builder.gep(data, [index], inbounds=True)
-        loaded = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()))
+        address = builder.gep(data, [index], inbounds=True)
+        loaded = builder.load(builder.bitcast(address, ir.IntType(bits).as_pointer()))
         loaded.align = bits // 16
         return loaded
 

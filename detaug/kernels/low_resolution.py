@@ -28,18 +28,18 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
     for o in range(out.shape[0]):
         if inner == 1:
             line = coarse[o].reshape(-1)
-            made = out[o].reshape(-1)
+            line_out = out[o].reshape(-1)
             for i in range(
-                np.uint64(made.shape[0])
+                np.uint64(line_out.shape[0])
             ):  # unsigned: a signed index would be tested for its sign
                 a = line[np.uint64(lower[i])]
                 b = line[np.uint64(min(lower[i] + 1, last))]
-                made[i] = _between(a, b, weight[i], of_ends)
+                line_out[i] = _between(a, b, weight[i], of_ends)
             continue
         for i in range(out.shape[1]):
             one = coarse[o, lower[i]]
             other = coarse[o, min(lower[i] + 1, last)]
-            made = out[o, i]
+            line_out = out[o, i]
             share = weight[i]
             for k in range(inner):
-                made[k] = _between(one[k], other[k], share, of_ends)
+                line_out[k] = _between(one[k], other[k], share, of_ends)

@@ -213,7 +213,7 @@ def run_program(
     pitch = source.shape[2]
     size = source.shape[1] * source.shape[2]
     extra = size - (n1 - 1) * pitch - n2  # what boxes reach over
-    given = source.reshape(-1)
+    voxels = source.reshape(-1)
     lines = min(n1, max(1, _BLOCK // pitch))
     # Room for whole vectors, also where a line is read at a shift; and no multiple of a page, or
     # the lines would push each other out of the first-level cache.
@@ -226,7 +226,7 @@ def run_program(
                 start = (i + a) * size + j * pitch
                 to = a * width
                 for k in range((together - 1) * pitch + n2 + extra):
-                    numbers[to + k] = key_of(given[start + k])
+                    numbers[to + k] = key_of(voxels[start + k])
             for t in range(steps.shape[0]):
                 n = _whole((together - 1) * pitch + n2 + steps[t, 6])
                 one = numbers[steps[t, 2] * width + steps[t, 3] :][:n]

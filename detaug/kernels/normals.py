@@ -68,9 +68,9 @@ def add_normals(
             )
             normals[i], normals[QUARTER + i] = normal_pair(a, b)
             normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
-        given = source[begin : begin + PIECE]
+        piece_in = source[begin : begin + PIECE]
         result = destination[begin : begin + PIECE]
         for i in range(result.shape[0]):
-            normals[i] = given[i] + scale * normals[i]
+            normals[i] = piece_in[i] + scale * normals[i]
         for i in range(result.shape[0]):
             result[i] = normals[i]

@@ -135,11 +135,11 @@ def _scale_plane(
         for y in range(low[1, j], low[1, j] + 2):
             if y != (odd if y & 1 else even):
                 even, odd = (even, y) if y & 1 else (y, odd)
-                made = lines[y & 1]
+                line_out = lines[y & 1]
                 for k in range(out.shape[1]):
                     pairs[k] = load_pair(source, np.intp(start + y * line + low[2, k]))
                 for k in range(out.shape[1]):
-                    made[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
+                    line_out[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
         one = lines[low[1, j] & 1]
         other = lines[1 - (low[1, j] & 1)]
         for k in range(out.shape[1]):
@@ -173,9 +173,9 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
                     )
             one = planes[low[0, i] & 1].reshape(-1)
             other = planes[1 - (low[0, i] & 1)].reshape(-1)
-            made = out[c, i].reshape(-1)
-            for k in range(made.shape[0]):
-                made[k] = one[k] + part[0, i] * (other[k] - one[k])
+            line_out = out[c, i].reshape(-1)
+            for k in range(line_out.shape[0]):
+                line_out[k] = one[k] + part[0, i] * (other[k] - one[k])
 
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean)")
@@ -310,8 +310,8 @@ def resample_nearest(
                 voxels = source[c]
                 line = out[c, i, j, begin : begin + size]
                 for k in range(size):
-                    place = np.int64(places[k])
-                    if place < 0:
+                    nearest_index = np.int64(places[k])
+                    if nearest_index < 0:
                         line[k] = value
                     else:
-                        line[k] = voxels[np.uint64(place)]
+                        line[k] = voxels[np.uint64(nearest_index)]

@@ -99,8 +99,8 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
             again and again where the volume is shorter.
     """
     places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
-    made: np.ndarray = picked(volume[None], places)[0]
-    return made
+    result: np.ndarray = picked(volume[None], places)[0]
+    return result
 
 
 @lru_cache(256)  # of planes it takes longer than to move them
