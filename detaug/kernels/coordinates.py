@@ -1,4 +1,4 @@
-"""Where a row of an output patch lies in the source, and what reaches outside of it.
+"""The map of a row of an output patch into the source, and the voxels outside of that.
 
 A patch voxel (i, j, k) lies at ``matrix @ ((i, j, k) + displacement) + offset`` in source voxels
 (voxel centres are at integers). Two-dimensional arrays have a first axis of one voxel, which is
@@ -15,8 +15,11 @@ import numpy as np
 from detaug.kernels.compiling import inlined
 
 # How values between voxels are made, and what lies outside the source.
-NEAREST, LINEAR, CUBIC = 0, 1, 2
-CONSTANT, BORDER = 0, 1
+NEAREST = 0
+LINEAR = 1
+CUBIC = 2
+CONSTANT = 0
+BORDER = 1
 
 _CUBIC = -0.75  # Keys' parameter as torch's grid_sample has it
 
@@ -31,12 +34,15 @@ PITCH = 640
 BAND = 16
 
 # What `layout` has behind the three extents.
-LINE, PLANE, ORIGIN = 3, 4, 5
+LINE = 3
+PLANE = 4
+ORIGIN = 5
 
 
 def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -> np.ndarray:
-    """Where the voxels of a volume are that is there as a window only, for kernels that are handed
-    the window, flat.
+    """Return the layout of a volume of which only a flat window is there.
+
+    It is for kernels that are handed the window.
 
     Args:
         space: three extents of the volume.
@@ -47,7 +53,8 @@ def layout(space: Sequence[int], starts: Sequence[int], window: Sequence[int]) -
             along the first; and what
         to take off the index of a voxel of the volume.
     """
-    line, plane = window[2], window[1] * window[2]
+    line = window[2]
+    plane = window[1] * window[2]
     return np.array(
         [*space, line, plane, starts[0] * plane + starts[1] * line + starts[2]], np.int64
     )
@@ -67,7 +74,7 @@ class Map(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """How a source is read.
+    """The way in which a source is read.
 
     Attributes:
         shape: (6,), where a window lies in its volume, from `layout`.
@@ -83,8 +90,10 @@ class Sampling(NamedTuple):
 
 @inlined
 def row_of(number: Any, planes: Any, lines: Any) -> Any:
-    """Plane and line of a row, in the order in which rows are worked on: line after line of a few
-    planes, so that what these have in common of a turned source stays in the CPU's cache.
+    """Return plane and line of a row, in the order in which rows are worked on.
+
+    That is line after line of a few planes, so that the lines of a turned source that these share
+    stay in the CPU's cache.
     """
     begin = number // (BAND * lines) * BAND
     band = min(BAND, planes - begin)
@@ -96,8 +105,7 @@ def row_of(number: Any, planes: Any, lines: Any) -> Any:
 def place_piece(
     rows: Any, patch_map: Any, i: Any, j: Any, begin: Any, length: Any, sampling: Any, voxels: Any
 ) -> tuple[Any, Any, Any, Any]:
-    """Place voxels ``begin`` to ``begin + length`` of row (i, j) into ``rows``, and part them by
-    how they are read.
+    """Write the coordinates of a piece of row (i, j), and part it by how its voxels are read.
 
     Returns:
         ``start, stop, low, high``: voxels ``start ... stop`` (excluded) have all their neighbours
@@ -110,18 +118,21 @@ def place_piece(
     # A cubic kernel draws on one voxel more at either side.
     margin = 1 if mode == CUBIC else 0
     place_row(rows, patch_map, i, j, begin, length)
-    low, high = 0, length
+    low = 0
+    high = length
     # A bent piece may come back.
     if straight & (padding == CONSTANT):
         low, high = _touching_part(rows, length, shape, margin, flat)
-    start, stop = 0, 0
+    start = 0
+    stop = 0
     # Pairs are found by 32-bit indices, and an axis of one voxel has none.
     few = 1 + 2 * margin
     if (voxels < 2**31) & (shape[1] > few) & (shape[2] > few) & (flat | (shape[0] > few)):
         if (padding != CONSTANT) & (mode == LINEAR):
             _bring_inside(rows, length, shape, flat)
         start, stop = _inner_part(rows, length, shape, margin, flat, straight)
-    start, stop = max(start, low), min(stop, high)
+    start = max(start, low)
+    stop = min(stop, high)
     if stop <= start:
         start = stop = low
     return start, stop, low, high
@@ -129,9 +140,7 @@ def place_piece(
 
 @inlined
 def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any) -> None:
-    """Coordinates of voxels ``start`` to ``start + length`` of row (i, j): x, y, z in the parts of
-    ``rows``, float64.
-    """
+    """Write the coordinates of a piece of row (i, j): x, y, z in the parts of ``rows``, float64."""
     matrix, offset, displacement = patch_map
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
@@ -159,15 +168,18 @@ def place_row(rows: Any, patch_map: Any, i: Any, j: Any, start: Any, length: Any
 
 @inlined
 def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, straight: Any) -> Any:
-    """The part ``start, stop`` of a piece whose voxels all lie between voxels of the source that
-    are ``margin`` voxels or more from its border; ``0, 0`` if it is not one stretch. ``flat``: the
-    first axis does not count. ``straight``: the piece is a straight line (no displacement).
+    """Return the part ``start, stop`` of a piece whose voxels all lie within the source.
+
+    They lie between voxels of the source that are ``margin`` voxels or more from its border. The
+    part is ``0, 0`` if it is not one stretch. ``flat``: the first axis does not count.
+    ``straight``: the piece is a straight line (no displacement).
     """
     least = np.float64(margin)
     limit_x = np.float64(shape[0] - 1 - margin)
     limit_y = np.float64(shape[1] - 1 - margin)
     limit_z = np.float64(shape[2] - 1 - margin)
-    start, stop = 0, length
+    start = 0
+    stop = length
     while start < stop and _is_outside(rows, start, least, limit_x, limit_y, limit_z, flat):
         start += 1
     while stop > start and _is_outside(rows, stop - 1, least, limit_x, limit_y, limit_z, flat):
@@ -185,6 +197,7 @@ def _inner_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any, stra
 def _is_outside(
     rows: Any, k: Any, least: Any, limit_x: Any, limit_y: Any, limit_z: Any, flat: Any
 ) -> Any:
+    """Return True for a coordinate that is outside of the source along an axis."""
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
     bad = (y < least) | (y > limit_y) | (z < least) | (z > limit_z)
@@ -195,13 +208,13 @@ def _is_outside(
 
 @inlined
 def _nearest_inside(p: Any, size: Any) -> Any:
-    """The place within the source that is nearest to a coordinate along an axis."""
+    """Return the coordinate within the source that is nearest to one along an axis."""
     return min(max(p, 0.0), np.float64(size - 1))
 
 
 @inlined
 def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
-    """`_nearest_inside` for a whole piece."""
+    """Apply `_nearest_inside` to a whole piece."""
     for axis in range(1 if flat else 0, 3):
         row = rows[axis * PITCH : axis * PITCH + length]
         for k in range(length):
@@ -210,8 +223,9 @@ def _bring_inside(rows: Any, length: Any, shape: Any, flat: Any) -> None:
 
 @inlined
 def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """Whether no neighbour of a voxel is inside the source; ``margin``: how many neighbours beyond
-    the nearest count.
+    """Return True if no neighbour of a voxel is inside the source.
+
+    ``margin``: the number of neighbours beyond the nearest that count.
     """
     y = rows[PITCH + k]
     z = rows[2 * PITCH + k]
@@ -229,10 +243,12 @@ def touches_nothing(rows: Any, k: Any, shape: Any, margin: Any, flat: Any) -> An
 
 @inlined
 def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -> Any:
-    """The part ``low, high`` of a straight piece beyond which no voxel has a neighbour inside the
-    source.
+    """Return the part ``low, high`` of a straight piece outside of which no voxel is inside.
+
+    That is, no voxel has a neighbour inside the source.
     """
-    low, high = 0, length
+    low = 0
+    high = length
     while low < high and touches_nothing(rows, low, shape, margin, flat):
         low += 1
     while high > low and touches_nothing(rows, high - 1, shape, margin, flat):
@@ -242,33 +258,36 @@ def _touching_part(rows: Any, length: Any, shape: Any, margin: Any, flat: Any) -
 
 @inlined
 def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: Any) -> None:
-    """Index of the lowest neighbour and the three fractions, for voxels that have all neighbours
-    inside.
+    """Write the index of the lowest neighbour and the three fractions of a piece's voxels.
+
+    All neighbours of these are inside.
     """
     # All are float64, which holds every index exactly: a coordinate is rounded down as it is, and
     # only the index becomes an integer. To make integers of the coordinates, and numbers of these,
     # took a third of the time.
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 2),
-        np.float64(shape[1] - 2),
-        np.float64(shape[2] - 2),
-    )
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 2)
+    last_y = np.float64(shape[1] - 2)
+    last_z = np.float64(shape[2] - 2)
     if flat:
         for k in range(count):
-            y, z = rows[PITCH + k], rows[2 * PITCH + k]
-            iy, iz = min(np.floor(y), last_y), min(np.floor(z), last_z)
+            y = rows[PITCH + k]
+            z = rows[2 * PITCH + k]
+            iy = min(np.floor(y), last_y)
+            iz = min(np.floor(z), last_z)
             rest[PITCH + k] = np.float32(y - iy)
             rest[2 * PITCH + k] = np.float32(z - iz)
             index[k] = np.int32(iy * line + (iz - origin))
         return
     for k in range(count):
-        x, y, z = rows[k], rows[PITCH + k], rows[2 * PITCH + k]
-        ix, iy, iz = min(np.floor(x), last_x), min(np.floor(y), last_y), min(np.floor(z), last_z)
+        x = rows[k]
+        y = rows[PITCH + k]
+        z = rows[2 * PITCH + k]
+        ix = min(np.floor(x), last_x)
+        iy = min(np.floor(y), last_y)
+        iz = min(np.floor(z), last_z)
         rest[k] = np.float32(x - ix)
         rest[PITCH + k] = np.float32(y - iy)
         rest[2 * PITCH + k] = np.float32(z - iz)
@@ -277,10 +296,20 @@ def split_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, rest: 
 
 @inlined
 def split_straight(
-    patch_map: Any, i: Any, j: Any, begin: Any, length: Any, shape: Any, flat: Any, index: Any, rest: Any
-) -> Any:  # fmt: skip
-    """`place_row` and `split_piece` in one, for a piece of a straight map in a volume of fewer than
-    2**31 voxels; False, and nothing done, where the piece does not lie within the source.
+    patch_map: Any,
+    i: Any,
+    j: Any,
+    begin: Any,
+    length: Any,
+    shape: Any,
+    flat: Any,
+    index: Any,
+    rest: Any,
+) -> Any:
+    """Do the work of `place_row` and `split_piece` for a piece of a straight map.
+
+    The volume has fewer than 2**31 voxels. False, and nothing done, where the piece does not lie
+    within the source.
 
     Most pieces do. Rounded as they are, the coordinates along a straight piece lie between those of
     its ends.
@@ -289,20 +318,20 @@ def split_straight(
     bx = offset[0] + (matrix[0, 0] * i + matrix[0, 1] * j)
     by = offset[1] + (matrix[1, 0] * i + matrix[1, 1] * j)
     bz = offset[2] + (matrix[2, 0] * i + matrix[2, 1] * j)
-    mx, my, mz = matrix[0, 2], matrix[1, 2], matrix[2, 2]
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 1),
-        np.float64(shape[1] - 1),
-        np.float64(shape[2] - 1),
-    )
+    mx = matrix[0, 2]
+    my = matrix[1, 2]
+    mz = matrix[2, 2]
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 1)
+    last_y = np.float64(shape[1] - 1)
+    last_z = np.float64(shape[2] - 1)
     for end in (begin, begin + length - 1):
         step = np.float64(np.int32(end))
-        x, y, z = bx + step * mx, by + step * my, bz + step * mz
+        x = bx + step * mx
+        y = by + step * my
+        z = bz + step * mz
         if (
             not (flat | (x >= 0.0) & (x < last_x))
             & (y >= 0.0)
@@ -313,8 +342,12 @@ def split_straight(
             return False
     for k in range(np.uint64(length)):  # unsigned: a signed index would be tested for its sign
         step = np.float64(np.int32(np.uint64(begin) + k))
-        x, y, z = bx + step * mx, by + step * my, bz + step * mz
-        ix, iy, iz = np.floor(x), np.floor(y), np.floor(z)
+        x = bx + step * mx
+        y = by + step * my
+        z = bz + step * mz
+        ix = np.floor(x)
+        iy = np.floor(y)
+        iz = np.floor(z)
         rest[k] = np.float32(x - ix)
         rest[np.uint64(PITCH) + k] = np.float32(y - iy)
         rest[np.uint64(2 * PITCH) + k] = np.float32(z - iz)
@@ -324,29 +357,31 @@ def split_straight(
 
 @inlined
 def place_axes(patch_map: Any, extents: Any, shape: Any, flat: Any, low: Any, part: Any) -> Any:
-    """Lower neighbours and fractions along each axis of a patch that is scaled, not turned; False
-    where a voxel has no two.
+    """Write lower neighbours and fractions along each axis of a patch that is scaled, not turned.
+
+    False where a voxel has no two neighbours.
     """
     matrix, offset, _ = patch_map
-    found: Any = True
+    is_inside: Any = True
     for axis in range(1 if flat else 0, 3):
         for other in range(3):
-            found &= (other == axis) | (matrix[axis, other] == 0.0)
+            is_inside &= (other == axis) | (matrix[axis, other] == 0.0)
         last = np.float64(shape[axis] - 1)
-        found &= last > 0.0
+        is_inside &= last > 0.0
         for k in range(extents[axis]):
             p = offset[axis] + np.float64(k) * matrix[axis, axis]
-            found &= (p >= 0.0) & (p <= last)
+            is_inside &= (p >= 0.0) & (p <= last)
             base = min(np.floor(p), last - 1.0)
             low[axis, k] = np.int64(base)
             part[axis, k] = np.float32(p - base)
-    return found
+    return is_inside
 
 
 @inlined
 def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) -> Any:
-    """Which voxels the samples of a piece draw on, and with which weights; the number of them along
-    each axis.
+    """Write the voxels that a piece's samples draw on, and their weights; return their number.
+
+    It is the number along each axis.
 
     Tap n along an axis of voxel k is at ``(4 * axis + n) * PITCH + k`` of ``index`` and ``weight``.
     An index of -1 is a voxel outside (constant border).
@@ -384,9 +419,11 @@ def tap_piece(rows: Any, length: Any, sampling: Any, index: Any, weight: Any) ->
 
 @inlined
 def nearest_voxel(p: Any) -> Any:
-    """The voxel that is nearest to a coordinate, as a float. Half-way between two it is the one
-    with the even number, as in torch's grid_sample: always the upper one would shift a patch that
-    lies half a voxel off its source by half a voxel. Compared, and not left to a rounding mode.
+    """Return the voxel that is nearest to a coordinate, as a float.
+
+    Half-way between two it is the one with the even number, as in torch's grid_sample: always the
+    upper one would shift a patch that lies half a voxel off its source by half a voxel. Compared,
+    and not left to a rounding mode.
     """
     upper = np.floor(p + 0.5)
     half = 0.5 * upper

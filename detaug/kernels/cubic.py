@@ -29,13 +29,18 @@ from detaug.kernels.coordinates import (
 from detaug.kernels.resampling import WHERE, sample_taps
 
 _A = np.float32(-0.75)
-_ONE, _B, _C, _D = np.float32(1), np.float32(0.75), np.float32(1.5), np.float32(1.25)
+_ONE = np.float32(1)
+_B = np.float32(0.75)
+_C = np.float32(1.5)
+_D = np.float32(1.25)
 
 
 @inlined
 def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weight: Any) -> None:
-    """Index of the lowest neighbour, and the weights w0, w2, w3 along each axis: weight n of axis a
-    of voxel k is at ``(3 * a + n) * PITCH + k``. For voxels that have all neighbours inside.
+    """Write the index of the lowest neighbour, and the weights w0, w2, w3 along each axis.
+
+    Weight n of axis a of voxel k is at ``(3 * a + n) * PITCH + k``. All neighbours of the voxels
+    are inside.
     """
     for k in range(count):
         index[k] = -np.int32(shape[ORIGIN])
@@ -56,9 +61,7 @@ def _weigh_piece(rows: Any, count: Any, shape: Any, flat: Any, index: Any, weigh
 
 @inlined
 def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
-    """Interpolated between four voxels, lines or planes, whose values are in the parts of
-    ``parts``.
-    """
+    """Interpolate between four voxels, lines or planes, whose values are in ``parts``."""
     for k in range(count):
         base = parts[PITCH + k]
         out[k] = base + (
@@ -72,10 +75,18 @@ def _join(parts: Any, count: Any, weight: Any, out: Any) -> None:
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, float64, boolean)")
 def resample_cubic(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any, flat: Any
-) -> None:  # fmt: skip
-    """A patch, all channels; arguments as those of `detaug.kernels.resampling.resample_images`,
-    ``value`` lies outside.
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    value: Any,
+    flat: Any,
+) -> None:
+    """Resample all channels of a patch.
+
+    Arguments are those of `detaug.kernels.resampling.resample_images`; ``value`` lies outside.
     """
     rows = np.empty(3 * PITCH, np.float64)
     index = np.empty(PIECE, np.int32)
@@ -87,9 +98,11 @@ def resample_cubic(
     tap_weight = np.empty(12 * PITCH, np.float64)
     patch_map = Map(matrix, offset, displacement)
     sampling = Sampling(shape, CUBIC, CONSTANT, flat)
-    line, plane = np.intp(shape[LINE]), np.intp(shape[PLANE])
+    line = np.intp(shape[LINE])
+    plane = np.intp(shape[PLANE])
     for row in range(out.shape[1] * out.shape[2]):
-        i, j = row // out.shape[2], row % out.shape[2]
+        i = row // out.shape[2]
+        j = row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             length = min(PIECE, out.shape[3] - begin)
             start, stop, low, high = place_piece(
@@ -104,21 +117,20 @@ def resample_cubic(
                         for b in range(4):
                             shift = a * plane + b * line
                             for k in range(count):
-                                place = np.uint64(
-                                    np.intp(index[k]) + shift
-                                )  # unsigned: a signed index would be tested
+                                # Unsigned: a signed index would be tested for its sign.
+                                base_index = np.uint64(np.intp(index[k]) + shift)
                                 for n in range(4):
-                                    neighbours[n * PITCH + k] = voxels[place + np.uint64(n)]
+                                    neighbours[n * PITCH + k] = voxels[base_index + np.uint64(n)]
                             _join(neighbours, count, weight[6 * PITCH :], lines[b * PITCH :])
                         _join(lines, count, weight[3 * PITCH :], planes[a * PITCH :])
-                    made = out[c, i, j, begin + start : begin + stop]
+                    line_out = out[c, i, j, begin + start : begin + stop]
                     if flat:
                         for k in range(
                             count
                         ):  # one array assigned to another compiles error messages for 2 s
-                            made[k] = planes[k]
+                            line_out[k] = planes[k]
                     else:
-                        _join(planes, count, weight, made)
+                        _join(planes, count, weight, line_out)
             if high - low < length:
                 for c in range(source.shape[0]):
                     out[c, i, j, begin : begin + low] = np.float32(value)
@@ -130,6 +142,13 @@ def resample_cubic(
                     taps = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
                         sample_taps(
-                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                            value, taps, tap_index, tap_weight,
-                        )  # fmt: skip
+                            source[c],
+                            out[c, i, j, begin + one : begin + other],
+                            part,
+                            other - one,
+                            sampling,
+                            value,
+                            taps,
+                            tap_index,
+                            tap_weight,
+                        )

@@ -20,8 +20,9 @@ from detaug.kernels.compiling import kernel
     " ::1])"
 )
 def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: Any) -> None:
-    """Coefficients (Kx, Ky, Kz) of a field (X, Y, Z) in a separable basis; sums run in the order of
-    the voxels.
+    """Project a field (X, Y, Z) on a separable basis: write the coefficients (Kx, Ky, Kz).
+
+    Sums run in the order of the voxels.
     """
     row = np.empty(basis_z.shape[1], np.float32)
     plane = np.empty((basis_y.shape[1], basis_z.shape[1]), np.float32)
@@ -34,12 +35,10 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
             row[:] = np.float32(0)
             whole = noise.shape[2] // 4 * 4
             for k in range(0, whole, 4):
-                a, b, c, d = (
-                    noise[i, j, k],
-                    noise[i, j, k + 1],
-                    noise[i, j, k + 2],
-                    noise[i, j, k + 3],
-                )
+                a = noise[i, j, k]
+                b = noise[i, j, k + 1]
+                c = noise[i, j, k + 2]
+                d = noise[i, j, k + 3]
                 for n in range(row.shape[0]):
                     row[n] += (a * basis_z[k, n] + b * basis_z[k + 1, n]) + (
                         c * basis_z[k + 2, n] + d * basis_z[k + 3, n]
@@ -64,7 +63,7 @@ def project(noise: Any, basis_x: Any, basis_y: Any, basis_z: Any, coefficients: 
     " ::1])"
 )
 def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: Any) -> None:
-    """A field (X, Y, Z), plane by plane.
+    """Evaluate a field (X, Y, Z), plane by plane.
 
     Args:
         coefficients: (Kx, Ky, Kz), Kz a multiple of 4 (filled with zeros).
@@ -88,7 +87,10 @@ def evaluate(coefficients: Any, basis_x: Any, basis_y: Any, basis_z: Any, out: A
             line = out[i, j]
             line[:] = np.float32(0)
             for n in range(0, basis_z.shape[0], 4):
-                a, b, c, d = row[n], row[n + 1], row[n + 2], row[n + 3]
+                a = row[n]
+                b = row[n + 1]
+                c = row[n + 2]
+                d = row[n + 3]
                 for k in range(line.shape[0]):
                     line[k] += (a * basis_z[n, k] + b * basis_z[n + 1, k]) + (
                         c * basis_z[n + 2, k] + d * basis_z[n + 3, k]

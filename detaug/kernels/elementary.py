@@ -23,10 +23,14 @@ _u32 = np.uint32
 
 
 def _bitcast(from_type: Any, to_type: Any) -> Any:
-    """An intrinsic that reads the bits of one type as another; compiled code only."""
+    """Return an intrinsic that reads the bits of one type as another.
+
+    It works in compiled code only.
+    """
 
     @intrinsic
-    def cast(typing_context: Any, value: Any) -> Any:  # noqa: ARG001  (the signature that Numba wants)
+    # The signature that Numba wants.
+    def cast(typing_context: Any, value: Any) -> Any:  # noqa: ARG001
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             return builder.bitcast(arguments[0], context.get_value_type(to_type))
 
@@ -42,8 +46,9 @@ _SIGN = _u32(0x80000000)
 
 @inlined
 def key_of(x: Any) -> Any:
-    """A uint32 that is ordered as float32 numbers are; -0 comes before 0, NaN last (negative NaN
-    first).
+    """Return a uint32 that is ordered as float32 numbers are.
+
+    -0 comes before 0, NaN last (negative NaN first).
     """
     bits = bits_of_float(x)
     flip = _u32(_i32(_i32(bits) >> _i32(31)))
@@ -52,15 +57,14 @@ def key_of(x: Any) -> Any:
 
 @inlined
 def value_of(key: Any) -> Any:
-    """The number of a key."""
+    """Return the number of a key."""
     flip = _u32(_i32(_i32(key) >> _i32(31)))
     return float_from_bits(_u32(key ^ _u32(_u32(~flip) | _SIGN)))
 
 
 _ONE = _f32(1)
-_ROUNDER = _f32(
-    1.5 * 2.0**23
-)  # adding it leaves an integer in the low bits, rounded to nearest, ties to even
+# Adding it leaves an integer in the low bits, rounded to nearest, ties to even.
+_ROUNDER = _f32(1.5 * 2.0**23)
 _ONE_BITS = _u32(0x3F800000)
 _SQRT_HALF_BITS = _u32(0x3F3504F3)
 _MANTISSA = _u32(0x007FFFFF)
@@ -82,15 +86,25 @@ _E0, _E1, _E2, _E3, _E4 = (
 _P = (0.693147182, 0.240226477, 0.0555035658, 0.0096185077, 0.00133928063, 0.000153288929)
 _P0, _P1, _P2, _P3, _P4, _P5 = (_f32(c) for c in _P)
 # log2(1 + f) / f on [√½ - 1, √2 - 1]; absolute error of log2 2^-27.0
-_G = (1.4426949, -0.721347153, 0.480920434, -0.360719085, 0.287694842, -0.238569692, 0.217156723, -0.209959805,
-      0.125506997)  # fmt: skip
+_G = (
+    1.4426949,
+    -0.721347153,
+    0.480920434,
+    -0.360719085,
+    0.287694842,
+    -0.238569692,
+    0.217156723,
+    -0.209959805,
+    0.125506997,
+)
 _G0, _G1, _G2, _G3, _G4, _G5, _G6, _G7, _G8 = (_f32(c) for c in _G)
 
 
 @inlined
 def negative_log(x: Any) -> Any:
-    """-ln x of 0 < x <= 1, good to 5e-8 absolutely or 2 ulp, whichever is more: for random
-    numbers.
+    """Return -ln x of 0 < x <= 1, for random numbers.
+
+    It is good to 5e-8 absolutely or 2 ulp, whichever is more.
     """
     k = _u32(bits_of_float(x) - _SQRT_HALF_BITS)
     exponent = _f32(_i32(_i32(k) >> _i32(23)))
@@ -102,8 +116,9 @@ def negative_log(x: Any) -> Any:
 
 @inlined
 def exponential(x: Any) -> Any:
-    """e^x within 2 ulp; infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of
-    NaN.
+    """Return e^x within 2 ulp.
+
+    It is infinity above 88.73, subnormal numbers and then 0 below -87.34; NaN of NaN.
     """
     x = _f32(90) if x > _f32(90) else x
     x = _f32(-105) if x < _f32(-105) else x
@@ -124,8 +139,9 @@ def exponential(x: Any) -> Any:
 
 @inlined
 def unit_power(base: Any, exponent: Any) -> Any:
-    """base^exponent for a base from 0 to 1 and an exponent above 0, with an *absolute* error below
-    1.2e-7.
+    """Return base^exponent for a base from 0 to 1 and an exponent above 0.
+
+    The *absolute* error is below 1.2e-7.
 
     What the rounding of exponent · log2(base) does to a result is small where the result itself is.
     A base below 2^-126 counts as 0. NaN of NaN.

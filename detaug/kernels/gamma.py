@@ -39,9 +39,10 @@ _LONG_WAY = _f32(LARGEST)
 
 
 def power_parts(exponent: float) -> tuple[np.ndarray, np.ndarray]:
-    """What `gamma_curve` wants to know of an exponent, float32: the coefficients (8,) of q in m^γ =
-    1 + f q(f), f = m - 1, by interpolation at Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to
-    127, 0 for n = 0.
+    """Return the arguments of `gamma_curve` that follow from an exponent, float32.
+
+    They are the coefficients (8,) of q in m^γ = 1 + f q(f), f = m - 1, by interpolation at
+    Chebyshev nodes; and 2^((n - 127) γ) for n from 1 to 127, 0 for n = 0.
     """
     differences = [
         (exponential(exponent * log) - 1.0) / f for f, log in zip(_NODES, _LOGARITHMS, strict=True)
@@ -71,13 +72,20 @@ def _curve_of_piece(
     out: Any,
     places: Any,
 ) -> None:
+    """Write the curve of at most `PIECE` values."""
     count = source.shape[0]
     if exponent > _LONG_WAY:
         for i in range(count):
             out[i] = unit_power((source[i] - origin) / width, exponent)
         return
-    a0, a1, a2, a3 = polynomial[0], polynomial[1], polynomial[2], polynomial[3]
-    a4, a5, a6, a7 = polynomial[4], polynomial[5], polynomial[6], polynomial[7]
+    a0 = polynomial[0]
+    a1 = polynomial[1]
+    a2 = polynomial[2]
+    a3 = polynomial[3]
+    a4 = polynomial[4]
+    a5 = polynomial[5]
+    a6 = polynomial[6]
+    a7 = polynomial[7]
     for i in range(count):
         base = (source[i] - origin) / width
         base = base if base > _ZERO else _ZERO
@@ -97,7 +105,7 @@ def _curve_of_piece(
 
 @inlined
 def _add_whole_piece(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
-    """Exactly `PIECE` values, eight of which are added in float32 before they go to their lane.
+    """Add exactly `PIECE` values, eight of which are added in float32 before they go to their lane.
 
     With a pivot next to the mean, float32 loses nothing that matters.
     """
@@ -130,8 +138,9 @@ def gamma_curve(
     scales: Any,
     pivot: Any,
 ) -> Any:
-    """``((source - origin) / width) ^ exponent``; gives the mean and standard deviation of what it
-    wrote.
+    """Write ``((source - origin) / width) ^ exponent``, and return mean and standard deviation.
+
+    They are those of the new values.
 
     Args:
         source, destination: flat, which may be one array; all bases must be from 0 to 1.

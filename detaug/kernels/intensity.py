@@ -1,5 +1,6 @@
-"""Maps of intensities, voxel by voxel. Source and destination may be one array, or must not
-overlap.
+"""Maps of intensities, voxel by voxel.
+
+Source and destination may be one array, or must not overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def clamp(values: Any, low: Any, high: Any) -> None:
 
 @kernel("void(float32[::1], float32[::1], float32, float32, float32)")
 def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset: Any) -> None:
-    """``(source - center) · factor + offset``."""
+    """Write ``(source - center) · factor + offset``."""
     # two loops, for the compiler's test that the arrays do not overlap fails, and with it vectors,
     # where they are one
     if source.ctypes.data == destination.ctypes.data:
@@ -42,7 +43,8 @@ def scale_around(source: Any, destination: Any, center: Any, factor: Any, offset
 def map_piecewise(
     source: Any, destination: Any, low: Any, per_step: Any, knots: Any, values: Any, slopes: Any
 ) -> None:
-    """``values[s] + (x - knots[s]) * slopes[s]`` in float64 where s is the piece in which x lies;
+    """Write ``values[s] + (x - knots[s]) * slopes[s]`` in float64, s the piece in which x lies.
+
     NaN stays NaN.
 
     Args:
@@ -62,7 +64,7 @@ def map_piecewise(
 
 @inlined
 def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
-    """exp of a line's polynomial, by Horner's scheme in float64.
+    """Write exp of a line's polynomial, by Horner's scheme in float64.
 
     What the sum loses as float32 is made up for: e^(h + r) = e^h (1 + r) where r is below half an
     ulp of h.
@@ -87,7 +89,7 @@ def _field(line: Any, z: Any, sums: Any, field: Any) -> None:
 def multiply_by_field(
     source: Any, destination: Any, coefficients: Any, x: Any, y: Any, z: Any
 ) -> None:
-    """``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
+    """Write ``source[i, j, k] * exp(Σ coefficients[a, b, c] x[i]^a y[j]^b z[k]^c)``.
 
     Args:
         source, destination: (X, Y * Z).
@@ -96,8 +98,10 @@ def multiply_by_field(
     """
     n0, n1, n2 = coefficients.shape
     length = z.shape[0]
-    plane, line = np.empty((n1, n2)), np.empty(n2)
-    sums, field = np.empty(length), np.empty(length, np.float32)
+    plane = np.empty((n1, n2))
+    line = np.empty(n2)
+    sums = np.empty(length)
+    field = np.empty(length, np.float32)
     for i in range(x.shape[0]):
         for b in range(n1):
             for c in range(n2):
@@ -112,9 +116,9 @@ def multiply_by_field(
                     total = total * y[j] + plane[b, c]
                 line[c] = total
             _field(line, z, sums, field)
-            given = source[i, j * length : (j + 1) * length]
+            line_in = source[i, j * length : (j + 1) * length]
             result = destination[i, j * length : (j + 1) * length]
             for k in range(length):
-                field[k] = given[k] * field[k]
+                field[k] = line_in[k] * field[k]
             for k in range(length):
                 result[k] = field[k]

@@ -48,36 +48,41 @@ _MAJORITY = np.float32(0.5 + 2.0**-16)
 
 @inlined
 def _labels_of(pair0: Any, pair1: Any, pair2: Any, pair3: Any) -> Any:
-    """The eight neighbours in four pairs."""
+    """Return the eight neighbours in four pairs."""
     shift = np.int32(16)
     return (
-        np.int32(np.int32(np.uint32(pair0 << np.uint32(16))) >> shift), np.int32(np.int32(pair0) >> shift),
-        np.int32(np.int32(np.uint32(pair1 << np.uint32(16))) >> shift), np.int32(np.int32(pair1) >> shift),
-        np.int32(np.int32(np.uint32(pair2 << np.uint32(16))) >> shift), np.int32(np.int32(pair2) >> shift),
-        np.int32(np.int32(np.uint32(pair3 << np.uint32(16))) >> shift), np.int32(np.int32(pair3) >> shift),
-    )  # fmt: skip
+        np.int32(np.int32(np.uint32(pair0 << np.uint32(16))) >> shift),
+        np.int32(np.int32(pair0) >> shift),
+        np.int32(np.int32(np.uint32(pair1 << np.uint32(16))) >> shift),
+        np.int32(np.int32(pair1) >> shift),
+        np.int32(np.int32(np.uint32(pair2 << np.uint32(16))) >> shift),
+        np.int32(np.int32(pair2) >> shift),
+        np.int32(np.int32(np.uint32(pair3 << np.uint32(16))) >> shift),
+        np.int32(np.int32(pair3) >> shift),
+    )
 
 
 @inlined
 def _first_other(labels: Any, one: Any, other: Any) -> Any:
-    """The first of eight labels that is neither of two; the first of all if there is none. Written
-    out, for vectors.
+    """Return the first of eight labels that is neither of two; the first of all if there is none.
+
+    Written out, for vectors.
     """
-    found = labels[0]
-    found = labels[7] if (labels[7] != one) & (labels[7] != other) else found
-    found = labels[6] if (labels[6] != one) & (labels[6] != other) else found
-    found = labels[5] if (labels[5] != one) & (labels[5] != other) else found
-    found = labels[4] if (labels[4] != one) & (labels[4] != other) else found
-    found = labels[3] if (labels[3] != one) & (labels[3] != other) else found
-    found = labels[2] if (labels[2] != one) & (labels[2] != other) else found
-    return labels[1] if (labels[1] != one) & (labels[1] != other) else found
+    first = labels[0]
+    first = labels[7] if (labels[7] != one) & (labels[7] != other) else first
+    first = labels[6] if (labels[6] != one) & (labels[6] != other) else first
+    first = labels[5] if (labels[5] != one) & (labels[5] != other) else first
+    first = labels[4] if (labels[4] != one) & (labels[4] != other) else first
+    first = labels[3] if (labels[3] != one) & (labels[3] != other) else first
+    first = labels[2] if (labels[2] != one) & (labels[2] != other) else first
+    return labels[1] if (labels[1] != one) & (labels[1] != other) else first
 
 
 @inlined
 def _weight_of(
     label: Any, l0: Any, l1: Any, l2: Any, l3: Any, w0: Any, w1: Any, w2: Any, w3: Any
 ) -> Any:
-    """A label's weight among the four neighbours in a plane."""
+    """Return a label's weight among the four neighbours in a plane."""
     zero = np.float32(0)
     first = (w0 if l0 == label else zero) + (w1 if l1 == label else zero)
     return first + ((w2 if l2 == label else zero) + (w3 if l3 == label else zero))
@@ -87,16 +92,24 @@ def _weight_of(
 def _settle_majorities(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, count: Any, chosen: Any
 ) -> None:
-    """Settle, in float32, the voxels of a piece of which one label has more than half of the
-    weight.
+    """Settle, in float32, the voxels of a piece of which one label has most of the weight.
+
+    That is more than half of it.
 
     Looked for are the first neighbour's label, and the first other one.
     """
     one = np.float32(1)
     for n in range(count):
-        x1, y1, z1 = parts[n], parts[PITCH + n], parts[2 * PITCH + n]
-        x0, y0, z0 = one - x1, one - y1, one - z1
-        w0, w1, w2, w3 = y0 * z0, y0 * z1, y1 * z0, y1 * z1
+        x1 = parts[n]
+        y1 = parts[PITCH + n]
+        z1 = parts[2 * PITCH + n]
+        x0 = one - x1
+        y0 = one - y1
+        z0 = one - z1
+        w0 = y0 * z0
+        w1 = y0 * z1
+        w2 = y1 * z0
+        w3 = y1 * z1
         labels = _labels_of(pairs0[n], pairs1[n], pairs2[n], pairs3[n])
         l0, l1, l2, l3, l4, l5, l6, l7 = labels
         b = _first_other(labels, l0, l0)
@@ -114,13 +127,9 @@ def _settle_majorities(
 def _settle_piece(
     pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, parts: Any, out: Any, chosen: Any
 ) -> Any:
-    """The labels of a piece's voxels, and how many of them it takes float64 to tell: those are
-    `_UNSETTLED` in ``chosen``.
+    """Write the labels of a piece's voxels, and return the number of those that need float64.
 
-    Args:
-        pairs0 ... pairs3: the neighbours of each voxel, two in each (see `load_pair`); in a plane
-            the upper four are the lower ones once more.
-        parts: how far each voxel lies from its lowest neighbour along x, y and z.
+    Those are `_UNSETTLED` in ``chosen``.
     """
     count = out.shape[0]
     different = np.uint32(0)
@@ -142,27 +151,51 @@ def _settle_piece(
 
 @inlined
 def _settle_rest(
-    pairs0: Any, pairs1: Any, pairs2: Any, pairs3: Any, rows: Any, sampling: Any, out: Any, chosen: Any, labels: Any,
+    pairs0: Any,
+    pairs1: Any,
+    pairs2: Any,
+    pairs3: Any,
+    rows: Any,
+    sampling: Any,
+    out: Any,
+    chosen: Any,
+    labels: Any,
     scores: Any,
-) -> None:  # fmt: skip
-    """The voxels that `_settle_piece` left; ``rows`` says where they lie in the source."""
+) -> None:
+    """Settle the voxels that `_settle_piece` left.
+
+    ``rows`` has their coordinates in the source.
+    """
     shape, _, _, flat = sampling
     for n in range(out.shape[0]):
         if chosen[n] == _UNSETTLED:
             around = (pairs0[n], pairs1[n], pairs2[n], pairs3[n])
-            x, y, z = 0.0 if flat else rows[n], rows[PITCH + n], rows[2 * PITCH + n]
+            x = 0.0 if flat else rows[n]
+            y = rows[PITCH + n]
+            z = rows[2 * PITCH + n]
             out[n] = np.int16(_weighed(around, x, y, z, shape, labels, scores))
 
 
 @inlined
 def _settle_scaled(
-    source: Any, out: Any, patch_map: Any, sampling: Any, low: Any, part: Any, rows: Any, parts: Any, chosen: Any,
-    labels: Any, scores: Any,
-) -> None:  # fmt: skip
-    """A channel of a patch that is scaled, not turned: pairs along z are read once for all voxels
-    between two planes.
+    source: Any,
+    out: Any,
+    patch_map: Any,
+    sampling: Any,
+    low: Any,
+    part: Any,
+    rows: Any,
+    parts: Any,
+    chosen: Any,
+    labels: Any,
+    scores: Any,
+) -> None:
+    """Resample a channel of a patch that is scaled, not turned.
+
+    Pairs along z are read once for all voxels between two planes.
     """
-    shape, (planes, lines, length) = sampling.shape, out.shape
+    shape = sampling.shape
+    (planes, lines, length) = out.shape
     first = min(low[1, 0], low[1, lines - 1])
     pairs = np.empty((2, max(low[1, 0], low[1, lines - 1]) + 2 - first, length), np.uint32)
     parts[2 * PITCH : 2 * PITCH + length] = part[2, :length]
@@ -176,7 +209,8 @@ def _settle_scaled(
                     start = x * shape[PLANE] + (first + y) * shape[LINE] - shape[ORIGIN]
                     for k in range(length):
                         pairs[x & 1, y, k] = load_pair(source, np.intp(start + low[2, k]))
-        one, other = pairs[low[0, i] & 1], pairs[1 - (low[0, i] & 1)]
+        one = pairs[low[0, i] & 1]
+        other = pairs[1 - (low[0, i] & 1)]
         parts[:length] = part[0, i]
         for j in range(lines):
             y = low[1, j] - first
@@ -187,17 +221,28 @@ def _settle_scaled(
             ):
                 place_row(rows, patch_map, i, j, 0, length)
                 _settle_rest(
-                    one[y], one[y + 1], other[y], other[y + 1], rows, sampling, out[i, j], chosen, labels, scores,
-                )  # fmt: skip
+                    one[y],
+                    one[y + 1],
+                    other[y],
+                    other[y + 1],
+                    rows,
+                    sampling,
+                    out[i, j],
+                    chosen,
+                    labels,
+                    scores,
+                )
 
 
 @inlined
 def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, scores: Any) -> Any:
-    """The label of the largest summed weight of a voxel's eight neighbours, in float64."""
+    """Return the label of the largest summed weight of a voxel's eight neighbours, in float64."""
     ix = min(np.int64(x), max(shape[0] - 2, 0))
     iy = min(np.int64(y), shape[1] - 2)
     iz = min(np.int64(z), shape[2] - 2)
-    fx, fy, fz = x - np.float64(ix), y - np.float64(iy), z - np.float64(iz)
+    fx = x - np.float64(ix)
+    fy = y - np.float64(iy)
+    fz = z - np.float64(iz)
     near = (
         4 * (np.int64(nearest_voxel(x)) - ix)
         + 2 * (np.int64(nearest_voxel(y)) - iy)
@@ -207,7 +252,9 @@ def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, score
     nearest = np.int16(0)
     known = np.intp(0)
     for corner in range(8):
-        a, b, c = corner >> 2, (corner >> 1) & 1, corner & 1
+        a = corner >> 2
+        b = (corner >> 1) & 1
+        c = corner & 1
         pair = around[corner >> 1]
         label = np.int16(pair >> np.uint32(16)) if c else np.int16(pair)
         if corner == near:
@@ -225,8 +272,9 @@ def _weighed(around: Any, x: Any, y: Any, z: Any, shape: Any, labels: Any, score
 
 @inlined
 def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
-    """The label with the largest score; of several, the nearest voxel's where it is one of them,
-    else the lowest.
+    """Return the label with the largest score.
+
+    Of several it is the nearest voxel's where that is one of them, else the lowest.
     """
     best = scores[0]
     for n in range(1, known):
@@ -243,10 +291,19 @@ def _winner(known: Any, labels: Any, scores: Any, nearest: Any) -> Any:
 
 @inlined
 def _settle_taps(
-    source: Any, out: Any, rows: Any, length: Any, sampling: Any, pad: Any, index: Any, weight: Any, near: Any,
-    labels: Any, scores: Any,
-) -> None:  # fmt: skip
-    """The voxels of a piece of one channel, one at a time."""
+    source: Any,
+    out: Any,
+    rows: Any,
+    length: Any,
+    sampling: Any,
+    pad: Any,
+    index: Any,
+    weight: Any,
+    near: Any,
+    labels: Any,
+    scores: Any,
+) -> None:
+    """Settle the voxels of a piece of one channel, one at a time."""
     shape, _, _, flat = sampling
     for k in range(length):
         if touches_nothing(rows, k, shape, 0, flat):
@@ -288,9 +345,16 @@ def _settle_taps(
 
 @kernel(f"void(int16[:, ::1], int16[:, :, :, ::1], {WHERE}, int16, boolean)")
 def resample_labels(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, pad: Any, flat: Any
-) -> None:  # fmt: skip
-    """A patch of labels, all channels.
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    pad: Any,
+    flat: Any,
+) -> None:
+    """Resample all channels of a patch of labels.
 
     Args: as `detaug.kernels.resampling.resample_images`, and
         pad: the label outside.
@@ -299,9 +363,8 @@ def resample_labels(
     index = np.empty(PIECE, np.int32)
     parts = np.zeros(3 * PITCH, np.float32)
     pairs = np.zeros(4 * PITCH, np.uint32)
-    upper = (
-        pairs if flat else pairs[2 * PITCH :]
-    )  # in a plane the upper neighbours are the lower ones once more
+    # In a plane the upper neighbours are the lower ones once more.
+    upper = pairs if flat else pairs[2 * PITCH :]
     chosen = np.empty(PIECE, np.int32)
     labels = np.empty(8, np.int16)
     scores = np.empty(8, np.float64)
@@ -313,7 +376,8 @@ def resample_labels(
     straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     nearest = Sampling(shape, NEAREST, CONSTANT, flat)
     most = max(out.shape[1], out.shape[2], out.shape[3])
-    lower, rest = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
+    lower = np.empty((3, most), np.int64)
+    rest = np.empty((3, most), np.float32)
     scaled = straight & (not flat) & (out.shape[3] <= PIECE)
     if scaled:
         scaled = place_axes(patch_map, out.shape[1:], shape, flat, lower, rest)
@@ -339,7 +403,10 @@ def resample_labels(
             for begin in range(0, out.shape[3], PIECE):
                 size = min(PIECE, out.shape[3] - begin)
                 line = out[c, i, j, begin : begin + size]
-                start, stop, low, high = 0, size, 0, size
+                start = 0
+                stop = size
+                low = 0
+                high = size
                 is_split = straight and split_straight(
                     patch_map, i, j, begin, size, shape, flat, index, parts
                 )
@@ -360,9 +427,17 @@ def resample_labels(
                         if is_split:
                             place_row(rows, patch_map, i, j, begin, size)
                         _settle_rest(
-                            pairs, pairs[PITCH:], upper, upper[PITCH:], rows[start:], sampling, inner, chosen, labels,
+                            pairs,
+                            pairs[PITCH:],
+                            upper,
+                            upper[PITCH:],
+                            rows[start:],
+                            sampling,
+                            inner,
+                            chosen,
+                            labels,
                             scores,
-                        )  # fmt: skip
+                        )
                 line[:low] = pad
                 line[high:] = pad
                 for side in range(2):
@@ -372,15 +447,31 @@ def resample_labels(
                         tap_piece(part, other - one, nearest, near_index, tap_weight)
                         tap_piece(part, other - one, sampling, tap_index, tap_weight)
                         _settle_taps(
-                            channel, line[one:other], part, other - one, sampling, pad, tap_index, tap_weight,
-                            near_index, labels, scores,
-                        )  # fmt: skip
+                            channel,
+                            line[one:other],
+                            part,
+                            other - one,
+                            sampling,
+                            pad,
+                            tap_index,
+                            tap_weight,
+                            near_index,
+                            labels,
+                            scores,
+                        )
 
 
 @kernel(f"void(int32[:, ::1], int32[:, :, :, ::1], {WHERE}, int32, boolean)")
 def resample_wide_labels(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, pad: Any, flat: Any
-) -> None:  # fmt: skip
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    pad: Any,
+    flat: Any,
+) -> None:
     """Resample a patch of labels that int16 does not hold, all channels.
 
     Every voxel's neighbours are weighed one by one: such labels are rare, and this kernel is short.
@@ -406,6 +497,15 @@ def resample_wide_labels(
             for c in range(source.shape[0]):
                 line = out[c, i, j, start : start + size]
                 _settle_taps(
-                    source[c], line, rows, size, sampling, pad, tap_index, tap_weight, near_index,
-                    labels, scores,
-                )  # fmt: skip
+                    source[c],
+                    line,
+                    rows,
+                    size,
+                    sampling,
+                    pad,
+                    tap_index,
+                    tap_weight,
+                    near_index,
+                    labels,
+                    scores,
+                )

@@ -12,16 +12,17 @@ from numba.extending import intrinsic
 
 
 def _load_pair(typing_context: Any, array: Any, index: Any) -> Any:
-    """Elements ``index`` and ``index + 1`` of a flat float32 or int16 array as the lower and the
-    upper half of one unsigned integer, on a little-endian machine.
+    """Read elements ``index`` and ``index + 1`` of a flat array as one unsigned integer.
+
+    The array is float32 or int16. The first is the lower half, on a little-endian machine.
     """
     bits = 2 * array.dtype.bitwidth
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index = arguments
         data = context.make_array(signature.args[0])(context, builder, array).data
-        place = builder.gep(data, [index], inbounds=True)
-        loaded = builder.load(builder.bitcast(place, ir.IntType(bits).as_pointer()))
+        address = builder.gep(data, [index], inbounds=True)
+        loaded = builder.load(builder.bitcast(address, ir.IntType(bits).as_pointer()))
         loaded.align = bits // 16
         return loaded
 

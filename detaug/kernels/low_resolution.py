@@ -23,22 +23,23 @@ def interpolate(coarse: Any, out: Any, lower: Any, weight: Any, of_ends: Any) ->
             last one's next is itself).
         of_ends: ``a (1 - weight) + b weight``, else ``a + weight (b - a)``: how they are rounded.
     """
-    inner, last = np.uint64(out.shape[2]), coarse.shape[1] - 1
+    inner = np.uint64(out.shape[2])
+    last = coarse.shape[1] - 1
     for o in range(out.shape[0]):
         if inner == 1:
-            line, made = coarse[o].reshape(-1), out[o].reshape(-1)
+            line = coarse[o].reshape(-1)
+            line_out = out[o].reshape(-1)
             for i in range(
-                np.uint64(made.shape[0])
+                np.uint64(line_out.shape[0])
             ):  # unsigned: a signed index would be tested for its sign
-                a, b = line[np.uint64(lower[i])], line[np.uint64(min(lower[i] + 1, last))]
-                made[i] = _between(a, b, weight[i], of_ends)
+                a = line[np.uint64(lower[i])]
+                b = line[np.uint64(min(lower[i] + 1, last))]
+                line_out[i] = _between(a, b, weight[i], of_ends)
             continue
         for i in range(out.shape[1]):
-            one, other, made, share = (
-                coarse[o, lower[i]],
-                coarse[o, min(lower[i] + 1, last)],
-                out[o, i],
-                weight[i],
-            )
+            one = coarse[o, lower[i]]
+            other = coarse[o, min(lower[i] + 1, last)]
+            line_out = out[o, i]
+            share = weight[i]
             for k in range(inner):
-                made[k] = _between(one[k], other[k], share, of_ends)
+                line_out[k] = _between(one[k], other[k], share, of_ends)

@@ -32,7 +32,7 @@ _C0, _C1, _C2, _C3 = (_f32(c) for c in (1.0, -1.23369801, 0.253607005, -0.020427
 
 @inlined
 def normal_pair(a: Any, b: Any) -> Any:
-    """Two standard normals from two uint32, as Box and Muller (1958) make them.
+    """Return two standard normals from two uint32, as Box and Muller (1958) make them.
 
     With u = (a + 1/2) / 2³² and an angle φ, evenly spread in ± 45°, from the lower 30 bits of b,
     they are √(-ln u) (cos φ - sin φ) and √(-ln u) (cos φ + sin φ): √(-2 ln u) times cosine and sine
@@ -54,10 +54,12 @@ def normal_pair(a: Any, b: Any) -> Any:
 def add_normals(
     source: Any, destination: Any, scale: Any, key_low: Any, key_high: Any, stream: Any
 ) -> None:
-    """``destination = source + scale * normals`` (flat arrays of one length, which may be one
-    array).
+    """Write ``destination = source + scale * normals``.
+
+    They are flat arrays of one length, which may be one array.
     """
-    normals, zero = np.empty(PIECE, np.float32), _u32(0)
+    normals = np.empty(PIECE, np.float32)
+    zero = _u32(0)
     for begin in range(0, source.shape[0], PIECE):
         first = _u32(begin // PIECE * QUARTER)
         for i in range(QUARTER):
@@ -66,8 +68,9 @@ def add_normals(
             )
             normals[i], normals[QUARTER + i] = normal_pair(a, b)
             normals[2 * QUARTER + i], normals[3 * QUARTER + i] = normal_pair(c, d)
-        given, result = source[begin : begin + PIECE], destination[begin : begin + PIECE]
+        piece_in = source[begin : begin + PIECE]
+        result = destination[begin : begin + PIECE]
         for i in range(result.shape[0]):
-            normals[i] = given[i] + scale * normals[i]
+            normals[i] = piece_in[i] + scale * normals[i]
         for i in range(result.shape[0]):
             result[i] = normals[i]

@@ -1,7 +1,6 @@
-"""Images resampled through an affine map, with or without a displacement field: no grid of
-coordinates is made.
+"""Images resampled through an affine map, with or without a displacement field.
 
-Linearly, or to the nearest voxel, which labels are as well.
+No grid of coordinates is made.
 """
 
 from __future__ import annotations
@@ -38,8 +37,9 @@ WHERE = "int64[::1], float64[:, ::1], float64[::1], float32[:, :, :, ::1]"
 
 @inlined
 def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: Any) -> None:
-    """The neighbours of a piece's voxels, two in each of four parts; in a plane there are two
-    parts.
+    """Read the neighbours of a piece's voxels, two in each of four parts.
+
+    In a plane there are two parts.
     """
     for part in range(1 if flat else 3, -1, -1):
         step = np.intp((part & 1) * shape[LINE] + (part >> 1) * shape[PLANE])
@@ -50,8 +50,9 @@ def gather(source: Any, count: Any, shape: Any, flat: Any, index: Any, pairs: An
 
 @inlined
 def _blend(out: Any, count: Any, flat: Any, rest: Any, values: Any) -> None:
-    """Along z, then y, then x, by the fractions in ``rest``; ``values`` holds both ends of each z
-    pair beside each other.
+    """Interpolate along z, then y, then x, by the fractions in ``rest``.
+
+    ``values`` holds both ends of each z pair next to each other.
     """
     if flat:
         for k in range(count):
@@ -90,7 +91,10 @@ def sample_taps(
     index: Any,
     weight: Any,
 ) -> None:
-    """The voxels of a piece of one channel, one at a time: weighted sums over taps, in float64."""
+    """Write the voxels of a piece of one channel, one at a time, as weighted sums over taps.
+
+    The sums are in float64.
+    """
     shape, _, padding, flat = sampling
     for k in range(length):
         if padding == CONSTANT and touches_nothing(rows, k, shape, count // 2 - 1, flat):
@@ -120,8 +124,9 @@ def sample_taps(
 def _scale_plane(
     source: Any, start: Any, line: Any, low: Any, part: Any, pairs: Any, lines: Any, out: Any
 ) -> None:
-    """The plane that begins at ``start``, interpolated along z, then y. Its last two interpolated
-    lines are kept.
+    """Interpolate the plane that begins at ``start`` along z, then y.
+
+    Its last two interpolated lines are kept.
     """
     values = pairs.view(np.float32)
     even: Any = np.int64(-1)
@@ -130,24 +135,27 @@ def _scale_plane(
         for y in range(low[1, j], low[1, j] + 2):
             if y != (odd if y & 1 else even):
                 even, odd = (even, y) if y & 1 else (y, odd)
-                made = lines[y & 1]
+                line_out = lines[y & 1]
                 for k in range(out.shape[1]):
                     pairs[k] = load_pair(source, np.intp(start + y * line + low[2, k]))
                 for k in range(out.shape[1]):
-                    made[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
-        one, other = lines[low[1, j] & 1], lines[1 - (low[1, j] & 1)]
+                    line_out[k] = values[2 * k] + part[2, k] * (values[2 * k + 1] - values[2 * k])
+        one = lines[low[1, j] & 1]
+        other = lines[1 - (low[1, j] & 1)]
         for k in range(out.shape[1]):
             out[j, k] = one[k] + part[1, j] * (other[k] - one[k])
 
 
 @inlined
 def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) -> None:
-    """A patch that is scaled, not turned: each plane of the source is interpolated once for all
-    voxels next to it.
+    """Resample a patch that is scaled, not turned.
+
+    Each plane of the source is interpolated once for all voxels next to it.
 
     A voxel's arithmetic is that of `_blend`, step by step: the bytes are the same.
     """
-    lines, pairs = np.empty((2, out.shape[3]), np.float32), np.empty(out.shape[3], np.uint64)
+    lines = np.empty((2, out.shape[3]), np.float32)
+    pairs = np.empty(out.shape[3], np.uint64)
     planes = np.empty((2, out.shape[2], out.shape[3]), np.float32)
     for c in range(source.shape[0]):
         if flat:
@@ -163,17 +171,26 @@ def _scale(source: Any, out: Any, shape: Any, flat: Any, low: Any, part: Any) ->
                     _scale_plane(
                         source[c], start, shape[LINE], low, part, pairs, lines, planes[x & 1]
                     )
-            one, other = planes[low[0, i] & 1].reshape(-1), planes[1 - (low[0, i] & 1)].reshape(-1)
-            made = out[c, i].reshape(-1)
-            for k in range(made.shape[0]):
-                made[k] = one[k] + part[0, i] * (other[k] - one[k])
+            one = planes[low[0, i] & 1].reshape(-1)
+            other = planes[1 - (low[0, i] & 1)].reshape(-1)
+            line_out = out[c, i].reshape(-1)
+            for k in range(line_out.shape[0]):
+                line_out[k] = one[k] + part[0, i] * (other[k] - one[k])
 
 
 @kernel(f"void(float32[:, ::1], float32[:, :, :, ::1], {WHERE}, int64, float64, boolean)")
 def resample_images(
-    source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, padding: Any, value: Any, flat: Any
-) -> None:  # fmt: skip
-    """A patch, all channels.
+    source: Any,
+    out: Any,
+    shape: Any,
+    matrix: Any,
+    offset: Any,
+    displacement: Any,
+    padding: Any,
+    value: Any,
+    flat: Any,
+) -> None:
+    """Resample all channels of a patch.
 
     Args:
         source: (C, voxels), each channel flat: a window of a volume, or all of it.
@@ -195,7 +212,8 @@ def resample_images(
     straight = (displacement.size == 0) & (source.shape[1] < 2**31)
     if straight:
         most = max(out.shape[1], out.shape[2], out.shape[3])
-        lower, parts = np.empty((3, most), np.int64), np.empty((3, most), np.float32)
+        lower = np.empty((3, most), np.int64)
+        parts = np.empty((3, most), np.float32)
         if place_axes(patch_map, out.shape[1:], shape, flat, lower, parts):
             _scale(source, out, shape, flat, lower, parts)
             return
@@ -203,7 +221,10 @@ def resample_images(
         i, j = row_of(number, out.shape[1], out.shape[2])
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
-            start, stop, low, high = 0, size, 0, size
+            start = 0
+            stop = size
+            low = 0
+            high = size
             if not (
                 straight and split_straight(patch_map, i, j, begin, size, shape, flat, index, rest)
             ):
@@ -228,34 +249,35 @@ def resample_images(
                     count = tap_piece(part, other - one, sampling, tap_index, tap_weight)
                     for c in range(source.shape[0]):
                         sample_taps(
-                            source[c], out[c, i, j, begin + one : begin + other], part, other - one, sampling,
-                            value, count, tap_index, tap_weight,
-                        )  # fmt: skip
+                            source[c],
+                            out[c, i, j, begin + one : begin + other],
+                            part,
+                            other - one,
+                            sampling,
+                            value,
+                            count,
+                            tap_index,
+                            tap_weight,
+                        )
 
 
 @inlined
 def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
-    """The index of each voxel's nearest one in the source; negative where that is outside.
+    """Write the index of each voxel's nearest one in the source; negative where that is outside.
 
     Indices are whole numbers in float64 until they are used: floor, comparison and multiplication
     are vector operations on all CPUs, and a source may have any number of voxels.
     """
-    plane, line, origin = (
-        np.float64(shape[PLANE]),
-        np.float64(shape[LINE]),
-        np.float64(shape[ORIGIN]),
-    )
-    last_x, last_y, last_z = (
-        np.float64(shape[0] - 1),
-        np.float64(shape[1] - 1),
-        np.float64(shape[2] - 1),
-    )
+    plane = np.float64(shape[PLANE])
+    line = np.float64(shape[LINE])
+    origin = np.float64(shape[ORIGIN])
+    last_x = np.float64(shape[0] - 1)
+    last_y = np.float64(shape[1] - 1)
+    last_z = np.float64(shape[2] - 1)
     for k in range(length):
-        x, y, z = (
-            nearest_voxel(rows[k]),
-            nearest_voxel(rows[PITCH + k]),
-            nearest_voxel(rows[2 * PITCH + k]),
-        )
+        x = nearest_voxel(rows[k])
+        y = nearest_voxel(rows[PITCH + k])
+        z = nearest_voxel(rows[2 * PITCH + k])
         inside = (
             (x >= 0.0) & (x <= last_x) & (y >= 0.0) & (y <= last_y) & (z >= 0.0) & (z <= last_z)
         )
@@ -270,12 +292,16 @@ def _find_piece(rows: Any, length: Any, shape: Any, places: Any) -> None:
 def resample_nearest(
     source: Any, out: Any, shape: Any, matrix: Any, offset: Any, displacement: Any, value: Any
 ) -> None:
-    """A patch, all channels; arguments as those of `resample_images`, ``value`` lies outside."""
+    """Resample all channels of a patch to the nearest voxels.
+
+    Arguments are those of `resample_images`; ``value`` lies outside.
+    """
     rows = np.empty(3 * PITCH, np.float64)
     places = np.empty(PIECE, np.float64)
     patch_map = Map(matrix, offset, displacement)
     for row in range(out.shape[1] * out.shape[2]):
-        i, j = row // out.shape[2], row % out.shape[2]
+        i = row // out.shape[2]
+        j = row % out.shape[2]
         for begin in range(0, out.shape[3], PIECE):
             size = min(PIECE, out.shape[3] - begin)
             place_row(rows, patch_map, i, j, begin, size)
@@ -284,8 +310,8 @@ def resample_nearest(
                 voxels = source[c]
                 line = out[c, i, j, begin : begin + size]
                 for k in range(size):
-                    place = np.int64(places[k])
-                    if place < 0:
+                    nearest_index = np.int64(places[k])
+                    if nearest_index < 0:
                         line[k] = value
                     else:
-                        line[k] = voxels[np.uint64(place)]
+                        line[k] = voxels[np.uint64(nearest_index)]

@@ -14,17 +14,37 @@ import math
 
 import numpy as np
 
-_LN2_HIGH = 6.93147180369123816490e-01  # ln 2 to 32 bits, so that its products with small integers are exact
+# ln 2 to 32 bits, so that its products with small integers are exact.
+_LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _HALF_PI_HIGH = 1.57079632673412561417e00  # pi/2 to 33 bits
 _HALF_PI_MIDDLE = 6.07710050630396597660e-11  # the next 33
 _HALF_PI_LOW = 2.02226624879595063154e-21
 
 # Taylor coefficients; arguments are reduced far enough for them.
-_SINE = (1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362880.0, -1.0 / 39916800.0, 1.0 / 6227020800.0,
-         -1.0 / 1307674368000.0, 1.0 / 355687428096000.0)  # fmt: skip
-_COSINE = (1.0, -1.0 / 2.0, 1.0 / 24.0, -1.0 / 720.0, 1.0 / 40320.0, -1.0 / 3628800.0, 1.0 / 479001600.0,
-           -1.0 / 87178291200.0, 1.0 / 20922789888000.0, -1.0 / 6402373705728000.0)  # fmt: skip
+_SINE = (
+    1.0,
+    -1.0 / 6.0,
+    1.0 / 120.0,
+    -1.0 / 5040.0,
+    1.0 / 362880.0,
+    -1.0 / 39916800.0,
+    1.0 / 6227020800.0,
+    -1.0 / 1307674368000.0,
+    1.0 / 355687428096000.0,
+)
+_COSINE = (
+    1.0,
+    -1.0 / 2.0,
+    1.0 / 24.0,
+    -1.0 / 720.0,
+    1.0 / 40320.0,
+    -1.0 / 3628800.0,
+    1.0 / 479001600.0,
+    -1.0 / 87178291200.0,
+    1.0 / 20922789888000.0,
+    -1.0 / 6402373705728000.0,
+)
 _EXP = tuple(1.0 / math.factorial(n) for n in range(15))
 _ATANH = tuple(1.0 / (2 * n + 1) for n in range(12))
 
@@ -37,21 +57,21 @@ def _polynomial(coefficients: tuple[float, ...], x: float) -> float:
 
 
 def sine(x: float) -> float:
-    """sin x, x in radians, |x| < 1e6."""
+    """Return sin x, x in radians, |x| < 1e6."""
     quadrant, r = _reduced(x)
     value = _cosine_of_reduced(r) if quadrant & 1 else _sine_of_reduced(r)
     return -value if quadrant & 2 else value
 
 
 def cosine(x: float) -> float:
-    """cos x, x in radians, |x| < 1e6."""
+    """Return cos x, x in radians, |x| < 1e6."""
     quadrant, r = _reduced(x)
     value = _sine_of_reduced(r) if quadrant & 1 else _cosine_of_reduced(r)
     return -value if (quadrant + 1) & 2 else value
 
 
 def _reduced(x: float) -> tuple[int, float]:
-    """x as a number of quarter turns (modulo 4) and a rest within ± pi/4."""
+    """Return x as a number of quarter turns (modulo 4) and a rest within ± pi/4."""
     if not abs(x) < 1e6:
         raise ValueError(f"an angle must be within ±1e6 radians, got {x!r}")
     n = math.floor(x / 1.5707963267948966 + 0.5)
@@ -67,7 +87,7 @@ def _cosine_of_reduced(r: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
+    """Return e^x; 0 below -745, infinity above 709.78, NaN of NaN."""
     if math.isnan(x):
         return x
     if x < -745.0:
@@ -80,8 +100,9 @@ def exponential(x: float) -> float:
 
 
 def exponentials(x: np.ndarray) -> np.ndarray:
-    """`exponential` of every element of a float64 array, bit for bit; elements must be within -745
-    ... 709.
+    """Return `exponential` of every element of a float64 array, bit for bit.
+
+    Elements must be within -745 ... 709.
     """
     n = np.floor(x / 0.6931471805599453 + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -92,11 +113,12 @@ def exponentials(x: np.ndarray) -> np.ndarray:
 
 
 def natural_log(x: float) -> float:
-    """ln x, x > 0."""
+    """Return ln x, x > 0."""
     if not x > 0.0:
         raise ValueError(f"the logarithm needs a positive number, got {x!r}")
     m, n = math.frexp(x)
     if m < 0.7071067811865476:
-        m, n = 2.0 * m, n - 1
+        m = 2.0 * m
+        n = n - 1
     s = (m - 1.0) / (m + 1.0)
     return n * _LN2_HIGH + (n * _LN2_LOW + 2.0 * s * _polynomial(_ATANH, s * s))

@@ -31,8 +31,9 @@ def add_to_lanes(values: Any, pivot: Any, sums: Any, squares: Any) -> None:
 
 @inlined
 def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
-    """Mean and standard deviation (of a sample: divided by count - 1; 0 for one value) of what is
-    in the lanes.
+    """Return mean and standard deviation of the values that were added to the lanes.
+
+    The deviation is that of a sample: divided by count - 1; 0 for one value.
     """
     total = 0.0
     total_of_squares = 0.0
@@ -48,19 +49,24 @@ def mean_and_deviation(sums: Any, squares: Any, pivot: Any, count: Any) -> Any:
 
 @inlined
 def _widen_by_rows(values: Any, lowest: Any, highest: Any) -> None:
-    """The least and the largest of each lane, of `_ROWS` values each: of one alone the compiler
-    makes a store on a condition, and no vectors.
+    """Widen the least and the largest of each lane by `_ROWS` values each.
+
+    Of one value alone the compiler makes a store on a condition, and no vectors.
     """
     for i in range(LANES):
-        a, b, c, d = values[i], values[LANES + i], values[2 * LANES + i], values[3 * LANES + i]
+        a = values[i]
+        b = values[LANES + i]
+        c = values[2 * LANES + i]
+        d = values[3 * LANES + i]
         lowest[i] = min(lowest[i], a, b, c, d)
         highest[i] = max(highest[i], a, b, c, d)
 
 
 @kernel("UniTuple(float64, 4)(float32[::1])")
 def moments(values: Any) -> Any:
-    """Minimum, maximum, mean and standard deviation; the mean is not finite where one of the values
-    is not.
+    """Return minimum, maximum, mean and standard deviation.
+
+    The mean is not finite where one of the values is not.
     """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -79,17 +85,20 @@ def moments(values: Any) -> Any:
             for i in range(0 if whole else piece.shape[0]):
                 lowest[i] = min(lowest[i], piece[i])
                 highest[i] = max(highest[i], piece[i])
-    low, high = lowest[0], highest[0]
+    low = lowest[0]
+    high = highest[0]
     for lane in range(1, LANES):
-        low, high = min(low, lowest[lane]), max(high, highest[lane])
+        low = min(low, lowest[lane])
+        high = max(high, highest[lane])
     mean, deviation = mean_and_deviation(sums, squares, pivot, values.shape[0])
     return _f64(low), _f64(high), mean, deviation
 
 
 @kernel("UniTuple(float64, 2)(float32[:,::1], float64)")
 def deviations(values: Any, pivot: Any) -> Any:
-    """Mean and standard deviation of all channels (C, voxels) together, from sums of what they
-    differ from a pivot.
+    """Return mean and standard deviation of all channels (C, voxels) together.
+
+    They are computed from sums of differences from a pivot.
     """
     sums = np.zeros(LANES)
     squares = np.zeros(LANES)
@@ -101,7 +110,7 @@ def deviations(values: Any, pivot: Any) -> Any:
 
 @kernel("UniTuple(float32, 2)(float32[:,::1])")
 def least_and_largest(volume: Any) -> Any:
-    """The least and the largest value of a volume (X, Y * Z); NaN counts as neither."""
+    """Return the least and the largest value of a volume (X, Y * Z); NaN counts as neither."""
     flat = volume.reshape(-1)
     low = np.full(_RANGE_LANES, np.float32(np.inf), np.float32)
     high = np.full(_RANGE_LANES, np.float32(-np.inf), np.float32)
@@ -116,7 +125,8 @@ def least_and_largest(volume: Any) -> Any:
         x = flat[i]
         low[0] = x if x < low[0] else low[0]
         high[0] = x if x > high[0] else high[0]
-    least, largest = low[0], high[0]
+    least = low[0]
+    largest = high[0]
     for lane in range(1, _RANGE_LANES):
         least = min(least, low[lane])
         largest = max(largest, high[lane])

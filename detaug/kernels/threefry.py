@@ -1,5 +1,6 @@
-"""Threefry4x32-13: the bulk generator behind noise fields, keyed by one draw from a sample's
-Generator.
+"""Threefry4x32-13: the bulk generator behind noise fields.
+
+It is keyed by one draw from a sample's Generator.
 
 The construction is Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
 2011), with the rotation constants and the key schedule of their Random123 library. They report that
@@ -22,19 +23,20 @@ from detaug.kernels.compiling import inlined, kernel
 _PARITY = np.uint32(0x1BD11BDA)
 _STEP = np.float32(2.0**-24)
 
-# what is made at a time by those who use words, in four parts
+# Users of words take this number of them at a time, in four parts.
 PIECE = 1024
 QUARTER = PIECE // 4
-LANES = np.arange(
-    QUARTER, dtype=np.uint32
-)  # read rather than counted: 64-bit counters would take wider vectors
+# Read rather than counted: 64-bit counters would take wider vectors.
+LANES = np.arange(QUARTER, dtype=np.uint32)
 
 
 def _turner(count: int) -> Any:
-    """A function that turns a word to the left: by a number that is known when it is compiled, or
-    there are no vectors.
+    """Return a function that turns a word to the left.
+
+    The number of bits is known when it is compiled: otherwise there are no vectors.
     """
-    left, right = np.uint32(count), np.uint32(32 - count)
+    left = np.uint32(count)
+    right = np.uint32(32 - count)
     return inlined(lambda word: np.uint32(np.uint32(word << left) | np.uint32(word >> right)))
 
 
@@ -57,50 +59,84 @@ def _turner(count: int) -> Any:
 
 @inlined
 def block(x0: Any, x1: Any, x2: Any, x3: Any, k0: Any, k1: Any, k2: Any, k3: Any) -> Any:
-    """Four words from four counter words and four key words, all uint32.
+    """Return four words from four counter words and four key words, all uint32.
 
     The 13 rounds are written out: a loop over them would keep the compiler from using vectors.
     """
     k4 = np.uint32(_PARITY ^ k0 ^ k1 ^ k2 ^ k3)
-    x0, x1 = np.uint32(x0 + k0), np.uint32(x1 + k1)
-    x2, x3 = np.uint32(x2 + k2), np.uint32(x3 + k3)
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k1), np.uint32(x1 + k2)
-    x2, x3 = np.uint32(x2 + k3), np.uint32(np.uint32(x3 + k4) + np.uint32(1))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn17(x3) ^ x0, _turn11(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn25(x1) ^ x0, _turn10(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn18(x3) ^ x0, _turn20(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k2), np.uint32(x1 + k3)
-    x2, x3 = np.uint32(x2 + k4), np.uint32(np.uint32(x3 + k0) + np.uint32(2))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn10(x1) ^ x0, _turn26(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn11(x3) ^ x0, _turn21(x1) ^ x2
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn13(x1) ^ x0, _turn27(x3) ^ x2
-    x0, x2 = np.uint32(x0 + x3), np.uint32(x2 + x1)
-    x3, x1 = _turn23(x3) ^ x0, _turn5(x1) ^ x2
-    x0, x1 = np.uint32(x0 + k3), np.uint32(x1 + k4)
-    x2, x3 = np.uint32(x2 + k0), np.uint32(np.uint32(x3 + k1) + np.uint32(3))
-    x0, x2 = np.uint32(x0 + x1), np.uint32(x2 + x3)
-    x1, x3 = _turn6(x1) ^ x0, _turn20(x3) ^ x2
+    x0 = np.uint32(x0 + k0)
+    x1 = np.uint32(x1 + k1)
+    x2 = np.uint32(x2 + k2)
+    x3 = np.uint32(x3 + k3)
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn10(x1) ^ x0
+    x3 = _turn26(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn11(x3) ^ x0
+    x1 = _turn21(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn13(x1) ^ x0
+    x3 = _turn27(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn23(x3) ^ x0
+    x1 = _turn5(x1) ^ x2
+    x0 = np.uint32(x0 + k1)
+    x1 = np.uint32(x1 + k2)
+    x2 = np.uint32(x2 + k3)
+    x3 = np.uint32(np.uint32(x3 + k4) + np.uint32(1))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn6(x1) ^ x0
+    x3 = _turn20(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn17(x3) ^ x0
+    x1 = _turn11(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn25(x1) ^ x0
+    x3 = _turn10(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn18(x3) ^ x0
+    x1 = _turn20(x1) ^ x2
+    x0 = np.uint32(x0 + k2)
+    x1 = np.uint32(x1 + k3)
+    x2 = np.uint32(x2 + k4)
+    x3 = np.uint32(np.uint32(x3 + k0) + np.uint32(2))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn10(x1) ^ x0
+    x3 = _turn26(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn11(x3) ^ x0
+    x1 = _turn21(x1) ^ x2
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn13(x1) ^ x0
+    x3 = _turn27(x3) ^ x2
+    x0 = np.uint32(x0 + x3)
+    x2 = np.uint32(x2 + x1)
+    x3 = _turn23(x3) ^ x0
+    x1 = _turn5(x1) ^ x2
+    x0 = np.uint32(x0 + k3)
+    x1 = np.uint32(x1 + k4)
+    x2 = np.uint32(x2 + k0)
+    x3 = np.uint32(np.uint32(x3 + k1) + np.uint32(3))
+    x0 = np.uint32(x0 + x1)
+    x2 = np.uint32(x2 + x3)
+    x1 = _turn6(x1) ^ x0
+    x3 = _turn20(x3) ^ x2
     return x0, x1, x2, x3
 
 
 def key_words(key: int) -> tuple[np.uint32, np.uint32]:
-    """A 64-bit key as (low, high) words."""
+    """Return a 64-bit key as (low, high) words."""
     return np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32)
 
 
@@ -113,15 +149,17 @@ def fill_piece_of_words(out: Any, piece: Any, stream: Any, key_low: Any, key_hig
         a, b, c, d = block(
             np.uint32(first + LANES[i]), stream, zero, zero, key_low, key_high, zero, zero
         )
-        out[i], out[QUARTER + i] = a, b
-        out[2 * QUARTER + i], out[3 * QUARTER + i] = c, d
+        out[i] = a
+        out[QUARTER + i] = b
+        out[2 * QUARTER + i] = c
+        out[3 * QUARTER + i] = d
 
 
 @kernel("void(float32[::1], float32, float32, uint32, uint32, uint32)")
 def fill_evenly(
     values: Any, low: Any, extent: Any, key_low: Any, key_high: Any, stream: Any
 ) -> None:
-    """``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
+    """Write ``low + extent * u`` with an even u of 0 <= u < 1 in place of each value.
 
     Values in order get the upper 24 bits of the words of a stream, in the order of
     `fill_piece_of_words`.

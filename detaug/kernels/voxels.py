@@ -25,7 +25,8 @@ def flip_in_place(
 ) -> None:
     """Mirror an (n0, n1, n2) volume along the axes whose flag is set."""
     last = np.uint64(n2 - 1)
-    one, other = np.empty(n2, volume.dtype), np.empty(n2, volume.dtype)
+    one = np.empty(n2, volume.dtype)
+    other = np.empty(n2, volume.dtype)
     for here in range(n0 * n1):
         i = here // n1
         j = here % n1
@@ -60,7 +61,7 @@ def flip_in_place(
     )
 )
 def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> None:
-    """``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
+    """Write ``destination[c, i, j, k] = source[c, rows0[i], rows1[j], rows2[k]]``."""
     for c in range(destination.shape[0]):
         for i in range(destination.shape[1]):
             for j in range(destination.shape[2]):
@@ -73,8 +74,9 @@ def pick(source: Any, rows0: Any, rows1: Any, rows2: Any, destination: Any) -> N
 
 
 def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """A new array of those voxels of a contiguous (C, *space): of each axis these, int64, in this
-    order.
+    """Return a new array of some voxels of a contiguous (C, *space).
+
+    Of each axis those are given in their order, int64.
     """
     out = np.empty((len(array), *map(len, places)), array.dtype)
     kind, lift = f"u{array.itemsize}", (1,) * (3 - len(places))  # a plane is a volume of one slice
@@ -89,8 +91,7 @@ def picked(array: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> np.ndarray:
-    """A copy of a volume (X, Y, Z) that is longer by so many voxels before and behind it along each
-    axis.
+    """Return a copy of a volume (X, Y, Z) that is longer before and after it along each axis.
 
     Args:
         mode: what is there, in NumPy's words: "reflect" (``c b | a b c | b a``), "symmetric" (``b a
@@ -98,8 +99,8 @@ def padded(volume: np.ndarray, widths: Sequence[tuple[int, int]], mode: str) -> 
             again and again where the volume is shorter.
     """
     places = [_places(n, *width, mode) for n, width in zip(volume.shape, widths, strict=True)]
-    made: np.ndarray = picked(volume[None], places)[0]
-    return made
+    result: np.ndarray = picked(volume[None], places)[0]
+    return result
 
 
 @lru_cache(256)  # of planes it takes longer than to move them
@@ -116,7 +117,10 @@ def _places(n: int, before: int, behind: int, mode: str) -> np.ndarray:
 
 @kernel(*(f"void({kind}[::1], {kind}, {kind})" for kind in (*_WIDTHS, "float32", "float64")))
 def replace_label(labels: Any, label: Any, replacement: Any) -> None:
-    """Another value in place of one label; floats as they are, for two of their zeros are equal."""
+    """Write another value in place of one label.
+
+    Floats are compared as they are, for two of their zeros are equal.
+    """
     for i in range(labels.shape[0]):
         value = labels[i]
         labels[i] = replacement if value == label else value

@@ -1,5 +1,6 @@
-"""Windows over a volume, and intensity changes weighted by them: a Gaussian's share of every voxel,
-scaled to 0 ... 1, never held as a volume.
+"""Windows over a volume, and intensity changes weighted by them.
+
+A window is a Gaussian's share of every voxel, scaled to 0 ... 1, never held as a volume.
 
 The share of voxel (i, j, k) is a product of one factor per axis: the normal distribution's
 probability between the voxel's faces. Factors are kept relative to their axis' largest, so the
@@ -41,7 +42,7 @@ _TAYLOR = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 
 @inlined
 def _exponential(x: Any) -> Any:
-    """e^x in float64 for x <= 0."""
+    """Return e^x in float64 for x <= 0."""
     if x < -745.0:
         return 0.0
     n = math.floor(x * _PER_LN2 + 0.5)
@@ -54,14 +55,15 @@ def _exponential(x: Any) -> Any:
 
 @inlined
 def _relative_density(x: Any, nearest: Any) -> Any:
-    """The normal density at x over that at ``nearest``."""
+    """Return the normal density at x over that at ``nearest``."""
     return _exponential(-0.5 * (x - nearest) * (x + nearest))
 
 
 @inlined
 def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
-    """The integral of the relative density from a >= 0 to b, in panels short enough for errors
-    below an ulp.
+    """Return the integral of the relative density from a >= 0 to b.
+
+    Its panels are short enough for errors below an ulp.
     """
     # the density falls by e^-45 within this length
     reach = 2.0 * _NEGLIGIBLE / (a + math.sqrt(a * a + 2.0 * _NEGLIGIBLE))
@@ -82,8 +84,9 @@ def _relative_probability(a: Any, b: Any, nearest: Any) -> Any:
 
 @inlined
 def _distribution(x: Any) -> Any:
-    """The probability of less than x >= 0, as SciPy's `norm.cdf` rounds it: one less the upper
-    tail.
+    """Return the probability of less than x >= 0, as SciPy's `norm.cdf` rounds it.
+
+    That is one less the upper tail.
     """
     tail = _relative_probability(x, np.inf, x) * _exponential(-0.5 * x * x) * _PER_ROOT_2_PI
     return 1.0 - tail
@@ -91,8 +94,9 @@ def _distribution(x: Any) -> Any:
 
 @kernel("float64(float64[::1], float64, float64)")
 def window_factors(out: Any, location: Any, scale: Any) -> Any:
-    """One axis' factors: voxel i's probability under the normal distribution, over that of the
-    likeliest voxel.
+    """Return one axis' factors: each voxel's probability over that of the likeliest voxel.
+
+    The probabilities are those of the normal distribution.
 
     Relative errors are below 1e-15 (1 + d²), with d the distance from the centre in standard
     deviations: the rounding of the exponent. But where all voxels lie more than 5 standard
@@ -143,8 +147,9 @@ def window_factors(out: Any, location: Any, scale: Any) -> Any:
 
 @inlined
 def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: Any) -> Any:
-    """``offset + strength * window`` along a line is ``start + slope * drop2[k]``: this start and
-    slope, in float32.
+    """Return start and slope of a line of ``offset + strength * window``, in float32.
+
+    The line is ``start + slope * drop2[k]``.
     """
     both = factor0 * factor1
     if both < _NO_SHARE:
@@ -155,8 +160,9 @@ def window_line(factor0: Any, factor1: Any, least: Any, offset: Any, strength: A
 
 @kernel(f"float64(float32[:,::1], {_WINDOW})")
 def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: Any) -> Any:
-    """The sum of voxel times window, in float64: one sum for each column of lines, and then these
-    one after another.
+    """Return the sum of voxel times window, in float64.
+
+    There is one sum for each column of lines, and then these are added one after another.
     """
     n2 = drop2.shape[0]
     sums = np.zeros(n2, np.float64)
@@ -177,17 +183,27 @@ def windowed_sum(volume: Any, factors0: Any, factors1: Any, drop2: Any, least: A
     f"void(float32[:,::1], float32[:,::1], float32[:,::1], {_WINDOW}, float64, float64, float32)"
 )
 def add_windowed(
-    source: Any, destination: Any, change: Any, factors0: Any, factors1: Any, drop2: Any, least: Any, offset: Any,
-    strength: Any, factor: Any,
-) -> None:  # fmt: skip
-    """``x + factor * ((offset + strength * window) * change)``.
+    source: Any,
+    destination: Any,
+    change: Any,
+    factors0: Any,
+    factors1: Any,
+    drop2: Any,
+    least: Any,
+    offset: Any,
+    strength: Any,
+    factor: Any,
+) -> None:
+    """Write ``x + factor * ((offset + strength * window) * change)``.
 
     Args:
         change: (X, Y * Z), or one plane of it for all.
     """
     n2 = drop2.shape[0]
     for i in range(factors0.shape[0]):
-        plane, out, changes = source[i], destination[i], change[i % change.shape[0]]
+        plane = source[i]
+        out = destination[i]
+        changes = change[i % change.shape[0]]
         for j in range(factors1.shape[0]):
             start, slope = window_line(factors0[i], factors1[j], least, offset, strength)
             first = np.uint64(j * n2)  # unsigned: a signed index would be tested for its sign
@@ -198,7 +214,7 @@ def add_windowed(
 
 @kernel("void(float32[:,::1], float32[:,::1], float32, float32, float32)")
 def change_by_power(source: Any, out: Any, low: Any, extent: Any, exponent: Any) -> None:
-    """``r^exponent - r`` with ``r = (x - low) / extent``."""
+    """Write ``r^exponent - r`` with ``r = (x - low) / extent``."""
     for i in range(source.shape[0]):
         for k in range(source.shape[1]):
             relative = (source[i, k] - low) / extent
