@@ -8,7 +8,7 @@ import pkgutil
 import click
 
 import benchmarks
-from detaug.cli.options import Commands
+from detaug.tools.cli.options import Commands
 
 NAMES = sorted(module.name for module in pkgutil.iter_modules(benchmarks.__path__) if module.ispkg)
 

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 import click
 
 from benchmarks.report import Row, show
-from detaug.bench.measuring import MeasurementError, Meter
-from detaug.cli.options import console, json_option, write_json
-from detaug.reports.progress import progress, say
-from detaug.training.machine import environment
+from detaug.system.progress import progress, say
+from detaug.tools.bench.timing import MeasurementError, Meter
+from detaug.tools.cli.options import console, json_option, write_json
+from detaug.training.environment import environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from detaug import fingerprint
 from detaug.demo.run import OURS, STOCK, augmenter_of
-from detaug.pictures.charts import figure_of
+from detaug.tools.pictures.charts import figure_of
 
 PATCH = 64
 PROCESSES = 2

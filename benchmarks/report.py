@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from detaug.bench.measuring import Ratio
+from detaug.tools.bench.timing import Ratio
 
 OURS = "detaug"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detaug.bench.systems import Workers
+from detaug.tools.bench.systems import Workers
 
 SEED = 20261121
 

@@ -13,17 +13,17 @@ from detaug.versions import __version__
 
 if TYPE_CHECKING:
     from detaug import nnunet, ray, training, transforms  # noqa: F401
+    from detaug.augmenter.augmenter import DeterministicAugmenter
+    from detaug.augmenter.data_loader import DataLoader
     from detaug.engine.arguments import Check, Skip
-    from detaug.engine.augmenter import DeterministicAugmenter
-    from detaug.engine.data_loader import DataLoader
     from detaug.engine.in_process import InThisProcess
     from detaug.engine.local.coordinator import LocalProcesses
     from detaug.errors import BatchError, ReproducibilityError, StateMismatch, WorkerDied
-    from detaug.fingerprints import fingerprint
-    from detaug.previews import preview
+    from detaug.objects.fingerprints import fingerprint
     from detaug.seeding.current import current
     from detaug.seeding.reseeders import register_reseeder
     from detaug.seeding.tree import SeedTree
+    from detaug.tools.previews import preview
     from detaug.training.seeding import seed_everything
     from detaug.verification import verify
 
@@ -53,15 +53,15 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "detaug.engine.augmenter": ("DeterministicAugmenter",),
-        "detaug.engine.data_loader": ("DataLoader",),
+        "detaug.augmenter.augmenter": ("DeterministicAugmenter",),
+        "detaug.augmenter.data_loader": ("DataLoader",),
         "detaug.engine.in_process": ("InThisProcess",),
         "detaug.engine.local.coordinator": ("LocalProcesses",),
         "detaug.engine.arguments": ("Check", "Skip"),
         "detaug.errors": ("BatchError", "ReproducibilityError", "StateMismatch", "WorkerDied"),
-        "detaug.fingerprints": ("fingerprint",),
+        "detaug.objects.fingerprints": ("fingerprint",),
         "detaug.nnunet": ("nnunet",),
-        "detaug.previews": ("preview",),
+        "detaug.tools.previews": ("preview",),
         "detaug.ray": ("ray",),
         "detaug.seeding.current": ("current",),
         "detaug.seeding.reseeders": ("register_reseeder",),

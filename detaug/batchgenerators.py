@@ -17,9 +17,9 @@ from batchgenerators.dataloading import multi_threaded_augmenter as stock_multi
 from batchgenerators.dataloading import nondet_multi_threaded_augmenter as stock_nondet
 from batchgenerators.dataloading import single_threaded_augmenter as stock_single
 
+from detaug.augmenter.augmenter import Batch, DeterministicAugmenter
 from detaug.engine import arguments
-from detaug.engine.augmenter import Batch, DeterministicAugmenter
-from detaug.sources.base import is_batchgenerators
+from detaug.pipeline.sources.base import is_batchgenerators
 
 __all__ = ["MultiThreadedAugmenter", "NonDetMultiThreadedAugmenter", "SingleThreadedAugmenter"]
 

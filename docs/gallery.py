@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageColor
 from scipy.ndimage import binary_erosion
 
-from detaug.pictures.planes import colour_of
+from detaug.tools.pictures.slices import colour_of
 
 Pixels = NDArray[np.uint8]
 

@@ -17,8 +17,8 @@ import pytest
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-from detaug.engine import health
-from detaug.engine.checking import checks
+from detaug.engine import wait_stats as health
+from detaug.engine.recheck import policy as checks
 from tests.support.augmenters import mark_rare_cases
 
 #: Started first where tests run side by side, so that nobody waits for one of them at the end.

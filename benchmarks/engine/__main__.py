@@ -22,7 +22,7 @@ from benchmarks.engine.nnunet import measure_nnunet
 from benchmarks.engine.transport import measure_transport, measure_transport_in_slot
 from benchmarks.report import Row
 from benchmarks.settings import WORKERS, Settings
-from detaug.cli.options import Command
+from detaug.tools.cli.options import Command
 
 TITLE = "detaug's engine against other systems (medians; ratios with the range over rounds)"
 

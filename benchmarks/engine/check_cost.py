@@ -21,7 +21,7 @@ from benchmarks.nnunet.loaders import IN_3D
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
 from detaug import DeterministicAugmenter
-from detaug.bench.measuring import Meter, consume, in_fresh_process, interleaved
+from detaug.tools.bench.timing import Meter, consume, in_fresh_process, interleaved
 
 BATCHES = 250  # nnU-Net's epoch
 ROUNDS = 3

@@ -9,8 +9,8 @@ from benchmarks.engine.loaders import ReadyLoader, ready_batch
 from benchmarks.engine.systems import STOCK, SYSTEMS, TORCH
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import in_fresh_process, interleaved
-from detaug.bench.systems import Workers
+from detaug.tools.bench.systems import Workers
+from detaug.tools.bench.timing import in_fresh_process, interleaved
 
 ROUNDS = 15
 

@@ -9,8 +9,8 @@ from benchmarks.engine.loaders import HeavyTailLoader, ready_batch
 from benchmarks.engine.systems import STOCK, SYSTEMS, batch_number_for
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import consume, in_fresh_process, interleaved
-from detaug.bench.systems import Workers
+from detaug.tools.bench.systems import Workers
+from detaug.tools.bench.timing import consume, in_fresh_process, interleaved
 
 WARM_UP = 20
 BATCHES = 300

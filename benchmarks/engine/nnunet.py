@@ -13,7 +13,7 @@ from benchmarks.nnunet.dataset import Preprocessed, dataset_folder, preprocessed
 from benchmarks.nnunet.loaders import IN_3D, NNUNET, make_loader
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
-from detaug.bench.measuring import Consumption, consume, in_fresh_process, interleaved
+from detaug.tools.bench.timing import Consumption, consume, in_fresh_process, interleaved
 
 BATCHES = 72
 ROUNDS = 5

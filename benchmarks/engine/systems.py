@@ -13,8 +13,8 @@ from benchmarks.engine.loaders import BatchNumber, SharedCount, StepNumber
 from benchmarks.report import OURS
 from benchmarks.settings import SEED
 from detaug import DeterministicAugmenter
-from detaug.bench import systems
-from detaug.bench.systems import Workers
+from detaug.tools.bench import systems
+from detaug.tools.bench.systems import Workers
 
 STOCK = "NonDetMultiThreadedAugmenter"
 TORCH = "torch's DataLoader"

@@ -12,7 +12,7 @@ from benchmarks.engine.loaders import InSlotLoader, ReadyLoader, ready_batch
 from benchmarks.engine.systems import STOCK, SYSTEMS, TORCH
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import consume, in_fresh_process, interleaved
+from detaug.tools.bench.timing import consume, in_fresh_process, interleaved
 
 NAMES = (OURS, STOCK, TORCH)
 FLOOR = "clone + memcpy"

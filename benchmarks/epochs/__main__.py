@@ -28,10 +28,10 @@ from benchmarks.nnunet.waiting import as_trained, augmenter_of
 from benchmarks.report import DISTURBING, OURS
 from benchmarks.tables.__main__ import RESULTS
 from benchmarks.tables.studies import epochs_text
-from detaug.bench.measuring import Consumption, Meter, consume, in_fresh_process
-from detaug.bench.systems import Workers
-from detaug.cli.options import CannotRun, Command, console
-from detaug.reports.progress import progress
+from detaug.system.progress import progress
+from detaug.tools.bench.systems import Workers
+from detaug.tools.bench.timing import Consumption, Meter, consume, in_fresh_process
+from detaug.tools.cli.options import CannotRun, Command, console
 
 #: Seconds of a training step. nnU-Net's issue 3063 reports 0.131 on an A100.
 STEPS = (0.090, 0.131, 0.145)

@@ -16,9 +16,9 @@ from benchmarks.fidelity.tasks import TASKS, prepare
 from benchmarks.fidelity.training import ARMS, train
 from benchmarks.nnunet.dataset import dataset_folder
 from benchmarks.tables.studies import spread_text
-from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import CannotRun, Command, console, json_option, write_json
-from detaug.reports.progress import progress
+from detaug.system.progress import progress
+from detaug.tools.bench.timing import in_fresh_process
+from detaug.tools.cli.options import CannotRun, Command, console, json_option, write_json
 
 
 @click.command(cls=Command)

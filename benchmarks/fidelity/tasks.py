@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.fidelity import images
-from detaug.bench.measuring import in_fresh_process
+from detaug.tools.bench.timing import in_fresh_process
 
 
 @dataclass(frozen=True)

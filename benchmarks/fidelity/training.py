@@ -15,8 +15,8 @@ from typing import Any
 
 from benchmarks.command import silence
 from benchmarks.fidelity.tasks import Task, make_small
-from detaug.bench.measuring import tree_cpu_seconds
 from detaug.nnunet.compatibility import trainer_folders
+from detaug.tools.bench.timing import tree_cpu_seconds
 
 STOCK, DETAUG = "nnUNetTrainer", "nnUNetTrainerDetAug"
 

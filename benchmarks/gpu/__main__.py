@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.command import quick_option
 from benchmarks.gpu import children, machine, standins, wheels
 from benchmarks.gpu.findings import Bench, Finding, NotHere, require
-from detaug.cli.options import CannotRun, Command, console, json_option, write_json
+from detaug.tools.cli.options import CannotRun, Command, console, json_option, write_json
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from benchmarks.gpu.children import Child, ChildFailed, Send
 from benchmarks.gpu.findings import Bench, Finding
 from benchmarks.gpu.steps import settle, synchronise
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.bench.measuring import consume
 from detaug.loops import prefetch_to
+from detaug.tools.bench.timing import consume
 
 BATCHES = 500
 KILLS = 10

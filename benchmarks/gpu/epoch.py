@@ -24,7 +24,7 @@ from benchmarks.gpu.findings import Bench, Finding, require
 from benchmarks.gpu.machine import Utilisation
 from benchmarks.gpu.steps import make_trainer
 from benchmarks.gpu.trainings import DETAUG, FAST, STOCK
-from detaug.bench.measuring import consume
+from detaug.tools.bench.timing import consume
 
 #: What each trainer shows: nnU-Net's own; detaug's batches with nnU-Net's step; detaug's step as
 #: well, which is deterministic.

@@ -26,8 +26,8 @@ from benchmarks.report import DISTURBING, Row
 from benchmarks.settings import Settings
 from benchmarks.tables.__main__ import RESULTS
 from benchmarks.transforms import pipelines
-from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import CannotRun, Command, json_option
+from detaug.tools.bench.timing import in_fresh_process
+from detaug.tools.cli.options import CannotRun, Command, json_option
 
 TITLE = "detaug against what it replaces (medians; ratios with the range over rounds)"
 

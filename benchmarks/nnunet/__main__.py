@@ -17,8 +17,8 @@ from benchmarks.nnunet.speed import measure_speed
 from benchmarks.nnunet.waiting import measure_waiting
 from benchmarks.report import OURS, Row
 from benchmarks.settings import Settings
-from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import Command
+from detaug.tools.bench.timing import in_fresh_process
+from detaug.tools.cli.options import Command
 
 TITLE = "detaug's loader against nnU-Net's (medians; ratios with the range over rounds)"
 

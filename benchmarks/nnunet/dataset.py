@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.bench.measuring import in_fresh_process
+from detaug.tools.bench.timing import in_fresh_process
 
 NUMBER = 1
 NAME = f"Dataset{NUMBER:03d}_MNI152"

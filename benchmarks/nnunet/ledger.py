@@ -13,8 +13,8 @@ from benchmarks.nnunet.loaders import Task, make_loader
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
 from detaug import DeterministicAugmenter
-from detaug.bench.measuring import in_fresh_process
-from detaug.processes.threads import keep_one_thread
+from detaug.system.threads import keep_one_thread
+from detaug.tools.bench.timing import in_fresh_process
 
 ROUNDS = 3
 WARM_UP = 4  # batches

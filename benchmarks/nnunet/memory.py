@@ -18,7 +18,7 @@ from benchmarks.nnunet.loaders import NNUNET, Task, make_loader
 from benchmarks.nnunet.waiting import as_trained, augmenter_of
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import MeasurementError, interleaved
+from detaug.tools.bench.timing import MeasurementError, interleaved
 
 BATCHES = 40
 ROUNDS = 2

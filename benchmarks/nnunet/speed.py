@@ -25,7 +25,7 @@ from benchmarks.nnunet.loaders import (
 )
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import SEED, Settings
-from detaug.processes.threads import keep_one_thread
+from detaug.system.threads import keep_one_thread
 
 #: Batches of a round.
 ROUND = 25

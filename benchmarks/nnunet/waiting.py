@@ -11,8 +11,8 @@ from benchmarks.nnunet.dataset import Preprocessed
 from benchmarks.nnunet.loaders import NNUNET, Task, make_loader
 from benchmarks.report import OURS, Row, row_of
 from benchmarks.settings import Settings
-from detaug.bench.measuring import Consumption, consume, in_fresh_process, interleaved
-from detaug.bench.systems import Workers
+from detaug.tools.bench.systems import Workers
+from detaug.tools.bench.timing import Consumption, consume, in_fresh_process, interleaved
 
 #: Seconds of a forward pass, a backward pass and a step on a GPU, during which the CPU is free. A
 #: user measured 0.131 on an A100 (nnU-Net's issue 3063).

@@ -19,8 +19,8 @@ import click
 
 from benchmarks.tables.cpus import product_name
 from benchmarks.tables.studies import study_blocks
-from detaug.cli.options import Command
-from detaug.pictures.charts import COLOURS, figure_of
+from detaug.tools.cli.options import Command
+from detaug.tools.pictures.charts import COLOURS, figure_of
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "benchmarks" / "results"

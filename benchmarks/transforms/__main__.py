@@ -12,8 +12,8 @@ from benchmarks.command import measure_rows, row_options
 from benchmarks.report import Row
 from benchmarks.settings import Settings
 from benchmarks.transforms import pipelines
-from detaug.bench.measuring import in_fresh_process
-from detaug.cli.options import Command
+from detaug.tools.bench.timing import in_fresh_process
+from detaug.tools.cli.options import Command
 
 TITLE = "detaug's pipelines against batchgeneratorsv2's (one thread; medians, ratios with range)"
 

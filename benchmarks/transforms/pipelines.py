@@ -25,7 +25,7 @@ from benchmarks.transforms import inputs
 from detaug import SeedTree
 from detaug.nnunet import TRAINING_TRANSFORMS
 from detaug.nnunet.compatibility import find_trainer
-from detaug.processes.threads import keep_one_thread
+from detaug.system.threads import keep_one_thread
 
 BGV2 = "batchgeneratorsv2"
 

@@ -17,7 +17,7 @@ import numpy as np
 from detaug.nnunet.compatibility import planning
 from detaug.nnunet.verification.settings import Settings
 from detaug.nnunet.verification.verifying import Trainings, run_and_compare, trainings
-from detaug.reports.progress import Progress
+from detaug.system.progress import Progress
 
 DATASET, CONFIGURATION = "Dataset001_Toy", "3d_fullres"
 #: Of the data set and of the trainings.

@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.demo.loader import MRIPatchLoader, enlarged, training_transforms
 from detaug.demo.mri import load_template
-from detaug.engine.augmenter import DeterministicAugmenter
-from detaug.fingerprints import fingerprint
-from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, EQUAL, Planned, Report, Row, run_rows, table
+from detaug.objects.fingerprints import fingerprint
 from detaug.seeding.tree import SeedTree
+from detaug.system.progress import Progress
+from detaug.verification.rows import DIFFERENT, EQUAL, Planned, Report, Row, run_rows, table
 
 #: Batches of a run, samples of a batch, the edge of their patches in voxels, and the seed.
 BATCHES, BATCH_SIZE, PATCH, SEED = 24, 2, 24, 1234

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from detaug.ledger.writing import check_place, path_of_rank
+from detaug.pipeline.sources import Source
 from detaug.seeding.tree import non_negative_int, positive_int, spawn_key_element
-from detaug.sources import Source
 
 START_METHODS = ("fork", "spawn", "forkserver")
 

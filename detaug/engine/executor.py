@@ -4,7 +4,7 @@ The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine
 work alone, so an executor may choose where and when each is made, and nothing else. `tests/support/executor_suite.py` is the
 suite that every executor passes.
 
-An engine that makes batches ahead derives from `detaug.engine.prefetching.PrefetchingEngine`. An executor for other machines is a
+An engine that makes batches ahead derives from `detaug.engine.prefetching_engine.PrefetchingEngine`. An executor for other machines is a
 room of its own, as `detaug.ray` is.
 """
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from detaug.engine.checking.checks import Checks
-from detaug.engine.failures import Places
-from detaug.engine.health import Health
+from detaug.engine.errors_from_workers import Places
 from detaug.engine.job import Job
-from detaug.engine.order.outcomes import Failed, Outcome, Position, left_out
-from detaug.engine.order.schedule import Schedule
+from detaug.engine.outcomes import Failed, Outcome, Position, left_out
+from detaug.engine.recheck.policy import Checks
 from detaug.engine.replayer import Replayer
+from detaug.engine.schedule import Schedule
+from detaug.engine.wait_stats import Health
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey

@@ -8,25 +8,25 @@ import weakref
 from dataclasses import dataclass
 from typing import Any
 
-from detaug.engine import failures
-from detaug.engine.checking.hash_order import HashOrder
-from detaug.engine.checking.making import Again, CheckedBatch, Request, answer, make_to_check
-from detaug.engine.checking.second_making import Checking
+from detaug.engine import errors_from_workers as failures
+from detaug.engine.errors_from_workers import ErrorRecord
 from detaug.engine.executor import Work
-from detaug.engine.failures import ErrorRecord
-from detaug.engine.order.outcomes import (
+from detaug.engine.outcomes import (
     Delivered,
     EpochEnd,
     Failed,
     Position,
     SkipLog,
 )
+from detaug.engine.recheck.hash_seed import HashOrder
+from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.requests import Again, CheckedBatch, Request, answer, make_to_check
 from detaug.engine.replayer import ONE_COPY, Replayer, making_lock, own_copy
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
-from detaug.processes.interrupts import is_interrupt, programs_handlers_noted
+from detaug.system.interrupts import is_interrupt, programs_handlers_noted
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class InProcess:
             )
             return own_copy(batch), check, producer.loader_state
 
-    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`: what is asked for is done at once
+    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`: what is asked for is done at once
 
     def fail(self, error: BaseException) -> None:
         """See there; so with the following."""

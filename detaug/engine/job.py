@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from detaug.processes.surroundings import ProcessSettings
 from detaug.seeding.current import SeedBranch
+from detaug.system.process_settings import ProcessSettings
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Job:
         guard: generators that are created without a seed are reported.
         max_memory: a worker that uses more bytes of private memory after a batch retires; None:
             never.
-        check_every: see `detaug.engine.checking.making.is_checked`; 0: nothing is checked.
+        check_every: see `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
         check_ignore: keys of batches that may differ.
         noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
             gives that pair; these keys are left out of its fingerprints. None: there is no ledger.

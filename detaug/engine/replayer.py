@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from detaug.engine.job import Job
+from detaug.objects.batch_pickling import pack, unpack
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
-from detaug.processes.interrupts import programs_handlers_noted
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.system import at_fork
-from detaug.transport.transfer import pack, unpack
+from detaug.system.interrupts import programs_handlers_noted
+from detaug.system.platform import at_fork
 
 #: Held while a batch is made here. The global generators and settings are the process's, so it is
 #: one lock for all augmenters.

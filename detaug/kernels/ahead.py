@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from detaug.kernels.cache import cache_folder
 from detaug.kernels.compiling import Kernel, all_kernels
-from detaug.reports.progress import Progress, progress, say
+from detaug.system.progress import Progress, progress, say
 
 logger = logging.getLogger("detaug")
 

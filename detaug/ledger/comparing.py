@@ -13,12 +13,12 @@ from typing import Any
 
 from rich.text import Text
 
-from detaug.differences import differences, differing_names, values_by_name
 from detaug.ledger.header import IDENTITY, Record, lasting
 from detaug.ledger.lines import Key
 from detaug.ledger.reading import read_header, records
-from detaug.reports.escaping import short
-from detaug.walking import flat
+from detaug.objects.differences import differences, differing_names, values_by_name
+from detaug.objects.walking import flat
+from detaug.system.escaping import short
 
 #: Relations of the batches of two ledgers, as they are counted and shown.
 EQUAL = "equal"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
+from detaug.objects.walking import flat
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
-from detaug.walking import flat
 
 Record = dict[str, Any]
 

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from detaug.errors import UnusableError
-from detaug.fingerprints import fingerprint, fingerprint_or_none
 from detaug.ledger.header import IDENTITY, Record
-from detaug.reports.escaping import short
-from detaug.reports.untrusted import conforms, lines_of, parse_json
+from detaug.objects.fingerprints import fingerprint, fingerprint_or_none
+from detaug.system.escaping import short
+from detaug.system.untrusted import conforms, lines_of, parse_json
 
 
 class NotALedger(UnusableError):

@@ -18,9 +18,9 @@ from detaug.ledger.lines import (
     key_of,
     read_lines,
 )
-from detaug.reports.escaping import short
-from detaug.reports.untrusted import conforms, is_small
 from detaug.seeding.tree import Seed
+from detaug.system.escaping import short
+from detaug.system.untrusted import conforms, is_small
 
 #: Entries of every header, and their types.
 _ENTRIES: dict[str, Any] = {

@@ -18,7 +18,7 @@ from pathlib import Path
 from detaug.ledger.header import IDENTITY, Record
 from detaug.ledger.lines import Key, NotALedger, Note, RunningDigest, encoded
 from detaug.ledger.reading import LedgerSummary, read_header
-from detaug.system import at_fork
+from detaug.system.platform import at_fork
 
 try:
     import fcntl

@@ -34,8 +34,8 @@ from detaug.nnunet.trainers.output_folder import (
     read_foreign_checkpoint,
     write_checkpoint,
 )
-from detaug.reports.escaping import short
-from detaug.reports.untrusted import conforms
+from detaug.system.escaping import short
+from detaug.system.untrusted import conforms
 
 #: Files that nnU-Net's predictor reads in addition to checkpoints.
 DESCRIPTIONS = ("dataset.json", "plans.json", "dataset_fingerprint.json")

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from torch.optim.lr_scheduler import LRScheduler
 
-from detaug.differences import differences as differences_of
-from detaug.differences import values_by_name
 from detaug.errors import StateMismatch
-from detaug.fingerprints import dense, fingerprint_or_none
 from detaug.nnunet.loading.case_files import some_of
-from detaug.reports.escaping import printable, short
-from detaug.reports.untrusted import conforms, is_small
+from detaug.objects.differences import differences as differences_of
+from detaug.objects.differences import values_by_name
+from detaug.objects.fingerprints import dense, fingerprint_or_none
+from detaug.objects.walking import flat
 from detaug.seeding.tree import Seed
+from detaug.system.escaping import printable, short
+from detaug.system.untrusted import conforms, is_small
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
-from detaug.walking import flat
 
 #: The record's place in a checkpoint.
 KEY = "detaug"

@@ -13,7 +13,7 @@ from unittest import mock
 
 import torch
 
-from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import (
     EXTERNAL_VARIABLE,

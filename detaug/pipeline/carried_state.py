@@ -21,12 +21,12 @@ from contextlib import suppress
 from inspect import getattr_static
 from typing import Any, NamedTuple
 
-from detaug.differences import differences, differing_names
-from detaug.purity.owned import Owned, OwnedCopy
-from detaug.purity.pristine import LoaderCopy, Transforms
-from detaug.purity.values import Value, digest_of, text_of, values_in
+from detaug.objects.differences import differences, differing_names
+from detaug.objects.values import Value, digest_of, text_of, values_in
+from detaug.objects.walking import attributes_of, slots_of, walk
+from detaug.pipeline.copying.generators import Owned, OwnedCopy
+from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, Transforms
 from detaug.seeding.generators import GENERATORS
-from detaug.walking import attributes_of, slots_of, walk
 
 #: Makes a batch with a copy of the transforms, and returns its fingerprints by key.
 Remake = Callable[[OwnedCopy], dict[str, str]]

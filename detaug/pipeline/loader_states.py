@@ -17,8 +17,8 @@ import json
 from typing import Any, NamedTuple
 
 from detaug.pipeline.plan import BatchKey
+from detaug.pipeline.sources import Source
 from detaug.seeding.tree import positive_int, spawn_key_element
-from detaug.sources import Source
 
 #: Characters of a state's text. Larger ones are not taken.
 LARGEST = 65_536

@@ -11,26 +11,26 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from detaug.memory.batch_memory import ordinary_memory
+from detaug.objects.frozen import Frozen, freeze, why_not_picklable
+from detaug.pipeline.batch_report import BatchReport, Explanation, explain, prints_of, random_keys
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
+from detaug.pipeline.copying.array_copies import own
+from detaug.pipeline.copying.generators import OwnedCopy, made_late, name_of
+from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, Pristine, Transforms
+from detaug.pipeline.first_use import loaded_on_first_use
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
+from detaug.pipeline.sources import Source
 from detaug.pipeline.streams import StreamCopy, StreamEnded
 from detaug.pipeline.undeclared import Remark, Undeclared
-from detaug.processes.interrupts import is_interrupt
-from detaug.processes.surroundings import ProcessSettings
-from detaug.purity.first_use import loaded_on_first_use
-from detaug.purity.own_memory import own
-from detaug.purity.owned import OwnedCopy, made_late, name_of
-from detaug.purity.pristine import LoaderCopy, Pristine, Transforms
-from detaug.purity.reports import BatchReport, Explanation, explain, prints_of, random_keys
+from detaug.seeding.batch_memory import ordinary_memory
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import reseed_global_rngs
 from detaug.seeding.reseeders import install, registered
 from detaug.seeding.tree import of_part
-from detaug.sources import Source
-from detaug.transport.frozen import Frozen, freeze, why_not_picklable
-from detaug.watching.randomness import Guard
+from detaug.system.interrupts import is_interrupt
+from detaug.system.process_settings import ProcessSettings
+from detaug.system.unseeded_draws import Guard
 
 __all__ = ["Log", "Pipeline", "Producer", "StreamEnded", "log_nothing"]
 

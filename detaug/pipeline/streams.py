@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from detaug.pipeline.copying.pipeline_snapshot import Pristine
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of
-from detaug.processes.interrupts import is_interrupt
-from detaug.processes.surroundings import ProcessSettings
-from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
+from detaug.system.interrupts import is_interrupt
+from detaug.system.process_settings import ProcessSettings
 
 #: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after twice, four times ... as long.
 _NOTICEABLE = 5.0

@@ -20,15 +20,15 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from detaug.differences import differences
+from detaug.objects.differences import differences
+from detaug.pipeline.copying.pipeline_snapshot import Pristine
 from detaug.pipeline.undeclared_values import (
     attributes_of_pipeline,
     code_of,
     variables_in,
     without_folders,
 )
-from detaug.purity.pristine import Pristine
-from detaug.reports.escaping import printable
+from detaug.system.escaping import printable
 
 #: How many differences one message names.
 _MOST_NAMED = 8

@@ -29,13 +29,13 @@ import numpy as np
 import torch
 import xxhash
 
-from detaug.pipeline.identity import is_mapped
-from detaug.purity.pristine import Pristine
-from detaug.purity.references import is_the_users_own, is_users_module
-from detaug.purity.values import Place, Value, digest_of, is_table, values_in
-from detaug.purity.variables import variables_of
+from detaug.objects.description import is_mapped
+from detaug.objects.references import is_the_users_own, is_users_module
+from detaug.objects.values import Place, Value, digest_of, is_table, values_in
+from detaug.objects.variables import variables_of
+from detaug.objects.walking import Edge, walk
+from detaug.pipeline.copying.pipeline_snapshot import Pristine
 from detaug.seeding.generators import GENERATORS
-from detaug.walking import Edge, walk
 
 #: How many objects and values are looked at, and how many values are kept.
 _MOST_OBJECTS = 5_000

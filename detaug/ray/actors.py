@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from detaug.engine.checking.making import Answer, CheckedBatch, Explain, Request, answer
+from detaug.augmenter.warm_up import warm_up
+from detaug.engine.batch_maker import Made, Maker
 from detaug.engine.job import Job
-from detaug.engine.tasks import Made, Maker
-from detaug.engine.warming import warm_up
-from detaug.memory.blocks import Bytes
+from detaug.engine.recheck.requests import Answer, CheckedBatch, Explain, Request, answer
+from detaug.objects.batch_pickling import Packed, pack, unpack
+from detaug.objects.frozen import Frozen, read_payload, write_payload
+from detaug.pipeline.copying.large_arrays import MOST_BYTES
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
-from detaug.purity.bulk import MOST_BYTES
 from detaug.ray.nodes import NodeReport
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.transport.frozen import Frozen, read_payload, write_payload
-from detaug.transport.transfer import Packed, pack, unpack
+from detaug.system.shared_memory import Bytes
 
 #: Buffers from this size (bytes) on are used where they lie.
 _MAPPED = 65_536

@@ -25,11 +25,11 @@ import psutil
 import ray
 from ray import exceptions
 
-from detaug.engine import failures
-from detaug.engine.checking.making import Request
-from detaug.engine.checking.second_making import Checking
+from detaug.engine import errors_from_workers as failures
 from detaug.engine.executor import Work
-from detaug.engine.prefetching import PrefetchingEngine, given_out
+from detaug.engine.prefetching_engine import PrefetchingEngine, given_out
+from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.requests import Request
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
 from detaug.ray.actors import BatchMaker, Reply
@@ -282,7 +282,7 @@ class RayEngine(PrefetchingEngine):
         if reply.check is not None:
             self._checking.reported(reply.check._replace(worker=actor.number))
 
-    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
+    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         """See there; `another` is an actor other than the one that made the batch, unless there is no other."""

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from detaug.engine import arguments
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Engine, Work
-from detaug.processes.interpreters import THREAD_VARIABLES, worker_environment
+from detaug.system.interpreters import THREAD_VARIABLES, worker_environment
 
 #: What travels to the actors of the environment of a worker of this machine.
 _VARIABLES = (*THREAD_VARIABLES, "PYTHONHASHSEED")

@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex
 
 import numpy as np
 
-from detaug.memory import batch_memory
+from detaug.seeding import batch_memory
 from detaug.seeding.tree import SeedTree, make_generator
 
 

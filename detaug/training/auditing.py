@@ -14,11 +14,11 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from detaug.differences import first_different_event
-from detaug.fingerprints import dense, fingerprint
+from detaug.objects.differences import first_different_event
+from detaug.objects.fingerprints import dense, fingerprint
+from detaug.objects.walking import leaves
 from detaug.training.random_state import isolate_rng
 from detaug.training.switches import preserved_switches
-from detaug.walking import leaves
 
 Loss = Callable[[Any, Any], torch.Tensor]
 

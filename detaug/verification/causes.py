@@ -6,13 +6,13 @@ import linecache
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from detaug.differences import differing_names
+from detaug.objects.differences import differing_names
 from detaug.pipeline.plan import BatchKey
+from detaug.system.interception import Site
 from detaug.verification.conditions import Conditions
 from detaug.verification.outputs import first_difference
 from detaug.verification.result import Cause
 from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
-from detaug.watching.interception import Site
 
 #: No more lines than this are tried one by one; every batch that is made alone costs a process.
 _MOST_TRIED, _MOST_ALONE = 24, 4

@@ -22,14 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.seeding.generators import reseed_global_rngs
-from detaug.watching.interception import (
+from detaug.system.interception import (
     Site,
     Substitution,
     caller_of_randomness,
     direct_caller,
     first_outside_library,
 )
-from detaug.watching.randomness import PROCESS_NUMBERS, seeding_watched, substitutes
+from detaug.system.unseeded_draws import PROCESS_NUMBERS, seeding_watched, substitutes
 
 #: What all clocks count from, in seconds.
 _START = 1_700_000_000.0

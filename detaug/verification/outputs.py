@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.differences import differences
-from detaug.fingerprints import fingerprint_or_none
-from detaug.walking import leaves
+from detaug.objects.differences import differences
+from detaug.objects.fingerprints import fingerprint_or_none
+from detaug.objects.walking import leaves
 
 #: The name of what returned something (a transform's class), and what: by their path in the batch arrays as copies, of anything
 #: else digests.

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from rich.text import Text
 
-from detaug.differences import differing_names
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.engine.arguments import Check
-from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.replayer import Replayer
 from detaug.errors import UnusableError
 from detaug.ledger.comparing import HeaderDifference, header_differences, header_lines, listed
 from detaug.ledger.header import Record, digest, portable
 from detaug.ledger.lines import prints_of
 from detaug.ledger.reading import LedgerSummary, read_header, records
+from detaug.objects.differences import differing_names
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
-from detaug.reports.progress import Progress
-from detaug.training.machine import environment
-from detaug.verification.handed_in import Factory, call_factory
+from detaug.system.progress import Progress
+from detaug.training.environment import environment
+from detaug.verification.factories import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
 
 #: Batches that are made again, unless told otherwise.

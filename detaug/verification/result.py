@@ -10,9 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from detaug.pipeline.plan import BatchKey
-from detaug.reports import rows as reports
-from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
-from detaug.watching.interception import Site
+from detaug.system.interception import Site
+from detaug.verification import rows as reports
+from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, table
 
 
 @dataclass(frozen=True)

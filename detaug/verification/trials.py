@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 
 import cloudpickle
 
-from detaug.engine.failures import describe
-from detaug.engine.warming import warm_up
+from detaug.augmenter.warm_up import warm_up
+from detaug.engine.errors_from_workers import describe
 from detaug.errors import UnusableError
-from detaug.fingerprints import fingerprint
+from detaug.objects.fingerprints import fingerprint
+from detaug.pipeline.batch_report import stages_told
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded, log_nothing
-from detaug.processes.control import die_with, run_and_exit
-from detaug.processes.interpreters import Surrounding, code_of
-from detaug.processes.threads import one_thread
-from detaug.purity.reports import stages_told
+from detaug.system.interception import Site
+from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.processes import die_with, run_and_exit
+from detaug.system.threads import one_thread
+from detaug.verification.augmenter_runs import Reference
 from detaug.verification.conditions import Conditions, Surroundings
-from detaug.verification.handed_in import CannotTravel, call_factory
+from detaug.verification.factories import CannotTravel, call_factory
 from detaug.verification.outputs import Output, output_of
-from detaug.verification.real_runs import Reference
-from detaug.watching.interception import Site
 
 
 class Trial(NamedTuple):

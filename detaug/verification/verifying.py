@@ -8,23 +8,23 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
-from detaug.engine.failures import describe
+from detaug.engine.errors_from_workers import describe
 from detaug.errors import UnusableError
 from detaug.pipeline.plan import BatchKey
-from detaug.reports.progress import Progress
-from detaug.reports.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, Planned, run_rows
 from detaug.seeding.generators import preserved_global_rngs
-from detaug.system import refuse_workers
-from detaug.verification.causes import Experiment, causes_of, experiments
-from detaug.verification.handed_in import CannotTravel, Factory, load_factory
-from detaug.verification.real_runs import (
+from detaug.system.platform import refuse_workers
+from detaug.system.progress import Progress
+from detaug.verification.augmenter_runs import (
     DEFAULT_BATCHES,
     RESUMED,
     RESUMED_BY_STEPPING,
     RealRuns,
     Reference,
 )
+from detaug.verification.causes import Experiment, causes_of, experiments
+from detaug.verification.factories import CannotTravel, Factory, load_factory
 from detaug.verification.result import Cause, Result, Row
+from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, Planned, run_rows
 from detaug.verification.trials import Interpreters, TrialFailed
 
 

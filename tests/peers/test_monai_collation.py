@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter, fingerprint
-from detaug.sources.collation import default_collate
+from detaug.pipeline.sources.collation import default_collate
 
 pytest.importorskip("monai")
 

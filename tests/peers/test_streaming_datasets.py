@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter
-from detaug.pipeline.identity import describe
+from detaug.objects.description import describe
 
 LENGTH = 40
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from detaug.reports.atomic_files import remove_unfinished, whole_file
+from detaug.system.atomic_files import remove_unfinished, whole_file
 
 
 def write_text(path: Path, text: str) -> None:

@@ -14,7 +14,7 @@ import detaug
 RICH = """
 import dataclasses, datetime, enum, functools, pathlib, random, re, operator
 import numpy as np, torch
-from detaug.pipeline.identity import describe
+from detaug.objects.description import describe
 
 class Key:
     pass

@@ -23,7 +23,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 from detaug import BatchError, DeterministicAugmenter, Skip, current, fingerprint
 from detaug.engine.executor import Engine, Executor
 from detaug.engine.in_process import InThisProcess
-from detaug.engine.order.outcomes import Position
+from detaug.engine.outcomes import Position
 from tests.support.ledgers.runs import lines
 
 

@@ -21,7 +21,7 @@ from PIL import Image
 
 from detaug import fingerprint
 from detaug.ledger.lines import prints_of as prints_of_ledger
-from detaug.purity.reports import prints_of as prints_of_check
+from detaug.pipeline.batch_report import prints_of as prints_of_check
 
 
 class InSlots:

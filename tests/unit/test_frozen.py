@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from detaug.objects.frozen import freeze, read_payload, write_payload
 from detaug.pipeline.producer import Pipeline
-from detaug.sources import resolve_source
-from detaug.transport.frozen import freeze, read_payload, write_payload
+from detaug.pipeline.sources import resolve_source
 
 
 def test_what_travels_is_as_it_was_handed_in():

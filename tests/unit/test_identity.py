@@ -21,7 +21,7 @@ from batchgenerators.transforms.abstract_transforms import Compose
 from batchgenerators.transforms.noise_transforms import GaussianNoiseTransform
 from batchgenerators.transforms.spatial_transforms import MirrorTransform
 
-from detaug.pipeline.identity import describe, differences
+from detaug.objects.description import describe, differences
 
 
 class Loader:

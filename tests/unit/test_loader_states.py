@@ -20,7 +20,7 @@ from detaug.pipeline.loader_states import (
     text_of,
 )
 from detaug.pipeline.plan import BatchKey
-from detaug.sources import resolve_source
+from detaug.pipeline.sources import resolve_source
 
 PLAIN = st.recursive(
     st.none()

@@ -13,7 +13,7 @@ from detaug import transforms
 from detaug.nnunet import training_transforms, validation_transforms
 from detaug.nnunet.transforms import Arguments, default_pipeline
 from detaug.nnunet.variants import da5_transforms, no_da_transforms, seg_ord0_transforms
-from detaug.pipeline.identity import describe
+from detaug.objects.description import describe
 from tests.support.public_names import assert_found_under_their_own_names
 from tests.support.transforms.every_transform import EVERY
 

@@ -16,18 +16,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from detaug.engine import arguments
-from detaug.engine.checking.hash_order import HashOrder
-from detaug.engine.checking.making import Request
-from detaug.engine.checking.second_making import Checking
+from detaug.engine.batch_maker import Made
 from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.prefetching import PrefetchingEngine, given_out
-from detaug.engine.tasks import Made
-from detaug.memory.limits import LimitReached, MemoryKills, advice_for, explained
-from detaug.processes.control import signal_name
-from detaug.system import refuse_workers
-from detaug.transport.channel import ChannelClosed
+from detaug.engine.prefetching_engine import PrefetchingEngine, given_out
+from detaug.engine.recheck.hash_seed import HashOrder
+from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.requests import Request
+from detaug.system.channel import ChannelClosed
+from detaug.system.limits import LimitReached, MemoryKills, advice_for, explained
+from detaug.system.platform import refuse_workers
+from detaug.system.processes import signal_name
 
 logger = logging.getLogger("detaug")
 
@@ -195,7 +195,7 @@ class Coordinator(PrefetchingEngine):
         )
         self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
 
-    # --- the run-time check, see `detaug.engine.checking.second_making.Asks`
+    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         """See there."""

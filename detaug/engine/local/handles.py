@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from detaug.engine.job import Job
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
+from detaug.engine.local.slots import ParentSlots
 from detaug.engine.local.worker import work
+from detaug.objects.frozen import write_payload
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
-from detaug.processes.control import kill, run_and_exit, signals_held_back, wait_for_end
-from detaug.processes.interpreters import Surrounding, code_of
-from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.frozen import write_payload
-from detaug.transport.importing import no_imports_elsewhere
-from detaug.transport.slots import ParentSlots
+from detaug.system.channel import Channel, ChannelClosed
+from detaug.system.import_lock import no_imports_elsewhere
+from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.processes import kill, run_and_exit, signals_held_back, wait_for_end
 
 #: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
 _QUIT_SECONDS = 2.0

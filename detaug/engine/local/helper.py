@@ -20,8 +20,11 @@ import time
 from collections.abc import Callable
 
 from detaug.engine.local import messages
-from detaug.memory.limits import explained
-from detaug.processes.control import (
+from detaug.system.channel import Channel, ChannelClosed
+from detaug.system.import_lock import continue_importing
+from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.limits import explained
+from detaug.system.processes import (
     adopt_orphans,
     die_with,
     kill,
@@ -33,9 +36,6 @@ from detaug.processes.control import (
     signals_held_back,
     wait_for_end,
 )
-from detaug.processes.interpreters import Surrounding, code_of
-from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.importing import continue_importing
 
 #: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
 Launcher = Callable[[Channel, int], int]
@@ -190,7 +190,7 @@ def main(control_descriptor: int, payload: int, parent: int, method: str) -> Non
         _Helper(control, parent, executing_launcher(payload)).run()
         return
     from detaug.engine.local import worker  # numpy and torch, once for all workers
-    from detaug.processes.threads import keep_one_thread
+    from detaug.system.threads import keep_one_thread
 
     keep_one_thread()
 
@@ -205,7 +205,7 @@ def main_forked(control: Channel, parent: int, work: Callable[[Channel], None]) 
     renew_standard_streams()
     import gc
 
-    from detaug.processes.surroundings import be_ready_to_fork
+    from detaug.system.process_settings import be_ready_to_fork
 
     be_ready_to_fork()
     # Collections would touch (and so copy) every inherited object's memory.

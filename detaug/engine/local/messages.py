@@ -2,8 +2,8 @@
 
     parent → helper    Start, Kill, Quit                     helper → parent    Exited, CannotStart
     parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
-                       (detaug.engine.checking.making)                          which may be made again; Checked;
-                                                                                for each Make a Made (detaug.engine.tasks), in
+                       (detaug.engine.recheck.requests)                          which may be made again; Checked;
+                                                                                for each Make a Made (detaug.engine.batch_maker), in
                                                                                 their order, with a new slot's descriptor
 
 Standard library only: a helper for "spawn" starts in milliseconds.
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detaug.engine.checking.making import Answer, CheckedBatch
-    from detaug.engine.failures import ErrorRecord
-    from detaug.engine.tasks import Made
+    from detaug.engine.batch_maker import Made
+    from detaug.engine.errors_from_workers import ErrorRecord
+    from detaug.engine.recheck.requests import Answer, CheckedBatch
     from detaug.pipeline.loader_states import LoaderState
 
 

@@ -14,8 +14,7 @@ import socket
 import time
 from typing import Protocol
 
-from detaug.engine.checking.making import CheckedBatch
-from detaug.engine.checking.second_making import Checking
+from detaug.engine.batch_maker import Made
 from detaug.engine.executor import Work
 from detaug.engine.local import messages
 from detaug.engine.local.handles import (
@@ -24,12 +23,13 @@ from detaug.engine.local.handles import (
     execute_helper,
     fork_helper,
 )
+from detaug.engine.local.slots import ParentSlots
 from detaug.engine.local.stall_watch import TICK, StallWatch
-from detaug.engine.tasks import Made
-from detaug.processes.control import signal_name
-from detaug.processes.interpreters import Surrounding
-from detaug.transport.channel import ChannelClosed
-from detaug.transport.slots import ParentSlots
+from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.requests import CheckedBatch
+from detaug.system.channel import ChannelClosed
+from detaug.system.interpreters import Surrounding
+from detaug.system.processes import signal_name
 
 logger = logging.getLogger("detaug")
 

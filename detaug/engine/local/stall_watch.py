@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 import psutil
 
-from detaug.engine.failures import Places, describe_batch
+from detaug.engine.errors_from_workers import Places, describe_batch
 from detaug.engine.local.handles import Worker
 
 logger = logging.getLogger("detaug")

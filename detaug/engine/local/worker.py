@@ -13,26 +13,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from detaug.engine.checking.making import CheckedBatch, Request, answer
-from detaug.engine.failures import describe
+from detaug.engine.batch_maker import Maker
+from detaug.engine.errors_from_workers import describe
 from detaug.engine.job import Job
 from detaug.engine.local import messages
-from detaug.engine.tasks import Maker
-from detaug.memory.batch_memory import allocate_with
-from detaug.memory.limits import private_memory
+from detaug.engine.local.slots import SlotContents, WorkerSlots
+from detaug.engine.recheck.requests import CheckedBatch, Request, answer
+from detaug.objects.batch_pickling import pack
+from detaug.objects.frozen import read_payload
+from detaug.pipeline.copying.pipeline_snapshot import Pristine
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
-from detaug.processes.control import (
+from detaug.seeding.batch_memory import allocate_with
+from detaug.system.channel import Channel, ChannelClosed
+from detaug.system.limits import private_memory
+from detaug.system.processes import (
     be_killed_first,
     die_with,
     leave_signals_to_the_parent,
     run_and_exit,
 )
-from detaug.purity.pristine import Pristine
-from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.frozen import read_payload
-from detaug.transport.slots import SlotContents, WorkerSlots
-from detaug.transport.transfer import pack
 
 
 def main(channel: int, payload: int, helper: int) -> None:

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from batchgenerators.dataloading.data_loader import DataLoader
 
-from detaug.memory.batch_memory import empty
 from detaug.nnunet.loading.case_files import Case, CaseFolder
 from detaug.nnunet.loading.case_patch import CasePatch
+from detaug.seeding.batch_memory import empty
 from detaug.seeding.current import current
 from detaug.seeding.tree import positive_int
 from detaug.transforms.building import draws

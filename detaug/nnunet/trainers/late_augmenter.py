@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from traceback import walk_tb
 from typing import Any
 
-from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.errors import BatchError, WorkerDied
 from detaug.nnunet.compatibility import AUGMENTERS, CASE_VARIABLES, MAKES_LOADERS
 

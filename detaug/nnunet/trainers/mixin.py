@@ -19,8 +19,8 @@ from unittest import mock
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.engine.arguments import Check
-from detaug.engine.augmenter import DeterministicAugmenter
 from detaug.engine.executor import Executor
 from detaug.ledger.header import portable
 from detaug.nnunet.compatibility import (
@@ -65,10 +65,10 @@ from detaug.nnunet.trainers.output_folder import (
 )
 from detaug.nnunet.trainers.seeded_methods import SeededMethods
 from detaug.nnunet.trainers.unsaved_state import UnsavedState
-from detaug.reports.atomic_files import remove_unfinished
 from detaug.seeding.generators import seed_global_generators
 from detaug.seeding.ranks import common_seed
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree, positive_int, text_of_seed
+from detaug.system.atomic_files import remove_unfinished
 from detaug.training.layers.swapping import swap_layers
 from detaug.training.switches import Mode, compiles_reproducibly, set_deterministic_mode
 from detaug.transforms.building.base import Transform

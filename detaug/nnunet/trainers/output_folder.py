@@ -26,13 +26,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.engine.augmenter import DeterministicAugmenter
+from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import is_checkpoint, is_nnunets_own
 from detaug.nnunet.run_record import KEY
-from detaug.reports.atomic_files import whole_file
-from detaug.reports.untrusted import is_small
 from detaug.seeding.tree import Seed
+from detaug.system.atomic_files import whole_file
+from detaug.system.untrusted import is_small
 
 #: torch's own function, also while another one is in its place.
 _save = torch.save

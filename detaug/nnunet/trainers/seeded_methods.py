@@ -22,7 +22,7 @@ from detaug.nnunet.trainers.output_folder import recorded_seed
 from detaug.seeding.generators import preserved_global_rngs, seed_global_generators
 from detaug.seeding.ranks import RankUnknown, common_seed, process_group
 from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
-from detaug.watching.randomness import Guard
+from detaug.system.unseeded_draws import Guard
 
 _ADVICE = (
     "Draw from random, numpy.random or torch, which are seeded there, or give the generator a seed."

@@ -17,7 +17,7 @@ import torch
 
 from detaug.nnunet.run_record import print_of
 from detaug.nnunet.schedules import state_that_is_not_recorded
-from detaug.walking import walk
+from detaug.objects.walking import walk
 
 #: Attributes of a trainer whose state is in nnU-Net's checkpoints, or follows from the epoch.
 _SAVED = {

@@ -24,7 +24,7 @@ from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import Trainer, plot_nothing, trainers_found_through, training
 from detaug.nnunet.run_record import print_of
 from detaug.nnunet.verification.settings import EPOCHS, VALIDATION_ITERATIONS, Settings
-from detaug.walking import flat
+from detaug.objects.walking import flat
 
 #: Files in a training's folder: its trace, and the message of the error that ended it.
 TRACE = "trace.jsonl"

@@ -18,7 +18,6 @@ from pathlib import Path
 from rich.console import RenderableType
 from rich.text import Text
 
-from detaug.differences import first_different_event
 from detaug.errors import UnusableError
 from detaug.nnunet.compatibility import EXTERNAL_VARIABLE, trainer_folders
 from detaug.nnunet.run_record import differences
@@ -30,11 +29,12 @@ from detaug.nnunet.verification.settings import (
     Settings,
     link_predictions,
 )
-from detaug.processes.interpreters import interpreter_command
-from detaug.reports import rows as reports
-from detaug.reports.escaping import short
-from detaug.reports.progress import Progress
+from detaug.objects.differences import first_different_event
 from detaug.seeding.tree import text_of_seed
+from detaug.system.escaping import short
+from detaug.system.interpreters import interpreter_command
+from detaug.system.progress import Progress
+from detaug.verification import rows as reports
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 CHECKPOINT = "checkpoint_final.pth"

@@ -20,8 +20,8 @@ from torch.nn import functional
 from torch.nn.modules import utils
 from torch.overrides import TorchFunctionMode
 
+from detaug.objects.walking import parts_of, walk
 from detaug.training.layers.functions import LINEAR_MODES, avg_pool3d, cross_entropy, interpolate
-from detaug.walking import parts_of, walk
 
 logger = logging.getLogger("detaug")
 

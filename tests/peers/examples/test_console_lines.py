@@ -13,7 +13,7 @@ from typing import Any
 import click
 import pytest
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from tests.peers.examples.test_documentation import BLOCK, PAGES, REPOSITORY, blocks
 from tests.support.preloaded import run_code
 
@@ -91,7 +91,7 @@ def test_console_line_runs(command: str, console: tuple[Path, dict[str, str]]) -
     words = shlex.split(command, comments=True)
     if words[0] == "detaug" and not set(command.partition("#")[0]) & set("|<>;&$`*?\\"):
         # what the script above does, without an interpreter of its own to import torch
-        code = "from detaug.cli import main; main(prog_name='detaug')"
+        code = "from detaug.tools.cli import main; main(prog_name='detaug')"
         done = run_code(code, *words[1:], folder=folder, environment=environment, timeout=280)
     else:
         done = subprocess.run(

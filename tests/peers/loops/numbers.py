@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset
 
 from detaug import DeterministicAugmenter
-from detaug.loops.loader import AugmenterLoader
+from detaug.augmenter.loader import AugmenterLoader
 
 #: The samples of a batch.
 Seen = tuple[int, ...]

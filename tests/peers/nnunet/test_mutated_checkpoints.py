@@ -15,9 +15,9 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from detaug.cli import main
 from detaug.errors import StateMismatch
 from detaug.nnunet.run_record import RunRecord
+from detaug.tools.cli import main
 from tests.support.mutations import check_ending, mutated_bytes, mutated_value
 
 pytest.importorskip("nnunetv2")

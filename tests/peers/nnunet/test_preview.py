@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from detaug.cli import main
 from detaug.nnunet.training_batches import training_batches
 from detaug.nnunet.verification.settings import Settings
-from detaug.previews.previewing import preview_training
+from detaug.tools.cli import main
+from detaug.tools.previews.preview import preview_training
 
 pytest.importorskip("nnunetv2")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
 from detaug.demo.nnunet import CASES, make_toy_dataset
+from detaug.tools.cli import main
 
 
 def test_toy_data_set_follows_from_the_seed(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from batchgenerators.dataloading.data_loader import DataLoader
 
 import detaug
 from detaug.ledger.comparing import compare
-from detaug.transport.transfer import pack
+from detaug.objects.batch_pickling import pack
 from tests.support.augmenters import Maker, workers
 from tests.support.comparing import prints, take
 from tests.support.faults import Chatty

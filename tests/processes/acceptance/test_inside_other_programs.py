@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from detaug import DeterministicAugmenter, LocalProcesses
-from detaug.transport import importing
+from detaug.system import import_lock as importing
 from tests.support.augmenters import Maker
 from tests.support.preloaded import run_code
 from tests.support.processes import PRELUDE, Script, environment_of_a_script, wait_until

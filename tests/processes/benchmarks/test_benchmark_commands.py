@@ -17,8 +17,8 @@ from benchmarks.command import measure_rows, row_options
 from benchmarks.headline import __main__ as headline
 from benchmarks.report import Row, row_of, show
 from benchmarks.tables.__main__ import RESULTS, TABLES
-from detaug.bench.measuring import MeasurementError, Ratio
-from detaug.cli.options import CannotRun, Command
+from detaug.tools.bench.timing import MeasurementError, Ratio
+from detaug.tools.cli.options import CannotRun, Command
 
 REPOSITORY = Path(__file__).parents[3]
 

@@ -17,12 +17,12 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 
 from detaug import DeterministicAugmenter
-from detaug.bench import benching
-from detaug.bench.measuring import Consumption, usable_core_numbers
-from detaug.bench.systems import OURS, SYSTEMS, Workers, _endless
-from detaug.cli import main
 from detaug.errors import UnusableError
-from detaug.verification.handed_in import call_factory
+from detaug.tools.bench import run as benching
+from detaug.tools.bench.systems import OURS, SYSTEMS, Workers, _endless
+from detaug.tools.bench.timing import Consumption, usable_core_numbers
+from detaug.tools.cli import main
+from detaug.verification.factories import call_factory
 
 PIPELINES = """
 import numpy as np

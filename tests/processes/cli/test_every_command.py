@@ -12,7 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
+from detaug.tools.cli import main
 
 
 @pytest.mark.skipif(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from tests.support import hostile
 from tests.support.ledgers.runs import run
 from tests.support.preloaded import run_code
@@ -19,7 +19,7 @@ COMMANDS = {
     "bench": "bench {target} --processes 1 --seconds 0.1 -o found.png",
     "against": "verify {target} --against run.jsonl --batches 2",
 }
-PROGRAM = "from detaug.cli import main; main(prog_name='detaug')"
+PROGRAM = "from detaug.tools.cli import main; main(prog_name='detaug')"
 
 
 def arguments(command: str, target: str) -> list[str]:

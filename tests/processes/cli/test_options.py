@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
-from detaug.reports.progress import progress
+from detaug.system.progress import progress
+from detaug.tools.cli import main
 from tests.support.ledgers.runs import run
 from tests.support.processes import heed_interrupts
 

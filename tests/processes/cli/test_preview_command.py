@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from detaug.cli import main
+from detaug.tools.cli import main
 
 PIPELINE = """
 import numpy as np

@@ -6,7 +6,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from detaug.versions import NUMERICS, __version__, source_digest
 
 

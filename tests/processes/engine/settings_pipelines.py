@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from detaug.processes.surroundings import ProcessSettings
+from detaug.system.process_settings import ProcessSettings
 
 
 class Counter:

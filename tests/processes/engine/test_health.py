@@ -12,7 +12,7 @@ import pytest
 from batchgenerators.dataloading.data_loader import DataLoader
 
 from detaug import Check, LocalProcesses
-from detaug.engine import health
+from detaug.engine import wait_stats as health
 from tests.support.augmenters import Maker
 
 

@@ -19,7 +19,7 @@ import pytest
 import detaug
 from detaug.engine.local import pool
 from detaug.errors import BatchError
-from detaug.memory.limits import LimitReached, lines
+from detaug.system.limits import LimitReached, lines
 from tests.processes.engine.misbehaving import MeetsALimit
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from detaug.processes.interpreters import Surrounding
+from detaug.system.interpreters import Surrounding
 from tests.support.processes import Script
 
 pytestmark = pytest.mark.timeout(60)

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset, IterableDataset
 
 import detaug
 from detaug import DeterministicAugmenter, current
-from detaug.processes.surroundings import ProcessSettings, denormals_are_flushed
+from detaug.system.process_settings import ProcessSettings, denormals_are_flushed
 from tests.processes.engine import settings_pipelines as pipelines
 from tests.support.augmenters import workers
 from tests.support.logs import records_of
@@ -286,7 +286,7 @@ HASHES = """
 import os, sys
 os.environ["PYTHONHASHSEED"] = sys.argv[2] or os.environ.get("PYTHONHASHSEED", "")
 from detaug import DeterministicAugmenter, LocalProcesses
-from detaug.processes.interpreters import known_hash_seed
+from detaug.system.interpreters import known_hash_seed
 from tests.processes.engine.settings_pipelines import Counter, Shows, order_of_a_set
 with DeterministicAugmenter(
     Counter(), Shows(order_of_a_set), 2, seed=1, executor=LocalProcesses(sys.argv[1]), stateless=True, check=False

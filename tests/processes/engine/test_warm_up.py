@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from detaug.engine.warming import warm_up
+from detaug.augmenter.warm_up import warm_up
 
 SCRIPT = """
 import json, os, sys

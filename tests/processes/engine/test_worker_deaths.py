@@ -9,7 +9,7 @@ import pytest
 
 from detaug import LocalProcesses
 from detaug.errors import BatchError, WorkerDied
-from detaug.memory.limits import private_memory
+from detaug.system.limits import private_memory
 from tests.processes.engine.misbehaving import REPORTS, CancelledError, CountsAndLeaks, Ends, Sleepy
 from tests.support.augmenters import Maker
 from tests.support.comparing import prints, take

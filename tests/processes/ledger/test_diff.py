@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from detaug.cli import main
 from detaug.ledger.comparing import compare
 from detaug.ledger.lines import encoded
+from detaug.tools.cli import main
 from tests.support.ledgers.runs import Draws, augmenter, lines, rewritten, run, take
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from tests.support.ledgers.runs import lines, run
 from tests.support.mutations import ODD, check_ending, mutated_bytes, mutated_value
 

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from detaug import Check, Skip
-from detaug.cli import main
 from detaug.ledger.lines import encoded
 from detaug.ledger.reading import read_header
+from detaug.tools.cli import main
 from detaug.verification.replay import spread
 from detaug.versions import NUMERICS, SEED_SCHEME
 from tests.support.ledgers import pipelines

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from detaug.ledger.lines import read_lines
-from detaug.reports.atomic_files import whole_file
+from detaug.system.atomic_files import whole_file
 from tests.support.ledgers.runs import Draws, augmenter, digest, kinds, lines, run, steps, take
 from tests.support.processes import wait_until, worker_pids
 

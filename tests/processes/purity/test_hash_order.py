@@ -9,8 +9,8 @@ import psutil
 import pytest
 
 from detaug import Check, DeterministicAugmenter, ReproducibilityError
-from detaug.engine.checking import checks
-from detaug.processes.interpreters import known_hash_seed
+from detaug.engine.recheck import policy as checks
+from detaug.system.interpreters import known_hash_seed
 from tests.processes.engine.test_surroundings import run_python
 from tests.processes.purity import hash_order_pipelines as pipelines
 from tests.support.augmenters import workers

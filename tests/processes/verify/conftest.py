@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from detaug.processes.interpreters import worker_environment
+from detaug.system.interpreters import worker_environment
 from detaug.verification import trials
 from tests.support.preloaded import PRELOADED
 

@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from detaug.system.interception import Site
 from detaug.verification import Result, verify
-from detaug.watching.interception import Site
 from tests.processes.verify import pipelines
 
 REPOSITORY = Path(__file__).parents[3]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
-from detaug.verification.handed_in import load_factory
+from detaug.tools.cli import main
+from detaug.verification.factories import load_factory
 from tests.processes.verify import pipelines
 from tests.support.preloaded import run_code
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[3]
 
 def detaug(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "200", "PYTHONPATH": str(ROOT)}
-    code = "from detaug.cli import main; main()"
+    code = "from detaug.tools.cli import main; main()"
     return run_code(code, "verify", *arguments, folder=folder, environment=environment, timeout=280)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from detaug import Check, DeterministicAugmenter, LocalProcesses, fingerprint
-from detaug.watching.randomness import is_the_time
+from detaug.system.unseeded_draws import is_the_time
 from tests.processes.verify import pipelines
 from tests.support.logs import records_of
 

@@ -10,11 +10,11 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from detaug import DeterministicAugmenter, fingerprint
+from detaug.pipeline.sources.dataset import DatasetSource
 from detaug.seeding.tree import SeedTree
-from detaug.sources.dataset import DatasetSource
 from detaug.verification import Result, UnusableError, verify
-from detaug.verification.handed_in import BATCH_SIZE, DEFAULT_SEED, call_factory
-from detaug.verification.real_runs import RealRuns
+from detaug.verification.augmenter_runs import RealRuns
+from detaug.verification.factories import BATCH_SIZE, DEFAULT_SEED, call_factory
 from tests.processes.verify import pipelines
 
 QUICK: dict[str, Any] = {"batches": 3, "processes": [1], "start_methods": ["fork"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from benchmarks.calls import Stopwatch, alternate, draws_until
-from detaug.bench.measuring import Meter, Ratio, consume, interleaved
+from detaug.tools.bench.timing import Meter, Ratio, consume, interleaved
 
 
 def spend(cpu_seconds: float) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from detaug.cli.advice import advice
+from detaug.tools.advice import advice
 
 VARIABLES = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",

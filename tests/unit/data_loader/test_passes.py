@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DistributedSampler
 
 from detaug import DataLoader, StateMismatch, fingerprint
-from detaug.loops.passes import Epochs, Rest
+from detaug.augmenter.passes import Epochs, Rest
 from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 

@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from detaug import DataLoader, Skip, fingerprint
-from detaug.loops.parts import Part, gathered
+from detaug.augmenter.parts import Part, gathered
 from tests.support.numbers import Count, Numbers, epochs, loader, samples, seen
 
 

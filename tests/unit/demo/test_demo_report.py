@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
 from detaug.demo import run
+from detaug.tools.cli import main
 
 
 def made_up(stock: Sequence[str], ours: Sequence[str]) -> run.Runs:

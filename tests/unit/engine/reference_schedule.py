@@ -1,11 +1,11 @@
-"""What `detaug.engine.order.schedule.Schedule` means, as plainly as possible: everything is computed anew at every call."""
+"""What `detaug.engine.schedule.Schedule` means, as plainly as possible: everything is computed anew at every call."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import gcd
 
-from detaug.engine.order.outcomes import (
+from detaug.engine.outcomes import (
     Delivered,
     EpochEnd,
     Failed,

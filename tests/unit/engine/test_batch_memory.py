@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.memory.batch_memory import SMALLEST, allocate_with, empty
-from detaug.memory.limits import LimitReached
-from detaug.transport import slots
-from detaug.transport.slots import ParentSlots, SlotContents, WorkerSlots, _after_fork, _before_fork
-from detaug.transport.transfer import pack
+from detaug.engine.local import slots
+from detaug.engine.local.slots import (
+    ParentSlots,
+    SlotContents,
+    WorkerSlots,
+    _after_fork,
+    _before_fork,
+)
+from detaug.objects.batch_pickling import pack
+from detaug.seeding.batch_memory import SMALLEST, allocate_with, empty
+from detaug.system.limits import LimitReached
 
 SIDES = (3, 50, 70)
 #: Free slots.

@@ -9,13 +9,13 @@ from itertools import product
 import pytest
 
 from detaug.engine.arguments import Check
-from detaug.engine.checking import checks as checking
-from detaug.engine.checking.checks import Checks
-from detaug.engine.checking.making import Again, CheckedBatch, is_checked
+from detaug.engine.recheck import policy as checking
+from detaug.engine.recheck.policy import Checks
+from detaug.engine.recheck.requests import Again, CheckedBatch, is_checked
+from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
-from detaug.purity.reports import BatchReport
-from detaug.sources import resolve_source
+from detaug.pipeline.sources import resolve_source
 from tests.support.loaders import RandomSampler
 
 EVERY = 100

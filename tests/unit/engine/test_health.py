@@ -8,11 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from detaug.engine import health
-from detaug.engine.health import Health
+from detaug.engine import wait_stats as health
 from detaug.engine.local import stall_watch
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.stall_watch import StallWatch
+from detaug.engine.wait_stats import Health
 
 
 @pytest.mark.parametrize(

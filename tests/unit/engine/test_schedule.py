@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detaug import DeterministicAugmenter
-from detaug.engine.order.outcomes import Delivered, EpochEnd, Failed, Position, Skipped
-from detaug.engine.order.schedule import Schedule
-from detaug.engine.prefetching import given_out
+from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Position, Skipped
+from detaug.engine.prefetching_engine import given_out
+from detaug.engine.schedule import Schedule
 from detaug.pipeline.plan import TAILS, BatchKey, Plan
-from detaug.sources import resolve_source
+from detaug.pipeline.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from detaug import fingerprint
-from detaug.memory.blocks import ALIGNMENT, capacity_for, lay_out
-from detaug.transport.channel import Channel, ChannelClosed
-from detaug.transport.transfer import pack, unpack
+from detaug.objects.batch_pickling import pack, unpack
+from detaug.system.channel import Channel, ChannelClosed
+from detaug.system.shared_memory import ALIGNMENT, capacity_for, lay_out
 
 Point = namedtuple("Point", "x y")
 

@@ -8,7 +8,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from detaug.pictures.planes import (
+from detaug.tools.pictures.slices import (
     NOT_FINITE,
     OKABE_ITO,
     OUTSIDE,

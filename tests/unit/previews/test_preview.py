@@ -13,7 +13,7 @@ import detaug
 from detaug import DeterministicAugmenter, current
 from detaug import transforms as t
 from detaug.errors import NotInstalled
-from detaug.previews import Preview
+from detaug.tools.previews import Preview
 from detaug.verification import UnusableError
 
 

@@ -19,9 +19,9 @@ from batchgeneratorsv2.transforms.nnunet.random_binary_operator import (
 )
 
 from detaug.pipeline.producer import Pipeline, Producer
+from detaug.pipeline.sources import Source, resolve_source
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.tree import SeedTree
-from detaug.sources import Source, resolve_source
 
 
 class Volumes(DataLoader):

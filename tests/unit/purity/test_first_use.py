@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from detaug.purity.first_use import loaded_on_first_use
+from detaug.pipeline.first_use import loaded_on_first_use
 
 
 class Unsized:

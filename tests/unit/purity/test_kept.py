@@ -9,7 +9,7 @@ import torch
 from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
-from detaug.purity.template import Template, kept_of
+from detaug.pipeline.copying.snapshot import Template, kept_of
 from detaug.seeding.generators import reseed_global_rngs
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.purity.own_memory import own
+from detaug.pipeline.copying.array_copies import own
 
 DATA, TENSOR = np.zeros((4, 100)), torch.zeros(4, 100)
 NESTED = {"inner": [np.zeros(3)]}

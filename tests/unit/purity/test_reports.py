@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.purity.owned import made_late
-from detaug.purity.reports import differing_keys, prints_of, random_keys
+from detaug.pipeline.batch_report import differing_keys, prints_of, random_keys
+from detaug.pipeline.copying.generators import made_late
 
 LONG = 10_000
 

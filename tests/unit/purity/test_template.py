@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.purity import bulk
-from detaug.purity.owned import Owned, OwnedCopy
-from detaug.purity.references import shared_generators
-from detaug.purity.template import Template
-from detaug.walking import paths_of
+from detaug.objects.references import shared_generators
+from detaug.objects.walking import paths_of
+from detaug.pipeline.copying import large_arrays as bulk
+from detaug.pipeline.copying.generators import Owned, OwnedCopy
+from detaug.pipeline.copying.snapshot import Template
 
 
 class Slotted:

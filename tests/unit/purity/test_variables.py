@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from detaug.purity.variables import variables_of
+from detaug.objects.variables import variables_of
 
 SETTINGS = """
 STRENGTH = 2.0

@@ -10,8 +10,8 @@ import pytest
 from rich.console import RenderableType
 from rich.text import Text
 
-from detaug.reports.progress import Progress
-from detaug.reports.rows import Planned, Report, Row, run_rows, table
+from detaug.system.progress import Progress
+from detaug.verification.rows import Planned, Report, Row, run_rows, table
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from detaug.sources.orders import LARGE, Order, Sampled, Shuffled
+from detaug.pipeline.sources.orders import LARGE, Order, Sampled, Shuffled
 
 ENTROPY = (1, 2, 3, 4)
 PUBLISHED_LARGE = [656566, 504146, 800810]

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 
-from detaug.sources import resolve_source
-from detaug.sources.base import DEFAULT_NUM_STREAMS
+from detaug.pipeline.sources import resolve_source
+from detaug.pipeline.sources.base import DEFAULT_NUM_STREAMS
 
 
 class Infinite(DataLoader):

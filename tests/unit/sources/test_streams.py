@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from detaug.pipeline import streams
+from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.sources import resolve_source
 from detaug.pipeline.streams import StreamCopy, StreamEnded
-from detaug.purity.pristine import Pristine
 from detaug.seeding.current import Current, SeedBranch
 from detaug.seeding.tree import SeedTree
-from detaug.sources import resolve_source
 
 
 class Passes:

@@ -19,8 +19,8 @@ from time import perf_counter
 import numpy as np
 import pytest
 
+from detaug.system.interception import Site
 from detaug.verification.conditions import Conditions, Surroundings
-from detaug.watching.interception import Site
 
 
 def asked() -> tuple[object, ...]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from tests.peers.nnunet.trainers.in_process import ShortDetAug, new_trainer
 from tests.support.ledgers.runs import kinds, lines, rewritten, steps
 

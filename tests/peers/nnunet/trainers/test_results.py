@@ -15,10 +15,10 @@ from click.testing import CliRunner, Result
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
 from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
-from detaug.cli import main
 from detaug.errors import UnusableError
 from detaug.nnunet import DetAugLoading, nnUNetTrainerDetAug
 from detaug.nnunet.results import stock_trainer
+from detaug.tools.cli import main
 from tests.peers.nnunet.trainers.in_process import new_trainer
 
 #: What a person without detaug does.

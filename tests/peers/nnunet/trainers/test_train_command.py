@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from detaug.cli import main
+from detaug.tools.cli import main
 from tests.peers.nnunet.trainers.command_line import DETAUG, SHORT, Run
 
 

@@ -18,7 +18,7 @@ import pytest
 from detaug.nnunet.verification import recording, verifying
 from detaug.nnunet.verification.recording import Part
 from detaug.nnunet.verification.settings import Settings, checked
-from detaug.reports.progress import Progress
+from detaug.system.progress import Progress
 from tests.peers.nnunet.trainers.command_line import Run
 from tests.support.processes import heed_interrupts
 
@@ -111,7 +111,7 @@ def test_the_report_says_what_is_wrong_in_one_line_a_training() -> None:
 
 
 def verify(root: Path, *arguments: str) -> subprocess.Popen[str]:
-    code = "from detaug.cli import main; main(prog_name='detaug')"
+    code = "from detaug.tools.cli import main; main(prog_name='detaug')"
     command = [sys.executable, "-c", code, "nnunet", "verify", "1", *arguments, "--device", "cpu"]
     environment = Run(root, root, environment={"nnUNet_extTrainer": str(FAULTY)}).variables(None, 0)
     pipe = subprocess.PIPE

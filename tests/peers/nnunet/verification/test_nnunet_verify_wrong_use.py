@@ -12,8 +12,8 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from detaug.cli import main
 from detaug.nnunet.verification.settings import Settings, checked, link_predictions
+from detaug.tools.cli import main
 
 NAME = "Dataset007_Liver"
 

@@ -1,0 +1,1 @@
+"""What a user holds: `DeterministicAugmenter` and `DataLoader`, their arguments and state dicts."""

@@ -1,0 +1,310 @@
+"""What a `detaug.DataLoader` was asked for, and the augmenter that this makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import (
+    DistributedSampler,
+    IterableDataset,
+    SequentialSampler,
+    default_convert,
+)
+
+from detaug.augmenter.augmenter import DeterministicAugmenter
+from detaug.augmenter.batch_keys import Batches, EpochSampler
+from detaug.engine.executor import Executor
+from detaug.engine.local.coordinator import LocalProcesses
+from detaug.pipeline.plan import Plan
+from detaug.pipeline.sources import Source
+from detaug.pipeline.sources.argument_hints import length_of
+from detaug.pipeline.sources.dataset import DatasetSource
+from detaug.pipeline.sources.iterable import TorchIterable
+from detaug.seeding.ranks import known_place
+from detaug.seeding.tree import Seed
+
+SHUFFLED = "shuffled"
+IN_ORDER = "in order"
+SAMPLER = "sampler"
+BATCH_SAMPLER = "batch_sampler"
+ITERABLE = "iterable"
+
+#: The seed tree's branch of a loader without a name, by its order.
+_BRANCHES = {
+    SHUFFLED: "shuffled",
+    IN_ORDER: "ordered",
+    SAMPLER: "sampled",
+    BATCH_SAMPLER: "sampled",
+    ITERABLE: "streamed",
+}
+
+#: Lightning's wrapper around a batch sampler for predict, which notes the indices of samples.
+_OBSERVER = "_IndexBatchSamplerWrapper"
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order, and by whom, samples are read.
+
+    Attributes:
+        kind: SHUFFLED, IN_ORDER, SAMPLER, BATCH_SAMPLER or ITERABLE.
+        indices: the sampler or batch sampler of these two kinds.
+        batch_size: samples of a batch; None: each is a batch by itself, or a batch sampler says it.
+        drop_last: leave out the last, smaller batch.
+        distributed: the DistributedSampler whose ranks share the batches.
+        observer: a wrapper of Lightning's around the batch sampler, which notes what was asked for.
+    """
+
+    kind: str
+    indices: Any
+    batch_size: int | None
+    drop_last: bool
+    distributed: DistributedSampler[Any] | None = None
+    observer: Any = None
+
+
+def order_of(
+    dataset: Any,
+    batch_size: int | None,
+    shuffle: bool | None,
+    sampler: Any,
+    batch_sampler: Any,
+    drop_last: bool,
+) -> Order:
+    """Return the order that these arguments of a DataLoader say, which torch has checked.
+
+    Raises:
+        ValueError: a sampler gives one rank's share in an order of its own.
+    """
+    if isinstance(dataset, IterableDataset):
+        return Order(ITERABLE, None, batch_size, drop_last)
+    observer = None
+    if type(batch_sampler).__name__ == _OBSERVER:
+        observer = batch_sampler
+        batch_sampler = batch_sampler._batch_sampler
+    if isinstance(batch_sampler, Batches):
+        # Of a loader that is being remade.
+        batch_size = batch_sampler.batch_size
+        drop_last = batch_sampler.drop_last
+        sampler = batch_sampler.sampler
+        batch_sampler = batch_sampler.custom
+    distributed = None
+    if isinstance(sampler, DistributedSampler) and not isinstance(sampler, EpochSampler):
+        distributed = sampler
+        shuffle = sampler.shuffle
+        sampler = _sampler_within(sampler)
+    if batch_sampler is not None:
+        _refuse_share(batch_sampler)
+        return Order(BATCH_SAMPLER, batch_sampler, None, False, distributed, observer)
+    if isinstance(sampler, EpochSampler):
+        known = sampler.stream.settings.order  # type: ignore[attr-defined]
+        kind, indices = known.kind, known.indices
+    elif sampler is None or type(sampler) is SequentialSampler:
+        kind, indices = SHUFFLED if shuffle else IN_ORDER, None
+    else:
+        kind, indices = SAMPLER, sampler
+    return Order(kind, indices, batch_size, drop_last, distributed, observer)
+
+
+def wraps_batches(batch_sampler: Any) -> bool:
+    """Return whether a batch sampler is a library's own, around the one of a `detaug.DataLoader`."""
+    is_observer = type(batch_sampler).__name__ == _OBSERVER
+    return not is_observer and isinstance(getattr(batch_sampler, "batch_sampler", None), Batches)
+
+
+def _sampler_within(sampler: DistributedSampler[Any]) -> Any:
+    """Return the sampler whose entries a DistributedSampler shares out; None: those of the data set."""
+    if type(sampler).__iter__ is DistributedSampler.__iter__:
+        return None
+    # Lightning's, for loaders with a sampler of their own: its data set has the samples of that one.
+    within = getattr(sampler.dataset, "_sampler", None)
+    if type(sampler).__name__ == "DistributedSamplerWrapper" and within is not None:
+        return within
+    raise ValueError(
+        f"{type(sampler).__name__} gives each rank a share of the samples in an order of its own, and ranks share whole batches "
+        "here: pass the order of all samples as sampler=, with shard=True, or a plain DistributedSampler. (Lightning's predict "
+        "on several devices has such a sampler: use one device, or Trainer(use_distributed_sampler=False))"
+    )
+
+
+def _refuse_share(batch_sampler: Any) -> None:
+    sampler = getattr(batch_sampler, "sampler", None)
+    if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
+        raise ValueError(
+            f"batch_sampler ({type(batch_sampler).__name__}) gives batches of one of {sampler.num_replicas} ranks: pass its "
+            f"{type(sampler).__name__} as sampler=, with batch_size, or batches of all samples with shard=True"
+        )
+
+
+class SingleItem:
+    """Collation of a loader without batch size: each item is converted by itself."""
+
+    def __init__(self, function: Callable[[Any], Any] | None) -> None:
+        self.function: Callable[[Any], Any] = default_convert if function is None else function
+        # By which a state dict knows it.
+        self.__qualname__ = f"item by {getattr(self.function, '__qualname__', '')}"
+
+    def __call__(self, samples: list[Any]) -> Any:
+        (sample,) = samples
+        return self.function(sample)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of a `DataLoader`, as they are documented there.
+
+    Attributes:
+        dataset: the user's own.
+        order: what batch_size, shuffle, samplers and drop_last say together.
+    """
+
+    dataset: Any
+    order: Order
+    num_workers: int
+    collate_fn: Any
+    pin_memory: bool
+    timeout: float
+    worker_init_fn: Any
+    multiprocessing_context: Any
+    generator: torch.Generator | None
+    prefetch_factor: int | None
+    seed: Any
+    name: str | None
+    epoch: int | None
+    shard: bool
+    num_streams: int | None
+    transform: Any
+    keep: Sequence[str]
+    check: Any
+    on_error: Any
+    ledger: Any
+    executor: Executor | None
+
+    @property
+    def is_iterable(self) -> bool:
+        """Whether the data set says its order itself."""
+        return self.order.kind == ITERABLE
+
+    @property
+    def has_single_items(self) -> bool:
+        """Whether each item is a batch by itself."""
+        return self.order.batch_size is None and self.order.kind != BATCH_SAMPLER
+
+    @property
+    def shares(self) -> bool:
+        """Whether ranks share the batches."""
+        return self.shard or self.order.distributed is not None
+
+    @property
+    def branch(self) -> str:
+        """The branch of the seed tree: the name, or what stands for it."""
+        return self.name or _BRANCHES[self.order.kind]
+
+    @property
+    def tail(self) -> str:
+        """What becomes of a last round with fewer batches than ranks."""
+        distributed = self.order.distributed
+        if self.order.drop_last or (distributed is not None and distributed.drop_last):
+            return "drop"
+        return "pad"
+
+    def num_batches(self) -> int:
+        """Return an epoch's batches over all ranks. TypeError: the data set has no length."""
+        order = self.order
+        if order.kind == BATCH_SAMPLER:
+            return length_of(order.indices)
+        num_samples = length_of(order.indices if order.kind == SAMPLER else self.dataset)
+        if order.batch_size is None:
+            return num_samples
+        if order.drop_last:
+            return num_samples // order.batch_size
+        return math.ceil(num_samples / order.batch_size)
+
+    def rank_and_world_size(self) -> tuple[int, int]:
+        """Return this process's rank among those that share the batches, as far as it is known by now."""
+        distributed = self.order.distributed
+        if distributed is not None:
+            return distributed.rank, distributed.num_replicas
+        return known_place() if self.shard else (0, 1)
+
+    def share(self) -> int:
+        """Return this rank's batches of a whole epoch. TypeError: the data set has no length."""
+        rank, world_size = self.rank_and_world_size()
+        return Plan(1, rank, world_size, tail=self.tail).share_of(self.num_batches())
+
+    def source(self) -> Source:
+        """Return what gives the batches, taken from the objects as they are now."""
+        order = self.order
+        batch_size = 1 if self.has_single_items else order.batch_size
+        collate_fn = SingleItem(self.collate_fn) if self.has_single_items else self.collate_fn
+        if self.is_iterable:
+            return TorchIterable(
+                self.dataset, None, batch_size, order.drop_last, collate_fn, self.worker_init_fn
+            )
+        return DatasetSource(
+            self.dataset,
+            batch_size,
+            None if order.kind in (SAMPLER, BATCH_SAMPLER) else order.kind == SHUFFLED,
+            order.drop_last,
+            collate_fn,
+            sampler=order.indices if order.kind == SAMPLER else None,
+            batch_sampler=order.indices if order.kind == BATCH_SAMPLER else None,
+            worker_init_fn=self.worker_init_fn,
+            fetches_one_by_one=self.has_single_items,
+        )
+
+    def augmenter(
+        self, source: Source, seed: Seed, rank: int, world_size: int
+    ) -> DeterministicAugmenter:
+        """Return the augmenter of one rank, which has taken the pipeline."""
+        executor = self.executor
+        if executor is None and self.num_workers:
+            executor = LocalProcesses(
+                start_method=_start_method(self.multiprocessing_context),
+                stall_timeout=self.timeout or None,
+            )
+        # As torch counts them: the batch that a worker is making is one of those that it prefetches.
+        prefetched = 2 if self.prefetch_factor is None else self.prefetch_factor
+        augmenter: DeterministicAugmenter = DeterministicAugmenter(
+            source,
+            self.transform,
+            self.num_workers,
+            num_cached=max(0, prefetched - 1) * self.num_workers,
+            pin_memory=self.pin_memory,
+            seed=seed,
+            name=self.branch,
+            num_streams=self.num_streams,
+            rank=rank,
+            world_size=world_size,
+            tail="drop" if world_size == 1 else self.tail,
+            on_error=self.on_error,
+            keep=self.keep,
+            check=self.check,
+            executor=executor,
+            ledger=self.ledger,
+        )
+        augmenter.settle()
+        return augmenter
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of a `DataLoader` with these settings."""
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "order"}
+        order = self.order
+        if order.kind == BATCH_SAMPLER:
+            return {**given, "batch_sampler": order.indices}
+        given |= {"batch_size": order.batch_size, "drop_last": order.drop_last}
+        if order.distributed is not None:
+            return {**given, "sampler": order.distributed}
+        if order.kind == SAMPLER:
+            return {**given, "sampler": order.indices}
+        return {**given, "shuffle": True if order.kind == SHUFFLED else None}
+
+
+def _start_method(context: Any) -> str | None:
+    if context is None or isinstance(context, str):
+        return context
+    return str(context.get_start_method())

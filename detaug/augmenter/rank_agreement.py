@@ -1,0 +1,118 @@
+"""What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that all read the same.
+
+It goes through the process group's store: rank 0 writes and never waits, so that a loader of rank 0 alone (a validation) is
+held up by nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from typing import Any
+
+import torch
+import torch.distributed
+
+from detaug.objects.fingerprints import fingerprint_or_none
+from detaug.seeding.ranks import RankUnknown, process_group
+
+logger = logging.getLogger("detaug")
+
+#: A rank looks for rank 0's first batch at so many of its own.
+_LOOKS = 32
+
+#: How many loaders of a name have drawn a seed, or read a first batch: the ranks make them in one order.
+_drawn: Counter[str] = Counter()
+_compared: Counter[str] = Counter()
+
+
+def drawn_seed(name: str, rank: int, world_size: int) -> int:
+    """Return a seed from torch's default generator; of ranks that share batches, the one that rank 0 drew.
+
+    Args:
+        name: the loader's branch of the seed tree.
+        rank, world_size: of the ranks that share its batches; 0 and 1 where none do.
+
+    Raises:
+        RankUnknown: (a ValueError) there is no process group through which to agree on one, or rank 0 has drawn none.
+    """
+    if world_size == 1:
+        return _draw()
+    advice = "pass seed=... on all ranks, or set DETAUG_SEED"
+    if process_group() is None:
+        raise RankUnknown(
+            f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and without a process group each "
+            f"would draw another: {advice}, or call torch.distributed.init_process_group first"
+        )
+    _drawn[name] += 1
+    key = f"detaug/drawn/{_drawn[name]}/{name}"
+    if rank == 0:
+        seed = _draw()
+        _store().set(key, str(seed))
+        return seed
+    try:
+        seed = int(_store().get(key))
+    except RuntimeError as error:  # torch's DistStoreError: a timeout
+        raise RankUnknown(
+            f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the loader {name!r}: every rank "
+            f"must read such a loader. Otherwise {advice}"
+        ) from error
+    logger.info("seed=%d (rank 0's, for the loader %r)", seed, name)
+    return seed
+
+
+def _draw() -> int:
+    seed = int(torch.empty((), dtype=torch.int64).random_().item())
+    logger.info("seed=%d (drawn from torch's default generator; pass it to repeat the run)", seed)
+    return seed
+
+
+class FirstBatches:
+    """Compares this rank's first batch with rank 0's, where each rank reads a loader of its own."""
+
+    def __init__(self, name: str, rank: int, world_size: int) -> None:
+        _compared[name] += 1
+        self._key = f"detaug/first/{_compared[name]}/{name}"
+        self._name = name
+        self._rank = rank
+        self._world_size = world_size
+        self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
+        self._first: str | None = None
+        self._looks_left = _LOOKS
+
+    @classmethod
+    def here(cls, name: str) -> FirstBatches | None:
+        """Return a comparison for the loader of this name; None where there is one rank."""
+        group = process_group()
+        if group is None or group[1] == 1:
+            return None
+        return cls(name, *group)
+
+    def compare(self, batch: Any) -> None:
+        """Note the first batch, and warn once if rank 0's was the same."""
+        if not self._looks_left or os.getpid() != self._owner:
+            return
+        if self._first is None:
+            self._first = fingerprint_or_none(batch)
+            if self._rank == 0 or self._first is None:
+                self._looks_left = 0
+                _store().set(self._key, self._first or "")
+                return
+        self._looks_left -= 1
+        if not _store().check([self._key]):
+            return
+        self._looks_left = 0
+        is_first_to_see = self._first == _store().get(self._key).decode()
+        if is_first_to_see and _store().add(f"{self._key}/told", 1) == 1:
+            logger.warning(
+                "ranks 0 and %d of %d read the same batches of the loader %r: a training needs shard=True, or a "
+                "DistributedSampler, for each rank to get its share. Where all ranks are to see all data, this is right",
+                self._rank,
+                self._world_size,
+                self._name,
+            )
+
+
+def _store() -> Any:
+    return torch.distributed.distributed_c10d._get_default_store()

@@ -1,1 +1,0 @@
-"""The order of batches, without processes or clocks: which comes next, what became of it, where streams end."""

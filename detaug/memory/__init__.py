@@ -1,1 +1,0 @@
-"""Anonymous shared memory, and the system's limits."""

@@ -1,0 +1,1 @@
+"""Any Python object: walk it, describe it, fingerprint it, compare it, pickle it."""

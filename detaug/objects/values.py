@@ -1,0 +1,194 @@
+"""The plain values that objects hold: numbers, texts and arrays, by path, as short texts.
+
+They say how one state of a pipeline differs from another: what a batch has changed, what a program
+has set, what a constructor has drawn. Generators count by their class alone, for they are seeded
+for every batch.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from detaug.objects.fingerprints import lenient_fingerprint
+from detaug.objects.walking import Edge, parts_of, walk
+from detaug.seeding.reseeders import reseeder_of
+
+#: How many objects are looked through.
+MOST_OBJECTS = 20_000
+#: Containers of more items are known by a digest, if all items are plain.
+_LONGEST = 64
+#: Characters of a text beyond which its beginning and a digest stand for it.
+_LONGEST_TEXT = 80
+#: Where Python's, NumPy's and torch's generators are defined.
+_GENERATORS = ("random", "numpy.random", "torch")
+_PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), np.generic, PurePath)
+_SETS = (set, frozenset)
+_SEQUENCES = (list, tuple, deque)
+#: What lies in one of these belongs to the object that has it as an attribute.
+_CONTAINERS = (
+    *(dict, list, tuple, deque, UserDict, UserList, types.MappingProxyType, types.MethodType),
+    np.ndarray,
+)
+
+
+class Value(NamedTuple):
+    """A plain value.
+
+    Attributes:
+        text: the value, or the beginning and a digest of a long one.
+        owner: the path of the last object, other than a container, on the way to it.
+        attribute: how it, or what it lies in, is written after the owner's path: ``".n"``.
+        holder: that object; None at a root.
+    """
+
+    text: str
+    owner: str
+    attribute: str
+    holder: Any
+
+
+class Place(str):
+    """A path that knows which object's attribute it leads through last.
+
+    Attributes:
+        owner: the path of the last object, other than a container, on the way.
+        attribute: how its attribute is written after its path.
+        holder: that object; None at a root.
+    """
+
+    owner = ""
+    attribute = ""
+    holder: Any = None
+
+    def value(self, text: str) -> Value:
+        """Return the value that stands here."""
+        return Value(text, self.owner, self.attribute, self.holder)
+
+
+def values_in(
+    roots: Iterable[Edge],
+    is_opened: Callable[[Place, Any], bool] | None = None,
+    digest: Callable[[Any], str] | None = None,
+    objects: bool = False,
+    most: int = MOST_OBJECTS,
+    keys: bool = False,
+) -> Iterator[tuple[str, Value]]:
+    """Yield the plain values in objects by path, the nearest first; of containers their length too.
+
+    Args:
+        roots: where to begin, by the names that paths begin with.
+        is_opened: whether an object at a path is looked at at all; None: all are.
+        digest: of an array or a long container; None: of all of it.
+        objects: also yield the class of every object.
+        most: how many objects are looked through.
+        keys: also yield the keys of dicts, sorted.
+    """
+    digest = digest or digest_of
+    closed: set[int] = set()
+
+    def parts(path: str, value: Any) -> Iterator[Edge]:
+        assert isinstance(path, Place)
+        for label, part in parts_of(value):
+            place = Place(path + label)
+            if isinstance(value, _CONTAINERS):
+                place.owner, place.attribute = path.owner, path.attribute
+                place.holder = path.holder
+            else:
+                place.owner, place.attribute = str(path), label
+                place.holder = value
+            yield place, part
+
+    def is_entered(value: Any) -> bool:
+        return id(value) not in closed
+
+    places = ((Place(path), value) for path, value in roots)
+    for path, value in walk(places, most, into=is_entered, parts=parts, plain=True):
+        assert isinstance(path, Place)
+        if is_opened is not None and not is_opened(path, value):
+            closed.add(id(value))
+            continue
+        text = text_of(value, digest)
+        if text is not None:
+            closed.add(id(value))
+            yield str(path), path.value(text)
+        elif isinstance(value, (dict, *_SEQUENCES)):
+            yield f"{path}.len()", path.value(str(len(value)))
+            if keys and isinstance(value, dict):
+                yield f"{path}.keys()", path.value(_text_of_keys(value, digest))
+        elif objects:
+            yield str(path), path.value(f"an object of type {type(value).__qualname__}")
+
+
+def text_of(value: Any, digest: Callable[[Any], str]) -> str | None:
+    """Return a short text of a value whose parts are not looked at; None if they are."""
+    if _is_generator(value):
+        return type(value).__name__
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        if isinstance(value, np.ndarray) and value.dtype.hasobject:
+            return None
+        return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
+    if is_table(value):
+        return f"{type(value).__name__} {tuple(value.shape)} {digest(value)}"
+    if isinstance(value, _PLAIN):
+        return _text_of_plain(value)
+    if isinstance(value, _SETS):
+        return _text_of_set(value, digest)
+    if isinstance(value, (dict, *_SEQUENCES)) and len(value) > _LONGEST and _is_flat(value):
+        return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
+    return None
+
+
+def digest_of(value: Any) -> str:
+    """Return a short digest of all of a value."""
+    return lenient_fingerprint(value)[:12]
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value is a DataFrame, or another object of pandas that holds numbers."""
+    is_pandas = type(value).__module__.startswith("pandas.")
+    return is_pandas and hasattr(value, "shape") and hasattr(value, "to_numpy")
+
+
+def _text_of_plain(value: Any) -> str:
+    if isinstance(value, np.generic):
+        value = value.item()
+    text = repr(value.as_posix() if isinstance(value, PurePath) else value)
+    if len(text) <= _LONGEST_TEXT:
+        return text
+    return f"{text[:_LONGEST_TEXT]}… {digest_of(text)}"
+
+
+def _text_of_set(value: Any, digest: Callable[[Any], str]) -> str:
+    """Return a set's items in an order that is the same in every process."""
+    if len(value) <= 8 and all(isinstance(item, _PLAIN) for item in value):
+        return f"{{{', '.join(sorted(map(_text_of_plain, value)))}}}"
+    return f"{type(value).__name__} of {len(value)} items, {digest(value)}"
+
+
+def _text_of_keys(value: dict[Any, Any], digest: Callable[[Any], str]) -> str:
+    """Return a dict's keys, sorted; a key without a text of its own counts by its class."""
+    texts = []
+    for key in value:
+        has_text = isinstance(key, (*_PLAIN, tuple))
+        texts.append(repr(key) if has_text else type(key).__qualname__)
+    texts.sort()
+    text = f"[{', '.join(texts)}]"
+    return text if len(text) <= _LONGEST_TEXT else f"{len(value)} keys, {digest(texts)}"
+
+
+def _is_flat(value: Any) -> bool:
+    """Return whether all items are plain: by their classes, of which even a long list has few."""
+    items = value.values() if isinstance(value, dict) else value
+    return all(issubclass(kind, _PLAIN) for kind in set(map(type, items)))
+
+
+def _is_generator(value: Any) -> bool:
+    kind = type(value)
+    return reseeder_of(kind) is not None and kind.__module__.startswith(_GENERATORS)

@@ -1,0 +1,422 @@
+"""The variables of the user's modules and classes that a pipeline's code reads.
+
+A script's module holds far more than its pipeline reads (loop counters, the augmenter itself), so
+that the compiled code is asked: which globals a function loads, which attributes and items it takes
+of them, and which other functions and classes of the user's it calls, which are looked at in turn.
+Libraries are left out.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import sys
+import types
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib.util import resolve_name
+from itertools import islice
+from typing import Any, NamedTuple
+
+from detaug.objects.references import home_of, is_the_users_own, is_users_module
+from detaug.objects.walking import Edge, attributes_of, parts_of_function, slots_of
+
+_SUBSCRIPT = "[]"
+#: These run before a pipeline is taken: what they write is as much a setting as what a module writes.
+_CONSTRUCTORS = ("__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__")
+#: Methods that are called although no code of the user's names them.
+_CALLED_BY_DETAUG = ("set_epoch", "warm_up", "generate_train_batch", "get_indices", "reset")
+#: Methods that change the container or object that they belong to.
+_CHANGING = frozenset(
+    (
+        *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "move_to_end"),
+        *("pop", "popitem", "popleft", "put", "remove", "setdefault", "sort", "update"),
+    )
+)
+#: Of how many items of a container the classes are looked at.
+_MOST_ITEMS = 100
+
+
+class _Read(NamedTuple):
+    """What a function reads: a global, or a module that it imports, and what it takes of that.
+
+    Attributes:
+        root: the name of the global, or of the module.
+        is_module: it is a module's name.
+        level: of a relative import; 0 of an absolute one.
+        steps: attributes ``(".", name)`` and items ``("[]", key)``, in order.
+    """
+
+    root: str
+    is_module: bool
+    level: int
+    steps: tuple[tuple[str, Any], ...]
+
+
+class _Variable(NamedTuple):
+    """What a read leads to; `path` is that of the last step that could be followed."""
+
+    path: str
+    value: Any
+
+
+def variables_of(references: Iterable[Any], written: bool = True) -> list[Edge]:
+    """Return the variables that a pipeline's code reads, by path: ``"package.module.NAME"``.
+
+    Args:
+        references: the pipeline's classes and functions.
+        written: also those that its code writes itself, other than in constructors.
+    """
+    search = _Search()
+    search.look_at(references)
+    left_out = () if written else tuple(search.written())
+    return [
+        (path, value) for path, value in search.variables.items() if not _lies_in(path, left_out)
+    ]
+
+
+def _lies_in(path: str, variables: tuple[str, ...]) -> bool:
+    return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in variables)
+
+
+class _Search:
+    def __init__(self) -> None:
+        #: By path.
+        self.variables: dict[str, Any] = {}
+        self._pending: deque[Any] = deque()
+        self._met: set[int] = set()
+        #: Paths that are written, by the name of the method that does; "" for functions.
+        self._writes: list[tuple[str, str]] = []
+        self._names_in_code: set[str] = set(_CALLED_BY_DETAUG)
+
+    def look_at(self, references: Iterable[Any]) -> None:
+        """Find all variables that these classes and functions lead to."""
+        for value in references:
+            self._add(value)
+        while self._pending:
+            value = self._pending.popleft()
+            if isinstance(value, type):
+                self._look_at_class(value)
+            else:
+                self._look_at_function(value)
+
+    def written(self) -> Iterator[str]:
+        """Yield the paths of what the code writes while it makes batches.
+
+        A method that no code of the pipeline's calls is for the program: what it writes is a setting.
+        """
+        for method, path in self._writes:
+            if not method or method in self._names_in_code:
+                yield path
+
+    def _add(self, value: Any) -> None:
+        """Look at a class or function of the user's, unless that was done."""
+        if isinstance(value, (types.MethodType, staticmethod, classmethod)):
+            value = value.__func__
+        if isinstance(value, functools.partial):
+            value = value.func
+        if not isinstance(value, (type, types.FunctionType)):
+            value = getattr(value, "__wrapped__", None) or getattr(value, "py_func", None)
+        if not isinstance(value, (type, types.FunctionType)):
+            return
+        if id(value) not in self._met and is_the_users_own(value):
+            self._met.add(id(value))
+            self._pending.append(value)
+
+    def _add_variable(self, path: str, value: Any) -> None:
+        """Add a variable, and look at the classes and functions that it leads to."""
+        self.variables[path] = value
+        items: Iterable[Any] = ()
+        if isinstance(value, dict):
+            items = value.values()
+        elif isinstance(value, (list, tuple)):
+            items = value
+        for item in (value, *islice(items, _MOST_ITEMS)):
+            self._add(item)
+            self._add(type(item))
+
+    def _look_at_class(self, kind: type) -> None:
+        for base in kind.__bases__:
+            self._add(base)
+        for name, item in list(vars(kind).items()):
+            if isinstance(item, property):
+                for accessor in (item.fget, item.fset):
+                    self._look_at_method(kind, name, accessor)
+            elif _is_code(item):
+                function = inspect.unwrap(getattr(item, "__func__", item))
+                self._add(item)
+                self._look_at_method(kind, name, function)
+            elif not name.startswith("__"):
+                self._add_variable(f"{home_of(kind)}.{name}", item)
+
+    def _look_at_method(self, kind: type, name: str, function: Any) -> None:
+        self._add(function)
+        if not isinstance(function, types.FunctionType) or name in _CONSTRUCTORS:
+            return
+        if name.startswith("__") or _is_of_library(kind, name):
+            self._names_in_code.add(name)  # Python or the library calls it
+        for read in _writes_in(function.__code__).of_owner:
+            owner = _owner_of(kind, read.steps[0][1])
+            if owner is not None:
+                self._writes.append((name, f"{home_of(owner)}.{read.steps[0][1]}"))
+
+    def _look_at_function(self, function: types.FunctionType) -> None:
+        self._add(getattr(function, "__wrapped__", None))
+        for _, part in parts_of_function(function):
+            self._add(part)
+        name = function.__name__
+        is_constructor = name in _CONSTRUCTORS
+        is_method = function.__qualname__.rpartition(".")[0].rpartition(".")[2].isidentifier()
+        for code in _codes_in(function.__code__):
+            if not is_constructor:
+                self._names_in_code.update(set(code.co_names) - {name})
+                for read in _writes_in(code).of_globals:
+                    path = self._followed(read, function).path
+                    self._writes.append((name if is_method else "", path))
+            for read in _reads_in(code):
+                self._follow(read, function)
+
+    def _follow(self, read: _Read, function: types.FunctionType) -> None:
+        """Add the variable that a function reads, or the code."""
+        path, value = self._followed(read, function)
+        if not path:
+            return
+        if _is_code(value):
+            self._add(value)
+            return
+        self._add_variable(path, value)
+
+    def _followed(self, read: _Read, function: types.FunctionType) -> _Variable:
+        """Return what a read leads to; the path is empty if that is a library's."""
+        variables = function.__globals__
+        value: Any
+        if read.is_module:
+            path = _absolute_name(read, variables)
+            value = sys.modules.get(path)
+        else:
+            module = str(variables.get("__name__", function.__module__))
+            path = f"{module}.{read.root}"
+            value = variables.get(read.root)
+        for kind, name in read.steps:
+            if isinstance(value, types.ModuleType):
+                if not is_users_module(value.__name__):
+                    return _Variable("", None)
+                path = f"{value.__name__}.{name}"
+                value = vars(value).get(name)
+                continue
+            if isinstance(value, type) and kind != _SUBSCRIPT:
+                owner = _owner_of(value, name)
+                if owner is None or _is_code(vars(owner)[name]):
+                    break
+                path = f"{home_of(owner)}.{name}"
+                value = vars(owner)[name]
+                continue
+            holder = _items_of(value) if kind == _SUBSCRIPT else _attributes_of(value)
+            if name not in holder:
+                break  # a method, a property, an attribute of the class
+            value = holder[name]
+            path += f"[{name!r}]" if kind == _SUBSCRIPT else f".{name}"
+        return _Variable(path, value)
+
+
+def _owner_of(kind: type, name: str) -> type | None:
+    """Return the user's class that has a class's attribute; None if none has."""
+    for owner in kind.__mro__:
+        if name in vars(owner):
+            return owner if is_the_users_own(owner) else None
+    return None
+
+
+def _is_of_library(kind: type, name: str) -> bool:
+    """Return whether a method takes the place of a library's, which calls it."""
+    return any(name in vars(base) for base in kind.__mro__ if not is_the_users_own(base))
+
+
+def _items_of(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, dict):
+        return value
+    return dict(enumerate(value)) if isinstance(value, (list, tuple)) else {}
+
+
+def _attributes_of(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, type):
+        return {}
+    attributes = attributes_of(value)
+    return {**slots_of(value), **attributes} if isinstance(attributes, dict) else slots_of(value)
+
+
+def _absolute_name(read: _Read, variables: Mapping[str, Any]) -> str:
+    if not read.level:
+        return read.root
+    package = str(variables.get("__package__") or "")
+    try:
+        return resolve_name("." * read.level + read.root, package)
+    except ImportError:
+        return ""
+
+
+def _is_code(item: Any) -> bool:
+    """Return whether a variable is a function, a class, a module or a descriptor, and no value."""
+    if isinstance(item, (functools.partial, types.MethodType)):
+        return False
+    is_function = isinstance(item, (type, types.ModuleType, types.BuiltinFunctionType))
+    return is_function or hasattr(type(item), "__get__")
+
+
+# --- compiled code
+
+
+class _Writes(NamedTuple):
+    """What a function writes.
+
+    Attributes:
+        of_globals: globals, and what lies in them.
+        of_owner: what lies in attributes of its first argument.
+    """
+
+    of_globals: tuple[_Read, ...]
+    of_owner: tuple[_Read, ...]
+
+
+def _codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes_in(constant)
+
+
+@lru_cache(maxsize=4096)
+def _reads_in(code: types.CodeType) -> tuple[_Read, ...]:
+    """Return what compiled code reads of globals, and of modules that it imports itself."""
+    return tuple(read for read, _ in _loads_in(_instructions(code)))
+
+
+@lru_cache(maxsize=4096)
+def _writes_in(code: types.CodeType) -> _Writes:
+    """Return what compiled code writes."""
+    instructions = _instructions(code)
+    of_globals = [
+        _Read(each.argval, False, 0, ()) for each in instructions if each.opname == "STORE_GLOBAL"
+    ]
+    for read, end in _loads_in(instructions):
+        target = _target(read, instructions, end)
+        if target is not None:
+            of_globals.append(target)
+    of_owner = []
+    owner = code.co_varnames[0] if code.co_argcount else None
+    for place, instruction in enumerate(instructions):
+        if instruction.opname.startswith("LOAD_FAST") and instruction.argval == owner:
+            steps, end = _steps_in(instructions, place + 1)
+            target = _target(_Read(str(owner), False, 0, steps), instructions, end)
+            # An attribute that is set is the object's own, and not its class's.
+            if target is not None and target.steps and not _is_set(instructions, end):
+                of_owner.append(target)
+    return _Writes(tuple(of_globals), tuple(of_owner))
+
+
+def _instructions(code: types.CodeType) -> list[dis.Instruction]:
+    return [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+
+
+def _loads_in(instructions: list[dis.Instruction]) -> Iterator[tuple[_Read, int]]:
+    """Yield what is loaded of globals and imported modules, and where the next instruction is."""
+    imported: dict[str, _Read] = {}
+    for place, instruction in enumerate(instructions):
+        name, argument = instruction.opname, instruction.argval
+        if name in ("LOAD_GLOBAL", "LOAD_NAME"):
+            steps, end = _steps_in(instructions, place + 1)
+            yield _Read(argument, False, 0, steps), end
+        elif name == "IMPORT_NAME":
+            level = instructions[place - 2].argval
+            imported.update(_imported_by(argument, level, instructions[place + 1 :]))
+        elif name.startswith("LOAD_FAST"):
+            variable = argument if isinstance(argument, str) else argument[-1]
+            if variable in imported:
+                read = imported[variable]
+                steps, end = _steps_in(instructions, place + 1)
+                yield read._replace(steps=(*read.steps, *steps)), end
+
+
+def _is_set(instructions: list[dis.Instruction], place: int) -> bool:
+    return place < len(instructions) and instructions[place].opname == "STORE_ATTR"
+
+
+def _target(read: _Read, instructions: list[dis.Instruction], place: int) -> _Read | None:
+    """Return what is written of what was read before that place; None if nothing is."""
+    if _is_set(instructions, place):
+        return read._replace(steps=(*read.steps, (".", instructions[place].argval)))
+    if read.steps and read.steps[-1][1] in _CHANGING:
+        return read._replace(steps=read.steps[:-1])
+    return read if _is_item_set(instructions, place) else None
+
+
+def _is_item_set(instructions: list[dis.Instruction], place: int) -> bool:
+    """Return whether an item is set in what was loaded before that place.
+
+    It lies on the stack, and the key above it, when the item is stored.
+    """
+    depth = 1
+    for instruction in instructions[place:]:
+        if instruction.opname == "STORE_SUBSCR":
+            return depth == 2
+        is_jump = "JUMP" in instruction.opname or instruction.opname.startswith("RETURN")
+        is_copied = depth == 1 and instruction.opname == "COPY"
+        if is_jump or is_copied:
+            return False
+        depth += dis.stack_effect(instruction.opcode, instruction.arg)
+        if depth < 1:
+            return False
+    return False
+
+
+def _imported_by(module: str, level: int, rest: list[dis.Instruction]) -> Iterator[Any]:
+    """Yield the local variables that an import statement sets, and what each holds."""
+    steps: tuple[tuple[str, Any], ...] = ()
+    root = module
+    for instruction in rest:
+        if instruction.opname == "IMPORT_FROM":
+            steps = ((".", instruction.argval),)
+        elif instruction.opname.startswith("STORE_FAST"):
+            argument = instruction.argval
+            variable = argument if isinstance(argument, str) else argument[0]
+            if not steps and "." in module and variable == module.partition(".")[0]:
+                root = variable  # import a.b binds a
+            yield variable, _Read(root, True, level, steps)
+            if not steps:
+                return
+        elif instruction.opname not in ("SWAP", "POP_TOP", "COPY"):
+            return
+
+
+def _steps_in(
+    instructions: list[dis.Instruction], place: int
+) -> tuple[tuple[tuple[str, Any], ...], int]:
+    """Return the attributes and items that are taken of what was loaded before that place.
+
+    Returns:
+        The steps, and the place of the instruction after them.
+    """
+    steps: list[tuple[str, Any]] = []
+    while place < len(instructions):
+        instruction = instructions[place]
+        if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            steps.append((".", instruction.argval))
+            place += 1
+            continue
+        following = instructions[place + 1] if place + 1 < len(instructions) else None
+        is_key = instruction.opname in ("LOAD_CONST", "LOAD_SMALL_INT")
+        if not is_key or following is None or not _is_subscript(following):
+            break
+        if not isinstance(instruction.argval, (str, int)):
+            break
+        steps.append((_SUBSCRIPT, instruction.argval))
+        place += 2
+    return tuple(steps), place
+
+
+def _is_subscript(instruction: dis.Instruction) -> bool:
+    if instruction.opname == "BINARY_SUBSCR":
+        return True
+    return instruction.opname == "BINARY_OP" and instruction.argrepr == _SUBSCRIPT

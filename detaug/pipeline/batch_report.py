@@ -1,0 +1,235 @@
+"""What one making of a batch was: fingerprints that another making is compared with, and where the two diverge."""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from detaug.objects.differences import differences
+from detaug.objects.fingerprints import lenient_fingerprint
+from detaug.objects.values import Place, values_in
+from detaug.objects.variables import variables_of
+from detaug.system.interception import is_standard_library, listening
+
+#: A pipeline's state has to fit into a message, as do the fingerprints of a batch.
+_MOST_CHARACTERS = 30_000
+_MOST_KEYS = 300
+#: Modules whose calls are parts of a transform's, as those of the standard library are.
+_NO_STAGES = (
+    "torch.",
+    "numpy",
+    "functools",
+    "detaug.pipeline.calling",
+    "detaug.pipeline.producer",
+    "detaug.pipeline.streams",
+)
+_OF_PROCESS = " about the process"
+_INTEGERS = (torch.int16, torch.int32, torch.int64)
+#: Changes from stream to stream, and means nothing.
+_SET_BY_DETAUG = ("data_loader.thread_id",)
+
+
+@dataclass(frozen=True)
+class BatchReport:
+    """Fingerprints of a batch by key, as the loader gave it and as it is delivered.
+
+    `random` and `raw_random`: see `random_keys`; `late`: see `detaug.pipeline.copying.generators.made_late`.
+    """
+
+    raw: dict[str, str]
+    final: dict[str, str]
+    random: tuple[str, ...] = ()
+    raw_random: tuple[str, ...] = ()
+    late: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How a batch came to be: what each transform returned, (class, fingerprint), and what loader, classes and modules held, by
+    path."""
+
+    stages: list[tuple[str, str]] = field(default_factory=list)
+    state: dict[str, str] = field(default_factory=dict)
+
+
+class Change(NamedTuple):
+    """A value of a loader, a class or a module that differs between two makings of a batch.
+
+    Attributes:
+        path: where it is.
+        live: what it was in the process that made the batch.
+        fresh: what it was for a pristine copy.
+    """
+
+    path: str
+    live: str
+    fresh: str
+
+
+def prints_of(batch: Any) -> dict[str, str]:
+    """Return a fingerprint for each key of a mapping, or for the whole of anything else.
+
+    What holds the number of the process that made it is marked (see `differing_keys`).
+    """
+    prints = {}
+    for key, value in _items_of(batch):
+        mark = _OF_PROCESS if _holds_process_number(value) else ""
+        prints[str(key)[:60]] = lenient_fingerprint(value) + mark
+    return prints
+
+
+def differing_keys(
+    one: Mapping[str, str], other: Mapping[str, str], ignore: Collection[str]
+) -> list[str]:
+    """Return the keys in which two makings of a batch differ, by their fingerprints.
+
+    What holds, in both makings, the number of the process that made it is about that process, and
+    no result of the pipeline's. In one making alone it is a number as any other.
+    """
+    keys = []
+    for key, value, other_value in differences(one, other, ignore, _without_mark):
+        is_of_process = value.endswith(_OF_PROCESS) and other_value.endswith(_OF_PROCESS)
+        if not is_of_process:
+            keys.append(key)
+    return keys
+
+
+def _without_mark(fingerprint: str) -> str:
+    return fingerprint.removesuffix(_OF_PROCESS)
+
+
+def random_keys(batch: Any) -> tuple[str, ...]:
+    """Return the keys with floating-point numbers that are not all the same."""
+    return tuple(str(key)[:60] for key, value in _items_of(batch) if _has_two_values(value))
+
+
+def _items_of(batch: Any) -> Any:
+    if isinstance(batch, Mapping) and len(batch) <= _MOST_KEYS:
+        return batch.items()
+    return [("batch", batch)]
+
+
+def _holds_process_number(value: Any, depth: int = 2) -> bool:
+    if isinstance(value, (dict, list, tuple)) and len(value) <= 64 and depth:
+        parts = value.values() if isinstance(value, dict) else value
+        return any(_holds_process_number(part, depth - 1) for part in parts)
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return _is_process_number_throughout(value)
+    return isinstance(value, (int, np.integer)) and int(value) == os.getpid()
+
+
+def _is_process_number_throughout(array: np.ndarray | torch.Tensor) -> bool:
+    """Return whether a few integers, as a collate function puts them together, are all that number."""
+    if isinstance(array, torch.Tensor):
+        if array.device.type != "cpu" or array.layout != torch.strided:
+            return False
+        array = array.detach().resolve_neg().numpy() if array.dtype in _INTEGERS else np.empty(0)
+    if array.dtype.kind not in "iu" or not 0 < array.size <= 64:
+        return False
+    return bool((array == os.getpid()).all())
+
+
+def _has_two_values(value: Any) -> bool:
+    """Whether it holds floating-point numbers that are not all the same."""
+    with suppress(
+        Exception
+    ):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
+        # Without the subclass: to compare two of its numbers may take it as long as all the rest of the batch.
+        if isinstance(value, torch.Tensor):
+            flat: Any = value.as_subclass(torch.Tensor).reshape(-1)
+            is_float = flat.dtype.is_floating_point and flat.device.type == "cpu"
+        elif isinstance(value, np.ndarray):
+            flat = np.asarray(value).reshape(-1)
+            is_float = flat.dtype.kind == "f"
+        else:
+            return False
+        return is_float and len(flat) > 1 and bool((flat != flat[0]).any())
+    return False
+
+
+def explain(
+    make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]
+) -> Explanation:
+    """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
+    found = Explanation(state=state_of(objects, references))
+    with stages_told(
+        lambda name, result: found.stages.append((name[:60], lenient_fingerprint(result)))
+    ):
+        try:
+            make()
+        except Exception as error:
+            found.stages.append((type(error).__name__, str(error)[:1000]))
+    return found
+
+
+@contextmanager
+def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
+    """Inside, `note` gets the class of each transform, loader or data set that returns something in this thread, and what."""
+    room = iter(range(_MOST_KEYS))
+
+    def listen(frame: types.FrameType, event: str, result: Any) -> None:
+        code = frame.f_code
+        if event != "return" or code.co_name not in (
+            "__call__",
+            "generate_train_batch",
+            "__getitem__",
+            "__next__",
+        ):
+            return
+        owner = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if owner is None or is_standard_library(frame):
+            return
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith(_NO_STAGES) or next(room, None) is None:
+            return
+        sys.setprofile(None)
+        try:
+            note(type(owner).__qualname__, result)
+        finally:
+            sys.setprofile(listen)
+
+    with listening(listen):
+        yield
+
+
+def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str]:
+    """Return the small values that a pipeline's objects and its code's variables hold, by path.
+
+    Args:
+        objects: the pipeline's parts, by the names that paths begin with.
+        references: its classes and functions; variables of these classes, and of the modules
+            that define them, are looked at as well.
+    """
+    own = {id(value) for value in objects.values()}
+
+    def is_the_pipelines(_place: Place, value: Any) -> bool:
+        return id(value) in own or not type(value).__module__.startswith("detaug.")
+
+    state: dict[str, str] = {}
+    room = _MOST_CHARACTERS
+    roots = [*objects.items(), *variables_of(references)]
+    for path, value in values_in(roots, is_the_pipelines):
+        state[path] = value.text
+        room -= len(path) + len(value.text)
+        if room <= 0:
+            break
+    return state
+
+
+def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[Change]]:
+    """Return the first transform whose result differs between two makings of one batch, and the values that had changed."""
+    stage = ""
+    for output, other_output in zip(live.stages, fresh.stages, strict=False):
+        if output != other_output:
+            stage = " or ".join(dict.fromkeys((output[0], other_output[0])))
+            break
+    changed = differences(live.state, fresh.state, _SET_BY_DETAUG)
+    return stage, [Change(*change) for change in changed]

@@ -1,0 +1,170 @@
+"""Sources of raw batches: which of them fits a user's object, and so whether the loader counts as stateless (the
+user says so, or `detaug.pipeline.sources.batchgenerators.draws_every_batch_anew` does).
+
+A source that is not stateless is stepped forward in order, a copy for each stream (`detaug.pipeline.streams`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from detaug.pipeline.sources.argument_hints import batch_size_of, refuse_as_loader, refuse_orders
+from detaug.pipeline.sources.base import Source, is_batchgenerators
+from detaug.pipeline.sources.dataset import DatasetSource
+from detaug.pipeline.sources.iterable import (
+    FactorySource,
+    IterableSource,
+    IteratorSource,
+    TorchIterable,
+    has_one_pass,
+)
+from detaug.seeding.current import Current
+from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
+from detaug.seeding.tree import SeedTree
+
+__all__ = [
+    "DatasetSource",
+    "LoaderFactory",
+    "SampleBatches",
+    "Source",
+    "resolve_source",
+]
+
+#: What follows from a loader alone.
+_FACTS = (
+    *(
+        "stateless",
+        "pass_per_epoch",
+        "restarts",
+        "endless",
+        "may_end",
+        "streams_share_data",
+        "default_num_streams",
+    ),
+    *("num_steps", "length_hint", "starts_anew", "keeps_states", "class_name"),
+)
+
+
+def resolve_source(
+    loader: Any, stateless: bool | None = None, batches_per_epoch: int | None = None
+) -> Source:
+    """The source for a loader, an iterator, an iterable, or a callable that makes one of these.
+
+    Args:
+        stateless: the user's declaration; None: stateless only where that is known.
+        batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
+
+    Raises:
+        TypeError: a generator object, a map-style data set, or something that gives no batches at all.
+        ValueError: stateless=True for something that holds its position.
+    """
+    if isinstance(loader, SampleBatches):
+        source = loader.source()
+    elif isinstance(loader, Source):
+        source = loader
+    else:
+        source = _source_of(loader, stateless)
+    source.batches_per_epoch = batches_per_epoch
+    return source
+
+
+def source_of_samples(
+    dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]
+) -> Source:
+    """The source for a data set, map-style or iterable, whose samples are put together. Arguments and errors: see
+    `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
+    if not isinstance(dataset, IterableDataset):
+        return DatasetSource(dataset, batch_size, shuffle, **options)
+    orders = {name: options[name] for name in ("sampler", "batch_sampler")}
+    refuse_orders({"shuffle": shuffle, **orders}, iterable=True)
+    rest = {name: value for name, value in options.items() if name not in orders}
+    return TorchIterable(dataset, None, batch_size_of(batch_size), **rest)
+
+
+@dataclass(frozen=True)
+class SampleBatches:
+    """A data set whose samples are put together, and how: `source` takes it as it is then.
+
+    Attributes:
+        options: further arguments of `source_of_samples`.
+    """
+
+    dataset: Any
+    batch_size: int | None
+    shuffle: bool | None
+    options: Mapping[str, Any]
+
+    def source(self) -> Source:
+        """Return the source for the data set as it is now."""
+        return source_of_samples(self.dataset, self.batch_size, self.shuffle, self.options)
+
+
+def _source_of(loader: Any, stateless: bool | None) -> Source:
+    refuse_as_loader(loader)
+    if is_batchgenerators(loader, "DataLoader"):
+        from detaug.pipeline.sources.batchgenerators import FiniteLoader, InfiniteLoader
+
+        kind = InfiniteLoader if loader.infinite else FiniteLoader
+        return kind(loader, stateless)
+    if isinstance(loader, type) or not (hasattr(loader, "__next__") or hasattr(loader, "__iter__")):
+        return _from_callable(loader, stateless)
+    if hasattr(loader, "__next__"):
+        return IteratorSource(loader, stateless)
+    if isinstance(loader, IterableDataset):
+        return TorchIterable(loader, stateless)
+    return IterableSource(loader, stateless)
+
+
+def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
+    if not callable(make_loader):
+        raise TypeError(
+            "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable that makes one, "
+            f"got {make_loader!r} of type {type(make_loader).__name__}"
+        )
+    with preserved_global_rngs():
+        # What the pipeline declares itself to be is to be the same in every run.
+        reseed_global_rngs(SeedTree(0).sequence())
+        made = make_loader()
+    return (
+        FactorySource(make_loader, stateless)
+        if has_one_pass(made)
+        else LoaderFactory(make_loader, stateless, made)
+    )
+
+
+class LoaderFactory(Source):
+    """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.pipeline.copying.pipeline_snapshot`), so that
+    open files, sockets and threads begin where they are used.
+
+    Args:
+        stateless: the user's declaration.
+        seen: what it made to be looked at, which goes to no other process.
+    """
+
+    def __init__(self, make_loader: Callable[[], Any], stateless: bool | None, seen: Any) -> None:
+        super().__init__(make_loader)
+        self._declared = stateless
+        self.seen = seen
+        source = self._source_of(seen)
+        for name in _FACTS:
+            setattr(self, name, getattr(source, name))
+
+    def _source_of(self, made: Any) -> Source:
+        if isinstance(made, type) or not (hasattr(made, "__next__") or hasattr(made, "__iter__")):
+            raise TypeError(f"calling {self.loader!r} was to make a loader, but gave {made!r}")
+        return _source_of(made, self._declared)
+
+    def made(self) -> Source:
+        source = self._source_of(self.loader())
+        source.batches_per_epoch = self.batches_per_epoch
+        return source
+
+    def make(self, batch: Current) -> Any:
+        raise NotImplementedError("made() gives the source that makes batches")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "seen": None}

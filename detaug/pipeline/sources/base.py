@@ -1,0 +1,188 @@
+"""What the engine asks of a source of raw batches."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from torch.utils.data._utils import worker as torch_worker
+
+from detaug.pipeline.sources.argument_hints import loses_its_place
+from detaug.seeding.current import Current
+
+#: How many logical workers an endless loader has that declares none: nnU-Net's own number of
+#: augmentation workers, which also spreads evenly over 1, 2, 3, 4, 6 and 12 processes.
+DEFAULT_NUM_STREAMS = 12
+
+
+class Source(ABC):
+    """Where raw batches come from. A source is copied (never shared) between streams and processes.
+
+    Epoch e of a stream-bound source follows from these attributes, never from the loader's code:
+
+    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that gets e
+      (but see `is_undecided`);
+    - a loader that is known to end (`pass_per_epoch`): its e-th pass;
+    - any other with `batches_per_epoch`: it continues where the epoch before ended, and the end of a pass ends the epoch;
+    - any other without: a pristine copy where it is known to be endless or a callable makes it (`restarts`), else its
+      e-th pass.
+
+    Attributes:
+        stateless: any batch can be made by any copy at any time; nothing that matters is carried between batches.
+        pass_per_epoch: the loader declares that it ends; epoch e is its e-th pass.
+        restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
+        endless: the loader declares that it has no end.
+        may_end: it declares that it has no end, and its code raises StopIteration.
+        is_undecided: only a first batch shows what its epochs are (`learn`).
+        streams_share_data: its streams split one order among them, so that its own generators must be in the same
+            state in all streams; they may be seeded once per copy, never per batch.
+        batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
+        default_num_streams: logical workers, where the user names no number; the loader declares those with
+            ``number_of_threads_in_multithreaded``.
+        num_steps: batches per epoch over all ranks where that is known beforehand.
+        length_hint: the batches of an epoch that the loader's own ``__len__`` says, where one stream gives all. It does
+            not end an epoch: it is what ranks, which need a number, and ``len()`` go by.
+        starts_anew: every epoch starts from a pristine copy.
+        keeps_states: the loader has a state dict that says where it stands, and can load it.
+        holds_transforms: the loader's attributes that are transforms, which start every batch as the user passed them.
+        class_name: the loader's, for messages.
+        loader: the user's object.
+        seen: the loader, to be looked at; None where it was made for that alone, and that was done.
+    """
+
+    pass_per_epoch: bool = False
+    restarts: bool = False
+    endless: bool = False
+    is_undecided: bool = False
+    may_end: bool = False
+    batches_per_epoch: int | None = None
+    num_steps: int | None = None
+    length_hint: int | None = None
+    holds_transforms: tuple[str, ...] = ()
+
+    def __init__(self, loader: Any, stateless: bool = False) -> None:
+        self.loader = self.seen = loader
+        self.stateless = stateless
+        self.class_name = type(loader).__name__
+        declared = getattr(loader, "number_of_threads_in_multithreaded", None)
+        self.streams_share_data = declared is not None
+        self.default_num_streams = max(1, int(declared or 1))
+        self.starts_anew = hasattr(loader, "set_epoch")
+        methods = (getattr(loader, name, None) for name in ("state_dict", "load_state_dict"))
+        self.keeps_states = (
+            not stateless and all(map(callable, methods)) and not loses_its_place(loader)
+        )
+
+    def made(self) -> Source:
+        """The source whose loader makes batches in this process."""
+        return self
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a copy walks through all epochs, one after the other; otherwise each needs a pristine copy."""
+        if self.stateless or self.starts_anew:
+            return False
+        return self.batches_per_epoch is not None or not self.restarts
+
+    def turns_per_epoch(self, stream: int, num_streams: int) -> int | None:
+        """After how many turns of a stream the next epoch begins; None: only at the end of a pass."""
+        if not self.goes_on or self.pass_per_epoch or self.batches_per_epoch is None:
+            return None
+        return max(0, -(-(self.batches_per_epoch - stream) // num_streams))
+
+    @property
+    def total_batches(self) -> int | None:
+        """An epoch's batches over all ranks, where the user or the loader says how many."""
+        limits = [self.batches_per_epoch, self.num_steps]
+        if self.num_steps is None:
+            limits.append(self.length_hint)
+        return min((number for number in limits if number is not None), default=None)
+
+    @property
+    def known_steps(self) -> int | None:
+        """An epoch's steps over all ranks, where they are known."""
+        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
+        numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
+        if not numbered:
+            return self.num_steps
+        limits = (self.batches_per_epoch, self.num_steps)
+        return min((number for number in limits if number is not None), default=None)
+
+    def begin(
+        self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
+    ) -> None:
+        """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
+        if self.streams_share_data:
+            self.loader.number_of_threads_in_multithreaded = num_streams
+        tell(self.loader, "set_thread_id", stream)
+        if hasattr(self.loader, "was_initialized"):
+            self.loader.was_initialized = (
+                False  # as batchgenerators' augmenters do before they start
+            )
+
+    def learn(self, other: Source) -> None:
+        """Take over what another copy of this source has shown with its first batch."""
+
+    def next_pass(self) -> None:
+        """Called when a pass has ended, before the same copy begins the next one."""
+
+    def declared(self) -> list[str]:
+        """What a state dict is compared by beside the loader, a line each."""
+        return []
+
+    def declared_parts(self) -> dict[str, Any]:
+        """The same: further objects of the user's, by name."""
+        return {}
+
+    def prepare(self, batch: Current) -> None:
+        """Called before the generators are seeded for a stateless source's batch: draws what is drawn once for an epoch."""
+
+    @abstractmethod
+    def make(self, batch: Current) -> Any:
+        """The next batch of a stream-bound source; exactly `batch` of a stateless one.
+
+        Raises:
+            StopIteration: the stream has ended.
+        """
+
+
+def is_batchgenerators(loader: Any, class_name: str) -> bool:
+    """Tell whether a loader is an instance of that class of batchgenerators'.
+
+    batchgenerators is not imported for it: where nobody else has, there is no such object.
+    """
+    module = sys.modules.get("batchgenerators.dataloading.data_loader")
+    kind = getattr(module, class_name, None)
+    return kind is not None and isinstance(loader, kind)
+
+
+def tell(target: Any, method: str, value: int) -> None:
+    """Call ``target.method(value)`` if there is such a method."""
+    function = getattr(target, method, None)
+    if callable(function):
+        function(value)
+
+
+def refuse_stateless(loader: Any, stateless: bool | None) -> None:
+    """ValueError: it holds its position in the data."""
+    if stateless:
+        raise ValueError(
+            f"{loader!r} holds its position in the data: it cannot be declared stateless=True"
+        )
+
+
+@contextmanager
+def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
+    """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same variable."""
+    before = torch_worker._worker_info
+    torch_worker._worker_info = torch_worker.WorkerInfo(
+        id=number, num_workers=total, seed=seed, dataset=dataset
+    )
+    try:
+        yield
+    finally:
+        torch_worker._worker_info = before

@@ -1,1 +1,0 @@
-"""Operating-system processes: their settings, threads and ends."""

@@ -1,1 +1,0 @@
-"""Progress, rows and files of commands."""

@@ -1,0 +1,1 @@
+"""This process and its machine: processes, memory, limits, intercepted calls, files, progress."""

@@ -1,0 +1,1 @@
+"""What the command line runs and shows: commands, benchmark, previews and pictures."""

@@ -1,0 +1,220 @@
+"""`detaug nnunet`: commands that go with nnU-Net's own command line."""
+
+from __future__ import annotations
+
+import importlib.resources
+import tempfile
+from pathlib import Path
+from traceback import print_exc, walk_tb
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from detaug.tools.cli import options
+from detaug.tools.cli.options import CannotRun, conclude
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_DEFAULT = (
+    "detaug nnunet train takes the arguments of nnUNetv2_train, below. Without -tr it trains what "
+    "that trains, nnU-Net's own\n"
+    "nnUNetTrainer, which is not reproducible: name nnUNetTrainerDetAug, or "
+    "nnUNetTrainerDeterministic.\n"
+    "Preprocessed cases, checkpoints (--c) and pretrained weights are unpickled, which runs code "
+    "that is in them.\n"
+)
+
+
+@click.group(short_help="Trainers for nnU-Net v2, and a proof that they are reproducible.")
+def nnunet() -> None:
+    """Trainers for nnU-Net v2, and a proof that they are reproducible.
+
+    \b
+        export nnUNet_extTrainer=$(detaug nnunet path)
+        DETAUG_SEED=1 nnUNetv2_train DATASET CONFIG FOLD -tr nnUNetTrainerDetAug
+    """
+
+
+@nnunet.command()
+def path() -> None:
+    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs
+    no such variable.
+
+    For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
+    """
+    click.echo(str(importlib.resources.files("detaug.nnunet") / "external"))
+
+
+@nnunet.command(
+    context_settings={
+        "ignore_unknown_options": True,
+        "allow_interspersed_args": False,
+        "help_option_names": [],
+    },
+    short_help="nnUNetv2_train, with detaug's trainers.",
+)
+@click.argument(
+    "arguments", nargs=-1, type=click.UNPROCESSED, metavar="DATASET CONFIG FOLD [-tr TRAINER] ..."
+)
+def train(arguments: tuple[str, ...]) -> None:
+    """Train as nnUNetv2_train does, with its own arguments (nnUNetv2_train -h), and detaug's
+    trainers.
+
+    It finds them without nnUNet_extTrainer, behind those in the folders that this variable names.
+    """
+    from detaug.errors import BatchError, UnusableError
+    from detaug.nnunet.compatibility import require_nnunet, train_command
+
+    require_nnunet()
+    if {"-h", "--help"} & set(arguments):
+        click.echo(_DEFAULT)
+    try:
+        train_command(arguments)
+    except SystemExit as exiting:
+        # argparse exits after its help, and after a wrong argument.
+        status = 2
+        if isinstance(exiting.code, int):
+            status = exiting.code
+        raise click.exceptions.Exit(status) from None
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
+        is_own = _raising_module(error).startswith("detaug.") and not isinstance(error, BatchError)
+        if is_own or isinstance(error, UnusableError):
+            # The message says what is wrong. Anything else needs its traceback.
+            raise CannotRun(str(error)) from error
+        print_exc()
+        raise click.exceptions.Exit(2) from None
+
+
+def _raising_module(error: BaseException) -> str:
+    """Return the name of the module whose code raised the error."""
+    *_, (frame, _line) = walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _new_folder(
+    _context: click.Context, _parameter: click.Parameter, folder: Path | None
+) -> Path | None:
+    """Return the option's folder if it is new or empty.
+
+    Raises:
+        click.BadParameter: it is something else.
+    """
+    if folder is None or not folder.exists():
+        return folder
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise click.BadParameter(f"{str(folder)!r} is there already, and not an empty folder")
+    return folder
+
+
+@nnunet.command(
+    short_help="Train your own data three times for a few steps; compare the checkpoints."
+)
+@click.argument("dataset")
+@click.argument("configuration", metavar="CONFIG")
+@click.option("-f", "--fold", type=options.fold, default="0", help="Fold: a number, or 'all'.")
+@click.option("-tr", "--tr", "trainer", default="nnUNetTrainerDetAug", help="The trainer's class.")
+@click.option("-p", "--plans", default="nnUNetPlans", help="The plans' identifier.")
+@click.option(
+    "-device",
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default=None,
+    show_default="cuda where there is a GPU",
+    help="What to train on.",
+)
+@click.option(
+    "--seed", type=options.seed, envvar="DETAUG_SEED", default="1234", help="Of all trainings."
+)
+@click.option(
+    "--iterations", type=click.IntRange(1), default=23, help="Training batches of an epoch."
+)
+@click.option(
+    "--keep",
+    type=click.Path(path_type=Path),
+    callback=_new_folder,
+    help=(
+        "Leave logs (with tracebacks), traces and checkpoints in this folder, which is new or"
+        " empty."
+    ),
+)
+def verify(device: str | None, keep: Path | None, **asked: Any) -> None:
+    """Prove that a training on your own preprocessed data is reproducible, or find where it
+    diverges.
+
+    DATASET (a number, or DatasetXXX_Name) is trained in the configuration CONFIG three times for a
+    few steps: straight through with two processes that load data, straight through with none, and
+    killed in the middle of an epoch and resumed. The three checkpoint_final.pth are compared byte
+    for byte. Where they differ, the first step and what differs in it are named.
+
+    Nothing is written to nnUNet_results, and to nnUNet_preprocessed only what nnU-Net itself writes
+    when it first trains (splits_final.json). Preprocessed cases are unpickled, as nnU-Net does it,
+    which runs code that is in them.
+
+    The exit status is 0 if all are equal, 1 if not, and 2 if there is no such training.
+    """
+    from rich.text import Text
+
+    from detaug.nnunet.verification.settings import Settings, checked
+    from detaug.system.progress import progress
+
+    # A mistake is reported before torch is imported, which takes seconds.
+    settings = checked(Settings(**asked, device=device or ""))
+    from detaug.nnunet.verification.verifying import verify_training
+
+    with progress("nnunet verify") as bar:
+        result = verify_training(settings, keep, bar)
+    lines: list[RenderableType] = [result]
+    if keep is not None:
+        lines.append(Text(f"Logs, traces and checkpoints are in {keep}", "dim"))
+    conclude(lines, result.status)
+
+
+@nnunet.command(short_help="Copy a model under the name of nnU-Net's own trainer.")
+@click.argument("model", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The new folder.  [default: beside MODEL, under the stock trainer's name]",
+)
+def export(model: Path, output: Path | None) -> None:
+    """Copy a model for people without detaug: the same weights, under the name of nnU-Net's own
+    trainer.
+
+    MODEL is nnU-Net's folder DatasetXXX_Name/TRAINER__PLANS__CONFIGURATION. All folds' checkpoints
+    and what prediction needs are copied; nnUNetv2_predict with nnU-Net alone then predicts the
+    same. The new folder's name is printed.
+
+    The exit status is 2 if there is no such model, or nnU-Net alone could not build its network.
+    """
+    from detaug.nnunet import results
+
+    click.echo(results.export(model, output))
+
+
+@nnunet.command(short_help="Train nnU-Net on a toy data set, kill it, continue it, compare.")
+def demo() -> None:
+    """Show on a toy data set that a training which is killed and continued ends with the same
+    checkpoint.
+
+    nnUNetTrainerDetAug trains on the CPU for two short epochs: once straight through, and once with
+    another number of workers, killed (SIGKILL) in the second epoch and continued with --c. The two
+    checkpoint_final.pth are compared byte for byte. It takes about two minutes on two idle cores;
+    afterwards nothing is left of it.
+
+    The exit status is 0 if they are equal, 1 if not, and 2 if nnU-Net is missing or the first
+    training fails.
+    """
+    from detaug.nnunet.compatibility import require_nnunet
+
+    require_nnunet()
+    from detaug.demo.nnunet import train_and_compare
+    from detaug.system.progress import progress
+
+    with (
+        progress("nnunet demo") as bar,
+        tempfile.TemporaryDirectory(prefix="detaug-nnunet-demo-") as folder,
+    ):
+        result = train_and_compare(Path(folder), bar)
+    conclude([result], result.status)

@@ -1,1 +1,0 @@
-"""Batches and pipelines on their way between processes."""

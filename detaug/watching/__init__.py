@@ -1,1 +1,0 @@
-"""Watch a running program: intercept calls, and find unseeded generators."""
