@@ -23,16 +23,16 @@ from detaug.augmenter.state_dict import State
 from detaug.augmenter.warm_up import warm_up
 from detaug.engine import arguments
 from detaug.engine.arguments import Check, Skip
-from detaug.engine.errors_from_workers import Places
-from detaug.engine.executor import Engine, Executor, Work
+from detaug.engine.errors_from_workers import BatchLocator
+from detaug.engine.executor import Engine, EngineContext, Executor
 from detaug.engine.in_process import InThisProcess
-from detaug.engine.job import Job
+from detaug.engine.job import WorkerConfig
 from detaug.engine.local.coordinator import LocalProcesses
 from detaug.engine.outcomes import Position
-from detaug.engine.recheck.policy import Checks
+from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import ONE_COPY, Replayer
 from detaug.engine.schedule import Schedule
-from detaug.engine.wait_stats import Health
+from detaug.engine.wait_stats import RunStats
 from detaug.errors import ReproducibilityError
 from detaug.ledger.header import Record, header
 from detaug.ledger.lines import Key
@@ -40,7 +40,7 @@ from detaug.ledger.writing import LedgerWriter
 from detaug.objects import description as identity
 from detaug.pipeline.calling import WAYS, called
 from detaug.pipeline.loader_states import LoaderStates, read_states
-from detaug.pipeline.plan import TAILS, BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.producer import Pipeline, StreamEnded
 from detaug.pipeline.sources import LoaderFactory, SampleBatches, Source, resolve_source
 from detaug.pipeline.sources.argument_hints import answers_unknown_arguments, refuse_arguments
@@ -179,7 +179,7 @@ class DeterministicAugmenter(Generic[Batch]):
         self._user_seed = seed
         self._name = arguments.text("name", name)
         self._set_seeds(seeds)
-        self._health = Health()
+        self._health = RunStats()
         self._loaded_epoch: int | None = None
         self._rest_is_wanted = False
         self._finalizer: Any = None
@@ -435,7 +435,7 @@ class DeterministicAugmenter(Generic[Batch]):
     def _begin_checks(self) -> None:
         """Forget the checks of an earlier pipeline, and where its loader's copies stood."""
         self._loader_states = LoaderStates(self._source, self.num_streams)
-        self._checks = Checks(
+        self._checks = RecheckPolicy(
             self.check, self.num_streams, self._source.stateless, self._loader_states
         )
         self._checked_description = self._description()
@@ -511,7 +511,7 @@ class DeterministicAugmenter(Generic[Batch]):
             batch: Batch = (
                 engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
             )
-            self._health.got_a_batch(asked)
+            self._health.on_batch(asked)
             return batch
         except StopIteration:
             end = self._schedule.ended
@@ -523,7 +523,7 @@ class DeterministicAugmenter(Generic[Batch]):
                     self._pipeline.warn_once(
                         f"{self._source.class_name} gave no batch{whom} in a whole epoch"
                     )
-                self._health.epoch_ends(end.epoch, self._busy_workers)
+                self._health.on_epoch_end(end.epoch, self._busy_workers)
             raise
 
     def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
@@ -759,7 +759,7 @@ class DeterministicAugmenter(Generic[Batch]):
         else:
             self._check_owner()
             self._engine.move(position)
-        self._health.epoch_ends(left.epoch, self._busy_workers)
+        self._health.on_epoch_end(left.epoch, self._busy_workers)
 
     # --- what loaders read, see `detaug.augmenter.passes.BatchStream` -------------------------------------------------------
 
@@ -843,7 +843,7 @@ class DeterministicAugmenter(Generic[Batch]):
         # A single rank passes over the gaps of streams that ended, so that its epoch may have more
         # steps than batches.
         num_steps = source.known_steps if self.world_size == 1 else source.total_batches
-        plan = Plan(self.num_streams, self.rank, self.world_size, num_steps, self.tail)
+        plan = StepPlan(self.num_streams, self.rank, self.world_size, num_steps, self.tail)
         window = self._num_workers + self.num_cached if self._num_workers else 1
         max_skips = self.on_error.most if isinstance(self.on_error, Skip) else None
         return Schedule(
@@ -1000,12 +1000,12 @@ class DeterministicAugmenter(Generic[Batch]):
         """Where in the seed tree its batches are."""
         return SeedBranch(self._tree, self.num_streams)
 
-    def _work(self) -> Work:
-        return Work(
+    def _work(self) -> EngineContext:
+        return EngineContext(
             pipeline=self._pipeline,
             job=self._job(),
             schedule=self._schedule,
-            places=Places(self._branch, self._source),
+            places=BatchLocator(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,
@@ -1015,8 +1015,8 @@ class DeterministicAugmenter(Generic[Batch]):
             num_processes=self.num_processes,
         )
 
-    def _job(self) -> Job:
-        return Job(
+    def _job(self) -> WorkerConfig:
+        return WorkerConfig(
             self._branch,
             self._settings or ProcessSettings.here(),
             self.check.guard,

@@ -19,12 +19,12 @@ from detaug.augmenter.augmenter import DeterministicAugmenter
 from detaug.augmenter.batch_keys import Batches, EpochSampler
 from detaug.engine.executor import Executor
 from detaug.engine.local.coordinator import LocalProcesses
-from detaug.pipeline.plan import Plan
+from detaug.pipeline.plan import StepPlan
 from detaug.pipeline.sources import Source
 from detaug.pipeline.sources.argument_hints import length_of
 from detaug.pipeline.sources.dataset import DatasetSource
 from detaug.pipeline.sources.iterable import TorchIterable
-from detaug.seeding.ranks import known_place
+from detaug.seeding.ranks import known_rank_and_world_size
 from detaug.seeding.tree import Seed
 
 SHUFFLED = "shuffled"
@@ -229,12 +229,12 @@ class Settings:
         distributed = self.order.distributed
         if distributed is not None:
             return distributed.rank, distributed.num_replicas
-        return known_place() if self.shard else (0, 1)
+        return known_rank_and_world_size() if self.shard else (0, 1)
 
     def share(self) -> int:
         """Return this rank's batches of a whole epoch. TypeError: the data set has no length."""
         rank, world_size = self.rank_and_world_size()
-        return Plan(1, rank, world_size, tail=self.tail).share_of(self.num_batches())
+        return StepPlan(1, rank, world_size, tail=self.tail).share_of(self.num_batches())
 
     def source(self) -> Source:
         """Return what gives the batches, taken from the objects as they are now."""

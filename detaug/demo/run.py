@@ -19,7 +19,7 @@ from detaug.demo.mri import load_template
 from detaug.objects.fingerprints import fingerprint
 from detaug.seeding.tree import SeedTree
 from detaug.system.progress import Progress
-from detaug.verification.rows import DIFFERENT, EQUAL, Planned, Report, Row, run_rows, table
+from detaug.verification.rows import DIFFERENT, EQUAL, PendingRow, Report, Row, run_rows, table
 
 #: Batches of a run, samples of a batch, the edge of their patches in voxels, and the seed.
 BATCHES, BATCH_SIZE, PATCH, SEED = 24, 2, 24, 1234
@@ -108,7 +108,7 @@ def run_all(shown: Progress) -> Runs:
         return replace(run, verdict=EQUAL if run.fingerprint == first[run.augmenter] else DIFFERENT)
 
     planned = [
-        Planned(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES)
+        PendingRow(f"{each.what}, {each.processes} processes", partial(made, each), BATCHES)
         for each in RUNS
     ]
     return Runs(tuple(run_rows(planned, shown)))

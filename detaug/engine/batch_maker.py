@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
-from detaug.engine.job import Job
-from detaug.engine.recheck.requests import CheckedBatch, make_to_check
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.engine.job import WorkerConfig
+from detaug.engine.recheck.requests import RecheckCandidate, make_to_check
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Log, Producer, StreamEnded
 from detaug.pipeline.undeclared import remarks_on_variables
 
 
-class Made(NamedTuple):
+class TaskResult(NamedTuple):
     """The result of a task: an error, an end, or a batch.
 
     Attributes:
@@ -31,7 +31,7 @@ class Made(NamedTuple):
     state: LoaderState | None = None
 
 
-class Maker:
+class TaskRunner:
     """Makes the batches of one process.
 
     Args:
@@ -40,7 +40,7 @@ class Maker:
         log: Called with each message that the user should see.
     """
 
-    def __init__(self, pristine: Pristine, job: Job, log: Log) -> None:
+    def __init__(self, pristine: PipelineSnapshot, job: WorkerConfig, log: Log) -> None:
         self.producer = Producer(
             pristine,
             job.branch,
@@ -61,8 +61,8 @@ class Maker:
         self,
         key: BatchKey,
         state: LoaderState | None,
-        carry: Callable[[list[Any], CheckedBatch | None], Any],
-    ) -> Made:
+        carry: Callable[[list[Any], RecheckCandidate | None], Any],
+    ) -> TaskResult:
         """Make a batch and return the result; an exception of the pipeline's is part of that.
 
         Args:
@@ -76,12 +76,12 @@ class Maker:
         try:
             return self._make_batch(key, state, carry)
         except StreamEnded:
-            return Made(ended=True)
+            return TaskResult(ended=True)
         except SystemExit:
             raise
         except BaseException as error:
             # Libraries have their own ways to cancel, which are no Exception.
-            return Made(error=describe(error))
+            return TaskResult(error=describe(error))
         finally:
             self._job.settings.put_back(self._log)
 
@@ -89,8 +89,8 @@ class Maker:
         self,
         key: BatchKey,
         state: LoaderState | None,
-        carry: Callable[[list[Any], CheckedBatch | None], Any],
-    ) -> Made:
+        carry: Callable[[list[Any], RecheckCandidate | None], Any],
+    ) -> TaskResult:
         job = self._job
         batch, report = make_to_check(
             self.producer, key, state, self._num_batches, job.check_every, job.noted
@@ -100,4 +100,4 @@ class Maker:
         # has emptied it is taken for the loader's, and the batch is then copied.
         owner = [batch]
         del batch
-        return Made(carry(owner, report), state=loader_state)
+        return TaskResult(carry(owner, report), state=loader_state)

@@ -137,7 +137,7 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
 
 
 @dataclass(frozen=True)
-class Places:
+class BatchLocator:
     """What messages say of where a batch is: its seed's path, and which items of a data set make it."""
 
     branch: SeedBranch
@@ -155,7 +155,7 @@ class Places:
 def error_of(
     record: ErrorRecord,
     key: BatchKey,
-    places: Places,
+    places: BatchLocator,
     where: str,
     original: BaseException | None = None,
 ) -> BatchError:
@@ -189,7 +189,7 @@ def error_of(
 
 
 def died(
-    key: BatchKey, places: Places, times: int, exitcode: int | None, peak: int, why: str
+    key: BatchKey, places: BatchLocator, times: int, exitcode: int | None, peak: int, why: str
 ) -> WorkerDied:
     """The error for a batch that killed its workers; `exitcode`: of the last one, None on another machine; `why`: by whom it was
     killed, where that is known."""
@@ -215,14 +215,14 @@ def died(
     return error
 
 
-def _how_to_make_again(key: BatchKey, places: Places) -> str:
+def _how_to_make_again(key: BatchKey, places: BatchLocator) -> str:
     return (
         f"seed path: {places.branch.line(*key)}\n"
         f"make it again in this process, under a debugger: aug.replay({key.epoch}, {key.step})"
     )
 
 
-def describe_batch(key: BatchKey, places: Places) -> str:
+def describe_batch(key: BatchKey, places: BatchLocator) -> str:
     """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the data set)``."""
     turn, stream = divmod(key.step, places.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
@@ -232,7 +232,7 @@ def describe_batch(key: BatchKey, places: Places) -> str:
     return f"epoch {key.epoch}, step {key.step} ({detail})"
 
 
-def _place(error: BatchError, key: BatchKey, places: Places) -> None:
+def _place(error: BatchError, key: BatchKey, places: BatchLocator) -> None:
     error.epoch, error.step = key
     error.stream = key.step % places.branch.num_streams
     error.indices = places.indices(key)

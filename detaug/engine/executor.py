@@ -1,6 +1,6 @@
 """The contract between the augmenter and what makes its batches: in this process, in processes of this machine, elsewhere.
 
-The augmenter knows what is to be made (`Work`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
+The augmenter knows what is to be made (`EngineContext`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
 work alone, so an executor may choose where and when each is made, and nothing else. `tests/support/executor_suite.py` is the
 suite that every executor passes.
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from detaug.engine.errors_from_workers import Places
-from detaug.engine.job import Job
-from detaug.engine.outcomes import Failed, Outcome, Position, left_out
-from detaug.engine.recheck.policy import Checks
+from detaug.engine.errors_from_workers import BatchLocator
+from detaug.engine.job import WorkerConfig
+from detaug.engine.outcomes import Failed, Outcome, Position, skipped_outcome
+from detaug.engine.recheck.policy import RecheckPolicy
 from detaug.engine.replayer import Replayer
 from detaug.engine.schedule import Schedule
-from detaug.engine.wait_stats import Health
+from detaug.engine.wait_stats import RunStats
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState, LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -30,7 +30,7 @@ DEFAULT_MAX_RESTARTS = 8
 
 
 @dataclass(frozen=True)
-class Work:
+class EngineContext:
     """What is to be made, and what is known of it.
 
     Attributes:
@@ -39,14 +39,14 @@ class Work:
     """
 
     pipeline: Pipeline
-    job: Job
+    job: WorkerConfig
     schedule: Schedule
-    places: Places  # for messages
+    places: BatchLocator  # for messages
     skip_errors: bool  # batches whose loader or transform raises are left out
     pin_memory: bool  # tensors are copied to page-locked memory where there is a GPU
-    checks: Checks
+    checks: RecheckPolicy
     states: LoaderStates
-    health: Health
+    health: RunStats
     replayer: Replayer  # makes batches again in this process
     num_processes: int  # what the user asked for
 
@@ -62,7 +62,7 @@ class Work:
         # What a worker's code raises as Ctrl-C would, ends a program without workers.
         if not self.skip_errors or isinstance(error.original, KeyboardInterrupt):
             return Failed(error)
-        return left_out(error, self.schedule.max_skips)
+        return skipped_outcome(error, self.schedule.max_skips)
 
 
 class Engine(Protocol):
@@ -107,7 +107,7 @@ class Executor(Protocol):
             ValueError: with so many processes the executor would have no effect, or they with it.
         """
 
-    def start(self, work: Work) -> Engine:
+    def start(self, work: EngineContext) -> Engine:
         """An engine at the schedule's position.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any
 
 from detaug.engine import errors_from_workers as failures
 from detaug.engine.errors_from_workers import ErrorRecord
-from detaug.engine.executor import Work
+from detaug.engine.executor import EngineContext
 from detaug.engine.outcomes import (
     Delivered,
     EpochEnd,
@@ -19,8 +19,14 @@ from detaug.engine.outcomes import (
     SkipLog,
 )
 from detaug.engine.recheck.hash_seed import HashOrder
-from detaug.engine.recheck.rechecker import Checking
-from detaug.engine.recheck.requests import Again, CheckedBatch, Request, answer, make_to_check
+from detaug.engine.recheck.rechecker import Recheck
+from detaug.engine.recheck.requests import (
+    RecheckCandidate,
+    RecheckResponse,
+    Request,
+    answer,
+    make_to_check,
+)
 from detaug.engine.replayer import ONE_COPY, Replayer, making_lock, own_copy
 from detaug.errors import BatchError
 from detaug.pipeline.loader_states import LoaderState
@@ -44,7 +50,7 @@ class InThisProcess:
             )
         return 0
 
-    def start(self, work: Work) -> InProcess:
+    def start(self, work: EngineContext) -> InProcess:
         return InProcess(work)
 
 
@@ -53,7 +59,7 @@ class InProcess:
 
     prefetches = False
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: EngineContext) -> None:
         self._work = work
         self._schedule = work.schedule
         self._made = 0
@@ -62,7 +68,7 @@ class InProcess:
         self._second = work.replayer
         # A proxy, for the engine has it: once nobody uses the engine, what its copy of the pipeline
         # has open is closed at once, and another copy may open it.
-        self._checking = Checking(
+        self._checking = Recheck(
             work.checks, weakref.proxy(self), HashOrder(work.pipeline, work.job, work.checks)
         )
         self._skip_log = SkipLog()
@@ -117,16 +123,16 @@ class InProcess:
         self._work.took(time.perf_counter() - began, state)
         if check is not None:
             self._checking.reported(check)
-        self._checking.go_on()
-        while self._checking.under_way:
-            self._checking.go_on()
+        self._checking.advance()
+        while self._checking.is_pending:
+            self._checking.advance()
         self._schedule.finish(key, Delivered(batch))
 
     def _error_of(self, key: BatchKey, original: BaseException) -> BatchError:
         record = failures.describe(original)
         return failures.error_of(record, key, self._work.places, "in this process", original)
 
-    def _batch(self, key: BatchKey) -> tuple[Any, CheckedBatch | None, LoaderState | None]:
+    def _batch(self, key: BatchKey) -> tuple[Any, RecheckCandidate | None, LoaderState | None]:
         job = self._work.job
         with self._replayer.producer() as producer:
             batch, check = make_to_check(
@@ -152,7 +158,7 @@ class InProcess:
         began = time.perf_counter()
         with (self._second if another else self._replayer).producer() as producer:
             answered = answer(producer, request, keeps_loader)
-        if isinstance(answered, Again) and isinstance(answered.report, ErrorRecord):
+        if isinstance(answered, RecheckResponse) and isinstance(answered.report, ErrorRecord):
             # Another process would be able to make it, for all that is known.
             self._stop_checking(answered.report)
             return False

@@ -10,7 +10,7 @@ from detaug.system.process_settings import ProcessSettings
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerConfig:
     """The settings of a process that makes batches.
 
     Attributes:

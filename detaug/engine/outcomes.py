@@ -32,10 +32,10 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True)
 class Delivered:
-    """A finished batch. `hand_over` is to be called before the user gets it."""
+    """A finished batch. `mark_delivered` is to be called before the user gets it."""
 
     batch: Any
-    hand_over: Callable[[], None] | None = None
+    mark_delivered: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class EpochEnd:
 Outcome = Delivered | Failed | Skipped
 
 
-class Taken(NamedTuple):
+class TakeResult(NamedTuple):
     """What `Schedule.take` took, where it stood, and the steps before it that were skipped. No outcome: it is not known yet, and
     nothing was taken."""
 
@@ -73,7 +73,7 @@ class Taken(NamedTuple):
     passed: list[Skipped]
 
 
-def left_out(error: BatchError, max_skips: int | None) -> Skipped:
+def skipped_outcome(error: BatchError, max_skips: int | None) -> Skipped:
     """The outcome of a batch that failed. The error is prepared for being raised as the one that is too many."""
     text = str(error)
     first_line, rest = text.partition("\n")[::2]

@@ -22,8 +22,8 @@ import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from detaug.engine import errors_from_workers as failures
-from detaug.engine.batch_maker import Made
-from detaug.engine.executor import Work
+from detaug.engine.batch_maker import TaskResult
+from detaug.engine.executor import EngineContext
 from detaug.engine.outcomes import (
     Delivered,
     EpochEnd,
@@ -31,9 +31,9 @@ from detaug.engine.outcomes import (
     Outcome,
     Position,
     SkipLog,
-    Taken,
+    TakeResult,
 )
-from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.rechecker import Recheck
 from detaug.engine.schedule import Schedule
 from detaug.errors import ReproducibilityError
 from detaug.pipeline.loader_states import LoaderState
@@ -54,7 +54,7 @@ _CLOSE_PATIENCE = 2.0
 _TASKS = 2
 
 
-def given_out(
+def assign_tasks(
     schedule: Schedule, workers: Sequence[Any], starting: Collection[int] = ()
 ) -> Iterator[tuple[Any, BatchKey]]:
     """Yield the workers that are to make a batch, and which one; the schedule counts it as begun.
@@ -87,9 +87,9 @@ class PrefetchingEngine:
 
     prefetches = True
     _thread: threading.Thread
-    _checking: Checking
+    _checking: Recheck
 
-    def __init__(self, work: Work, max_restarts: int) -> None:
+    def __init__(self, work: EngineContext, max_restarts: int) -> None:
         self._work = work
         self._max_restarts = max(1, max_restarts)
         self._schedule = work.schedule
@@ -130,7 +130,7 @@ class PrefetchingEngine:
 
     def next(self) -> Any:
         """See `detaug.engine.executor.Engine`; so with the following."""
-        taken: Taken | None = None
+        taken: TakeResult | None = None
         me = threading.get_ident()
         try:
             while True:
@@ -150,8 +150,8 @@ class PrefetchingEngine:
                 if isinstance(outcome, Delivered) and isinstance(fatal, ReproducibilityError):
                     raise self._told(fatal)
                 if isinstance(outcome, Delivered):
-                    if outcome.hand_over is not None:
-                        outcome.hand_over()
+                    if outcome.mark_delivered is not None:
+                        outcome.mark_delivered()
                     return outcome.batch
                 if isinstance(outcome, EpochEnd):
                     self._await_checks(_EPOCH_END_PATIENCE)
@@ -199,7 +199,7 @@ class PrefetchingEngine:
         self._work.checks.end_is_near()
         until = time.monotonic() + seconds
         while (
-            self._checking.under_way
+            self._checking.is_pending
             and self._fatal is None
             and not self._closing
             and time.monotonic() < until
@@ -327,7 +327,7 @@ class PrefetchingEngine:
     def _take(
         self,
         key: BatchKey,
-        made: Made,
+        made: TaskResult,
         seconds: float,
         where: str,
         open_batch: Callable[[], Any],

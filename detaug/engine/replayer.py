@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from detaug.engine.job import Job
+from detaug.engine.job import WorkerConfig
 from detaug.objects.batch_pickling import pack, unpack
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
@@ -45,7 +45,7 @@ class Replayer:
             the state that transforms carry is looked at.
     """
 
-    def __init__(self, pipeline: Pipeline, job: Job, makes_all: bool = False) -> None:
+    def __init__(self, pipeline: Pipeline, job: WorkerConfig, makes_all: bool = False) -> None:
         self.job = job
         self._pipeline = pipeline
         self._makes_all = makes_all

@@ -17,7 +17,7 @@ Invariants:
   in a padded round (``tail="pad"``) behind the epoch's last batch, which has the batch of one of
   the epoch's first steps. Positions are places; everything else holds steps. A step is wanted at
   one place at most.
-- Where the number of ranks changed in the middle of an epoch, its rounds begin elsewhere (`Plan`).
+- Where the number of ranks changed in the middle of an epoch, its rounds begin elsewhere (`StepPlan`).
   A position says where: its own step is of its rank.
 """
 
@@ -33,10 +33,10 @@ from detaug.engine.outcomes import (
     Outcome,
     Position,
     Skipped,
-    Taken,
+    TakeResult,
 )
 from detaug.engine.owners import StreamOwners
-from detaug.pipeline.plan import BatchKey, Plan, StreamEnds
+from detaug.pipeline.plan import BatchKey, StepPlan, StreamEnds
 
 
 class Schedule:
@@ -54,7 +54,7 @@ class Schedule:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StepPlan,
         window: int,
         num_workers: int,
         stateless: bool,
@@ -177,7 +177,7 @@ class Schedule:
             "ranks"
         )
 
-    def take(self) -> Taken:
+    def take(self) -> TakeResult:
         """Return the due outcome and move the position past it.
 
         A failure, or an outcome that has not arrived, stays due: the position then moves past the
@@ -185,7 +185,7 @@ class Schedule:
         """
         start = self.position
         position, outcome = self.due()
-        taken = Taken(position, outcome, self._skipped_between(start, position))
+        taken = TakeResult(position, outcome, self._skipped_between(start, position))
 
         # The position changes last and in one operation. An interrupt before that leaves this step
         # due, although its batch may have to be made again.

@@ -16,7 +16,7 @@ _NO_WORKERS = "the calling process (num_processes=0)"
 
 
 @dataclass
-class Health:
+class RunStats:
     """What is counted. The user's threads write `waited`, the engine's thread all else.
 
     Attributes:
@@ -37,7 +37,7 @@ class Health:
         None  # with the epoch's first batch: the clock, `waited`, `worked`
     )
 
-    def got_a_batch(self, asked: float) -> None:
+    def on_batch(self, asked: float) -> None:
         """It was asked for then."""
         now = time.perf_counter()
         if self.is_fresh or self._began is None:
@@ -50,7 +50,7 @@ class Health:
         self._batches += 1
         self.is_fresh = False
 
-    def epoch_ends(self, number: int, num_processes: int) -> None:
+    def on_epoch_end(self, number: int, num_processes: int) -> None:
         """The log says so if the loop waited: the first time it is a warning. `num_processes` can make batches at a time."""
         if self._began is None:
             return

@@ -194,10 +194,10 @@ MOST_KEYS = 64
 
 #: (fingerprint of the whole, fingerprints by key, seconds that the batch took, process number). A
 #: fingerprint is None where there are no bytes that would be the same everywhere.
-Note = tuple[str | None, dict[str, str | None], float, int]
+BatchRecord = tuple[str | None, dict[str, str | None], float, int]
 
 
-def note_of(batch: Any, seconds: float, left_out: Collection[str] = ()) -> Note:
+def batch_record(batch: Any, seconds: float, left_out: Collection[str] = ()) -> BatchRecord:
     """Return the record of a batch that took `seconds` to make."""
     return (*prints_of(batch, left_out), seconds, os.getpid())
 

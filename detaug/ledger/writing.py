@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 
 from detaug.ledger.header import IDENTITY, Record
-from detaug.ledger.lines import Key, NotALedger, Note, RunningDigest, encoded
+from detaug.ledger.lines import BatchRecord, Key, NotALedger, RunningDigest, encoded
 from detaug.ledger.reading import LedgerSummary, read_header
 from detaug.system.platform import at_fork
 
@@ -156,7 +156,9 @@ class LedgerWriter:
         #: their batches' order.
         self.taking = threading.RLock()
 
-    def delivered(self, key: Key, step: int, note: Note, waited: float, restarts: int) -> None:
+    def delivered(
+        self, key: Key, step: int, note: BatchRecord, waited: float, restarts: int
+    ) -> None:
         """Write the line of a batch that the user has taken.
 
         Args:

@@ -22,7 +22,7 @@ import torch
 
 from detaug.objects.tensor_pickling import reduce_tensor
 from detaug.objects.walking import parts_of
-from detaug.system.shared_memory import Bytes, CopyOnWriteBlock, lay_out, written
+from detaug.system.shared_memory import Bytes, CopyOnWriteBlock, pack_offsets, write_block
 
 #: Smaller arrays (bytes) travel in the pickle.
 _BULK_BYTES = 64 * 1024
@@ -99,7 +99,7 @@ def write_payload(frozen: Frozen, job: Any) -> int:
     head = pickle.dumps(
         (frozen.structure, [each.nbytes for each in frozen.buffers], job), protocol=5
     )
-    return written([np.frombuffer(head, np.uint8), *frozen.buffers])[0]
+    return write_block([np.frombuffer(head, np.uint8), *frozen.buffers])[0]
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
@@ -107,7 +107,7 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
     map the block again."""
     block = CopyOnWriteBlock(descriptor).bytes()
     structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
-    offsets, size_of_all = lay_out(sizes)
+    offsets, size_of_all = pack_offsets(sizes)
     arrays = block[block.nbytes - size_of_all :]
     return Frozen(
         structure, [arrays[at : at + size] for at, size in zip(offsets, sizes, strict=True)]

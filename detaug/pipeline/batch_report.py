@@ -52,7 +52,7 @@ class BatchReport:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class TraceResponse:
     """How a batch came to be: what each transform returned, (class, fingerprint), and what loader, classes and modules held, by
     path."""
 
@@ -157,10 +157,10 @@ def _has_two_values(value: Any) -> bool:
 
 def explain(
     make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]
-) -> Explanation:
+) -> TraceResponse:
     """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
-    found = Explanation(state=state_of(objects, references))
-    with stages_told(
+    found = TraceResponse(state=state_of(objects, references))
+    with observe_stages(
         lambda name, result: found.stages.append((name[:60], lenient_fingerprint(result)))
     ):
         try:
@@ -171,7 +171,7 @@ def explain(
 
 
 @contextmanager
-def stages_told(note: Callable[[str, Any], None]) -> Iterator[None]:
+def observe_stages(note: Callable[[str, Any], None]) -> Iterator[None]:
     """Inside, `note` gets the class of each transform, loader or data set that returns something in this thread, and what."""
     room = iter(range(_MOST_KEYS))
 
@@ -224,7 +224,7 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
     return state
 
 
-def what_diverged(live: Explanation, fresh: Explanation) -> tuple[str, list[Change]]:
+def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
     """Return the first transform whose result differs between two makings of one batch, and the values that had changed."""
     stage = ""
     for output, other_output in zip(live.stages, fresh.stages, strict=False):

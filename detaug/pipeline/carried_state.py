@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 from detaug.objects.differences import differences, differing_names
 from detaug.objects.values import Value, digest_of, text_of, values_in
 from detaug.objects.walking import attributes_of, slots_of, walk
-from detaug.pipeline.copying.generators import Owned, OwnedCopy
-from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, Transforms
+from detaug.pipeline.copying.generators import Owned, SnapshotCopy
+from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, TransformCopies
 from detaug.seeding.generators import GENERATORS
 
 #: Makes a batch with a copy of the transforms, and returns its fingerprints by key.
-Remake = Callable[[OwnedCopy], dict[str, str]]
+Remake = Callable[[SnapshotCopy], dict[str, str]]
 
 #: How many batches in a row are made from what the one before has left behind.
 _MOST_BATCHES = 32
@@ -63,7 +63,7 @@ class CarriedState:
 
     def __init__(
         self,
-        transforms: Transforms,
+        transforms: TransformCopies,
         keep: Collection[str],
         ignore: Collection[str],
         log: Callable[[str], None],
@@ -79,7 +79,7 @@ class CarriedState:
         #: Nothing more is to be found.
         self.is_done = False
 
-    def add(self, loader: LoaderCopy, used: OwnedCopy, remake: Remake, seconds: float) -> None:
+    def add(self, loader: LoaderCopy, used: SnapshotCopy, remake: Remake, seconds: float) -> None:
         """Look at a batch that was just made.
 
         Args:
@@ -124,7 +124,7 @@ class CarriedState:
             return
         self._left_behind = self._frozen(carried, makings.loader)
 
-    def _frozen(self, used: OwnedCopy, loader: LoaderCopy) -> Owned:
+    def _frozen(self, used: SnapshotCopy, loader: LoaderCopy) -> Owned:
         """Take what a batch has left behind; what cannot be copied is shared."""
         roots = used.value
         shared = loader.shared_objects
@@ -148,7 +148,7 @@ class _Makings:
 
     def __init__(
         self,
-        transforms: Transforms,
+        transforms: TransformCopies,
         template: Owned,
         left_behind: Owned,
         loader: LoaderCopy,
@@ -160,15 +160,15 @@ class _Makings:
         self._remake = remake
         self.loader = loader
 
-    def pristine(self) -> OwnedCopy:
+    def pristine(self) -> SnapshotCopy:
         """Return a copy from which every batch starts."""
         return self._transforms.copy_of(self._template, self.loader)
 
-    def left_behind(self) -> OwnedCopy:
+    def left_behind(self) -> SnapshotCopy:
         """Return a copy of what the batch before has left behind."""
         return self._transforms.copy_of(self._left_behind, self.loader)
 
-    def prints(self, copy: OwnedCopy) -> dict[str, str]:
+    def prints(self, copy: SnapshotCopy) -> dict[str, str]:
         """Return the fingerprints of the batch made with a copy, or what making it raised."""
         try:
             return self._remake(copy)
@@ -295,11 +295,11 @@ def _is_shuffled(owner: Any, label: str) -> bool:
     return False
 
 
-def _values(copy: OwnedCopy) -> dict[str, Value]:
+def _values(copy: SnapshotCopy) -> dict[str, Value]:
     return dict(values_in(copy.value.items(), objects=True))
 
 
-def _texts(copy: OwnedCopy) -> dict[str, str]:
+def _texts(copy: SnapshotCopy) -> dict[str, str]:
     return {path: value.text for path, value in _values(copy).items()}
 
 

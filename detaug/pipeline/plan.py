@@ -30,7 +30,7 @@ TAILS = ("drop", "pad")
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """The steps that this rank takes.
 
     Attributes:
@@ -88,7 +88,7 @@ class Plan:
 class StreamEnds:
     """The ends of streams by epoch, as far as workers have found them."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: StepPlan) -> None:
         #: Of each stream of an epoch that has ended, the first turn that it does not have.
         self.epochs: dict[int, dict[int, int]] = {}
         self._plan = plan

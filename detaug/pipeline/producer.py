@@ -12,16 +12,16 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from detaug.objects.frozen import Frozen, freeze, why_not_picklable
-from detaug.pipeline.batch_report import BatchReport, Explanation, explain, prints_of, random_keys
+from detaug.pipeline.batch_report import BatchReport, TraceResponse, explain, prints_of, random_keys
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
 from detaug.pipeline.copying.array_copies import own
-from detaug.pipeline.copying.generators import OwnedCopy, made_late, name_of
-from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, Pristine, Transforms
+from detaug.pipeline.copying.generators import SnapshotCopy, made_late, name_of
+from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, PipelineSnapshot, TransformCopies
 from detaug.pipeline.first_use import loaded_on_first_use
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.sources import Source
-from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.pipeline.streams import StreamCursor, StreamEnded
 from detaug.pipeline.undeclared import Remark, Undeclared
 from detaug.seeding.batch_memory import ordinary_memory
 from detaug.seeding.current import Current, SeedBranch, making
@@ -57,7 +57,7 @@ def log_nothing(text: str, level: int = logging.WARNING, /) -> None:
 class Pipeline:
     """A source and the transform of its batches (or None), taken as they were handed in.
 
-    TypeError: what has to be copied, or sent to other interpreters (`must_travel`), cannot be; the message names it.
+    TypeError: what has to be copied, or sent to other interpreters (`must_pickle`), cannot be; the message names it.
 
     Args:
         said: what the user was told before, which is not said again. It is added to.
@@ -67,15 +67,15 @@ class Pipeline:
         self,
         source: Source,
         transform: Any,
-        must_travel: bool,
+        must_pickle: bool,
         keep: Collection[str] = (),
         said: set[str] | None = None,
     ) -> None:
         self._said = set() if said is None else said
-        self.pristine = Pristine(source, transform, keep)
+        self.pristine = PipelineSnapshot(source, transform, keep)
         #: What batches may depend on beside the declared parameters.
         self.undeclared = Undeclared(self.pristine)
-        if must_travel:
+        if must_pickle:
             self.freeze()
         else:
             self.pristine.check_kept()
@@ -92,16 +92,16 @@ class Pipeline:
             self.warn_once(text, level)
 
     @staticmethod
-    def thaw(frozen: Frozen) -> Pristine:
+    def thaw(frozen: Frozen) -> PipelineSnapshot:
         """In another interpreter: the pipeline that `freeze` took."""
         source, transform, keep, reseeders = frozen.thaw()
         install(reseeders)
-        return Pristine(source, transform, keep)
+        return PipelineSnapshot(source, transform, keep)
 
     def freeze(self) -> Frozen:
         """What other interpreters make it from. TypeError: something in it cannot be sent; the message names it."""
         copy = self.pristine.new_loader()
-        transform = Transforms(self.pristine).fresh(copy).value["transform"]
+        transform = TransformCopies(self.pristine).fresh(copy).value["transform"]
         try:
             return freeze((copy.source, transform, self.pristine.keep, registered()))
         except Exception as error:
@@ -131,7 +131,7 @@ class Producer:
 
     def __init__(
         self,
-        pristine: Pristine,
+        pristine: PipelineSnapshot,
         branch: SeedBranch,
         log: Log,
         guard: bool = False,
@@ -149,14 +149,14 @@ class Producer:
         self._pristine = pristine
         self._only = only
         self._stateless = pristine.source.stateless
-        self._transforms = Transforms(pristine)
+        self._transforms = TransformCopies(pristine)
         self._batches_made = 0
         self._carried_state = CarriedState(self._transforms, pristine.keep, ignore, log)
         self._looks_at_state = looks_at_state and not self._transforms.pure
         self._loader: LoaderCopy | None = None
         self._told_epoch: int | None = None
-        self._streams: dict[int, StreamCopy] = {}
-        self._used: OwnedCopy | None = None
+        self._streams: dict[int, StreamCursor] = {}
+        self._used: SnapshotCopy | None = None
         self._takes_states = takes_states and pristine.source.keeps_states
         #: Which of how many processes this one is, as `worker_init_fn` is told.
         self.worker = 0, 1
@@ -213,7 +213,7 @@ class Producer:
                     self._look_at_state(batch, raw, loader, transforms, seconds)
                 return item
 
-    def _transformed(self, batch: Current, raw: Any, transforms: OwnedCopy) -> Any:
+    def _transformed(self, batch: Current, raw: Any, transforms: SnapshotCopy) -> Any:
         """Return the loader's part of a batch as this copy of the transforms changes it."""
         if self._pristine.transform is None:
             return raw
@@ -222,13 +222,13 @@ class Producer:
             return _call(transforms.value["transform"], item)
 
     def _look_at_state(
-        self, batch: Current, raw: Any, loader: LoaderCopy, used: OwnedCopy, seconds: float
+        self, batch: Current, raw: Any, loader: LoaderCopy, used: SnapshotCopy, seconds: float
     ) -> None:
         """Have `CarriedState` look at a batch that was just made, in one of the processes."""
         if self.worker[0] != 0:
             return
 
-        def remake(copy: OwnedCopy) -> dict[str, str]:
+        def remake(copy: SnapshotCopy) -> dict[str, str]:
             again = Current(self._branch, batch.epoch, batch.step)
             return prints_of(self._made_again(again, raw, loader, copy))
 
@@ -249,7 +249,7 @@ class Producer:
         return len(self._pristine.transforms) > 1
 
     def _made_again(
-        self, batch: Current, raw: Any, loader: LoaderCopy, transforms: OwnedCopy
+        self, batch: Current, raw: Any, loader: LoaderCopy, transforms: SnapshotCopy
     ) -> Any:
         """Return a batch, made from its raw part where the loader has no transforms of its own."""
         if not self._holds_transforms:
@@ -260,12 +260,12 @@ class Producer:
             _give_to_loader(transforms, loader)
             raw = self._from_stateless(batch, loader, transforms)
         else:
-            stream = StreamCopy(self._pristine, batch, self._branch, log_nothing)
+            stream = StreamCursor(self._pristine, batch, self._branch, log_nothing)
             _give_to_loader(transforms, stream.loader)
             raw = self._from_stream(batch, stream, transforms)
         return self._transformed(batch, raw, transforms)
 
-    def _mention_loaded(self, used: OwnedCopy) -> None:
+    def _mention_loaded(self, used: SnapshotCopy) -> None:
         if self._transforms.pure:
             return
         pristine = self._pristine
@@ -295,7 +295,7 @@ class Producer:
         )
         return batch, BatchReport(raw[0], final[0], final[1], raw[1], late)
 
-    def explain(self, epoch: int, step: int) -> Explanation:
+    def explain(self, epoch: int, step: int) -> TraceResponse:
         """How that batch comes to be in this process as it is now."""
         self._looks_at_state = False  # other makings are not to be taken for its stages
         objects = (
@@ -307,11 +307,11 @@ class Producer:
         """Forget what a stateless loader keeps: the next batch is made by a pristine copy."""
         self._loader = None
 
-    def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> OwnedCopy:
+    def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> SnapshotCopy:
         """Those for one batch that this loader gives, which holds its own from now on."""
         if self._transforms.is_due(epoch):
             self._seed_epoch(epoch)
-            self._transforms.tell_epoch(epoch, loader)
+            self._transforms.set_epoch_on_parts(epoch, loader)
         transforms = self._transforms.fresh(loader)
         _give_to_loader(transforms, loader)
         return transforms
@@ -331,7 +331,7 @@ class Producer:
                 )
             if loader.template.tellable:
                 self._seed_epoch(epoch, loader)
-                loader.tell_epoch(epoch)
+                loader.set_epoch_on_parts(epoch)
         return loader
 
     def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:
@@ -346,7 +346,7 @@ class Producer:
 
         return reseed
 
-    def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: OwnedCopy) -> Any:
+    def _from_stateless(self, batch: Current, loader: LoaderCopy, transforms: SnapshotCopy) -> Any:
         loader.source.prepare(batch)
         child = batch.sequence()
         reseed_global_rngs(child)
@@ -357,7 +357,7 @@ class Producer:
             except StopIteration:
                 raise StreamEnded from None
 
-    def _stream(self, batch: Current, state: LoaderState | None) -> StreamCopy:
+    def _stream(self, batch: Current, state: LoaderState | None) -> StreamCursor:
         """Return a copy of the loader that can be stepped forward to this batch.
 
         The running copy is preferred, unless the state is nearer; a new one is the last resort.
@@ -371,34 +371,34 @@ class Producer:
             self._make_first_batch(batch.stream)
             copy = self._running_copy(batch)
         if copy is None:
-            copy = StreamCopy(self._pristine, batch, self._branch, self._log)
+            copy = StreamCursor(self._pristine, batch, self._branch, self._log)
         self._streams[batch.stream] = copy
         return copy
 
     def _make_first_batch(self, stream: int) -> None:
         """Make a stream's first batch, which shows what the loader's epochs are."""
         first = Current(self._branch, 0, stream)
-        copy = StreamCopy(self._pristine, first, self._branch, log_nothing)
+        copy = StreamCursor(self._pristine, first, self._branch, log_nothing)
         with suppress(Exception):  # it has no batch, or cannot make it
             copy.take(first)
         self._pristine.source.learn(copy.source)
         self._streams[stream] = copy
 
-    def _running_copy(self, batch: Current) -> StreamCopy | None:
+    def _running_copy(self, batch: Current) -> StreamCursor | None:
         copy = self._streams.get(batch.stream)
         if copy is not None and copy.leads_to(batch.epoch, batch.turn):
             return copy
         return None
 
-    def _restored_copy(self, batch: Current, state: LoaderState) -> StreamCopy | None:
+    def _restored_copy(self, batch: Current, state: LoaderState) -> StreamCursor | None:
         """Return a copy that continues from `state`; None: the loader refuses it."""
         try:
-            return StreamCopy(self._pristine, batch, self._branch, self._log, state)
+            return StreamCursor(self._pristine, batch, self._branch, self._log, state)
         except CannotRestore as error:
             self._log(f"{error}; its streams are stepped forward instead")
             return None
 
-    def _take_state(self, copy: StreamCopy) -> None:
+    def _take_state(self, copy: StreamCursor) -> None:
         try:
             self.loader_state = copy.take_state()
             return
@@ -413,7 +413,7 @@ class Producer:
             logging.INFO,
         )
 
-    def _from_stream(self, batch: Current, copy: StreamCopy, transforms: OwnedCopy) -> Any:
+    def _from_stream(self, batch: Current, copy: StreamCursor, transforms: SnapshotCopy) -> Any:
         try:
             copy.step_forward_to(batch.epoch, batch.turn)
             self._pristine.shared.reseed(batch.sequence(), transforms)
@@ -433,7 +433,7 @@ class Producer:
         self._pristine.shared.reseed(child, loader)
 
 
-def _give_to_loader(transforms: OwnedCopy, loader: LoaderCopy) -> None:
+def _give_to_loader(transforms: SnapshotCopy, loader: LoaderCopy) -> None:
     """Put the transforms that are the loader's own into its attributes."""
     for path, value in transforms.value.items():
         if path != "transform":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, leads, text_of
 from detaug.seeding.current import Current, SeedBranch, making
 from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
@@ -34,7 +34,7 @@ class StreamEnded(Exception):
     """The stream that was to give this batch has no more in this epoch. Not an error: the step is a gap."""
 
 
-class StreamCopy:
+class StreamCursor:
     """One stream's own copy of a loader, and which batch it gives next.
 
     Args:
@@ -44,7 +44,7 @@ class StreamCopy:
 
     def __init__(
         self,
-        pristine: Pristine,
+        pristine: PipelineSnapshot,
         batch: Current,
         branch: SeedBranch,
         log: Callable[[str], None],

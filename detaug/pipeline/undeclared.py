@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from detaug.objects.differences import differences
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.undeclared_values import (
     attributes_of_pipeline,
     code_of,
@@ -58,7 +58,7 @@ class Undeclared:
         pristine: the pipeline.
     """
 
-    def __init__(self, pristine: Pristine) -> None:
+    def __init__(self, pristine: PipelineSnapshot) -> None:
         self._pristine = pristine
         self._at_start: dict[str, str] | None = None
         self._saved: dict[str, str] = {}
@@ -182,7 +182,7 @@ def _on_other_run(texts: list[str]) -> str:
     )
 
 
-def remarks_on_variables(pristine: Pristine, program: Mapping[str, str]) -> list[Remark]:
+def remarks_on_variables(pristine: PipelineSnapshot, program: Mapping[str, str]) -> list[Remark]:
     """Return what is to be told of variables that a fresh interpreter has otherwise.
 
     Args:

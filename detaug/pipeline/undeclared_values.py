@@ -34,7 +34,7 @@ from detaug.objects.references import is_the_users_own, is_users_module
 from detaug.objects.values import Place, Value, digest_of, is_table, values_in
 from detaug.objects.variables import variables_of
 from detaug.objects.walking import Edge, walk
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.seeding.generators import GENERATORS
 
 #: How many objects and values are looked at, and how many values are kept.
@@ -75,7 +75,7 @@ _SETTINGS = (
 _OF_PROGRESS = ("tqdm", "tensorboard", "tensorboardX", "wandb", "mlflow", "rich", "loguru")
 
 
-def code_of(pristine: Pristine) -> list[Any]:
+def code_of(pristine: PipelineSnapshot) -> list[Any]:
     """Return a pipeline's classes and functions, closures too."""
     functions = []
     for _, value in walk(_roots(pristine), _MOST_OBJECTS):
@@ -89,12 +89,12 @@ def variables_in(code: Iterable[Any]) -> dict[str, str]:
     return _texts_of(variables_of(code, written=False))
 
 
-def attributes_of_pipeline(pristine: Pristine) -> dict[str, str]:
+def attributes_of_pipeline(pristine: PipelineSnapshot) -> dict[str, str]:
     """Return the attributes of the loader, the transforms and what else the user passed, as texts."""
     return _texts_of(_roots(pristine))
 
 
-def _roots(pristine: Pristine) -> list[Edge]:
+def _roots(pristine: PipelineSnapshot) -> list[Edge]:
     source = pristine.source
     parts = {"data_loader": source.loader, "transform": pristine.transform}
     return list({**parts, **source.declared_parts()}.items())

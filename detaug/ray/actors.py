@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from detaug.augmenter.warm_up import warm_up
-from detaug.engine.batch_maker import Made, Maker
-from detaug.engine.job import Job
-from detaug.engine.recheck.requests import Answer, CheckedBatch, Explain, Request, answer
+from detaug.engine.batch_maker import TaskResult, TaskRunner
+from detaug.engine.job import WorkerConfig
+from detaug.engine.recheck.requests import Answer, RecheckCandidate, Request, TraceRequest, answer
 from detaug.objects.batch_pickling import Packed, pack, unpack
 from detaug.objects.frozen import Frozen, read_payload, write_payload
 from detaug.pipeline.copying.large_arrays import MOST_BYTES
@@ -30,8 +30,8 @@ _MAPPED = 65_536
 class Reply(NamedTuple):
     """What an actor answers. Of `made` the contents are `Packed`: Ray writes the buffers into its object store as they are."""
 
-    made: Made
-    check: CheckedBatch | None  # where it may be made a second time
+    made: TaskResult
+    check: RecheckCandidate | None  # where it may be made a second time
     seconds: float
     logs: tuple[tuple[str, int], ...]  # texts, and their levels
 
@@ -56,11 +56,11 @@ class BatchMaker:
     """An actor, with an index from 0 as `place`. Its methods run one after the other, in one thread. Arrays of the pipeline that
     is `shipped` lie in the store, where others read them as well."""
 
-    def __init__(self, shipped: tuple[Frozen, Job], place: int) -> None:
+    def __init__(self, shipped: tuple[Frozen, WorkerConfig], place: int) -> None:
         frozen, job = shipped
         if frozen.nbytes <= MOST_BYTES:  # larger arrays stay where they are, read-only
             frozen, job = read_payload(write_payload(frozen, job))
-        self._job: Job = job
+        self._job: WorkerConfig = job
         self._logs: list[tuple[str, int]] = []
         job.settings.keep()
         self._pristine = pristine = Pipeline.thaw(frozen)
@@ -68,13 +68,13 @@ class BatchMaker:
             warm_up(
                 pristine.transform, pristine.source.loader
             )  # a node that has no compiled kernels makes them now
-        self._maker = Maker(pristine, job, self._log)
+        self._maker = TaskRunner(pristine, job, self._log)
         self._maker.producer.worker = place, job.num_workers
         self._second: Producer | None = None
         self._written: Any = (
             None  # a batch that Ray writes when `make` has returned: its objects may own the memory
         )
-        self._check: CheckedBatch | None = None  # of the batch that was made last
+        self._check: RecheckCandidate | None = None  # of the batch that was made last
 
     def report(self) -> NodeReport:
         """Where it runs."""
@@ -93,7 +93,7 @@ class BatchMaker:
         began = time.perf_counter()
         self._job.settings.renew()
         producer = self._maker.producer
-        if not isinstance(request, Explain) or request.fresh:
+        if not isinstance(request, TraceRequest) or request.fresh:
             if self._second is None:
                 self._second = Producer(
                     self._pristine, self._job.branch, self._log, self._job.guard
@@ -104,6 +104,6 @@ class BatchMaker:
     def _log(self, text: str, level: int = logging.WARNING, /) -> None:
         self._logs.append((text, level))
 
-    def _carry(self, whole: list[Any], check: CheckedBatch | None) -> Packed:
+    def _carry(self, whole: list[Any], check: RecheckCandidate | None) -> Packed:
         self._written, self._check = whole, check
         return pack(whole[0])

@@ -26,9 +26,9 @@ import ray
 from ray import exceptions
 
 from detaug.engine import errors_from_workers as failures
-from detaug.engine.executor import Work
-from detaug.engine.prefetching_engine import PrefetchingEngine, given_out
-from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.executor import EngineContext
+from detaug.engine.prefetching_engine import PrefetchingEngine, assign_tasks
+from detaug.engine.recheck.rechecker import Recheck
 from detaug.engine.recheck.requests import Request
 from detaug.pipeline.plan import BatchKey
 from detaug.ray import nodes
@@ -89,7 +89,7 @@ class RayEngine(PrefetchingEngine):
 
     def __init__(
         self,
-        work: Work,
+        work: EngineContext,
         *,
         num_actors: int,
         num_cpus: float,
@@ -113,7 +113,7 @@ class RayEngine(PrefetchingEngine):
         self._events: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._actors: dict[int, Actor] = {}  # by number
         self._numbers = self._start_failures = 0
-        self._checking = Checking(work.checks, self)
+        self._checking = Recheck(work.checks, self)
         self._ours = NodeReport.here()
         self._maker = ray.remote(BatchMaker)
         self._shipped = ray.put((work.pipeline.freeze(), work.job))
@@ -129,7 +129,7 @@ class RayEngine(PrefetchingEngine):
     def _turn(self) -> None:
         if self._fatal is None:
             self._assign()
-            self._checking.go_on()
+            self._checking.advance()
         self._tell_what_is_due()
         self._take_events()
         if self._fatal is None:
@@ -252,7 +252,7 @@ class RayEngine(PrefetchingEngine):
         """Give tasks to every actor that has room, this node's first."""
         ready = sorted(self._ready(), key=lambda actor: actor.index)
         with self._lock:
-            given = list(given_out(self._schedule, ready))
+            given = list(assign_tasks(self._schedule, ready))
         for actor, key in given:
             actor.tasks.append(key)
             arguments = (*key, self._state_for(actor.stream_positions, key))

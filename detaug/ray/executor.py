@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from detaug.engine import arguments
-from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Engine, Work
+from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Engine, EngineContext
 from detaug.system.interpreters import THREAD_VARIABLES, worker_environment
 
 #: What travels to the actors of the environment of a worker of this machine.
@@ -94,7 +94,7 @@ class RayExecutor:
             )
         return number
 
-    def start(self, work: Work) -> Engine:
+    def start(self, work: EngineContext) -> Engine:
         """See `detaug.engine.executor.Executor`."""
         connect(self.address)
         from detaug.ray.engine import RayEngine

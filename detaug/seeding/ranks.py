@@ -77,7 +77,7 @@ def place() -> tuple[int | None, int | None]:
     return rank, processes
 
 
-def known_place() -> tuple[int, int]:
+def known_rank_and_world_size() -> tuple[int, int]:
     """(rank, number of processes that train together). RankUnknown: nothing says which of several this process is."""
     rank, processes = place()
     if rank is None or processes is None:

@@ -37,7 +37,7 @@ at_fork(
 
 
 @dataclass(frozen=True)
-class Surrounding:
+class InterpreterOptions:
     """The state of this process that a fresh interpreter starts with.
 
     It is as it was when the engine started, whatever the program has changed since.
@@ -53,10 +53,10 @@ class Surrounding:
     arguments: tuple[str, ...]
 
     @staticmethod
-    def here(hash_seed: int | None = None) -> Surrounding:
+    def here(hash_seed: int | None = None) -> InterpreterOptions:
         """Return the state of this process, now; `hash_seed`: another one than its own."""
         arguments = tuple(map(str, sys.argv)) or ("",)
-        return Surrounding(worker_environment(hash_seed), _folder(), arguments)
+        return InterpreterOptions(worker_environment(hash_seed), _folder(), arguments)
 
     def start(
         self, code: str, descriptors: tuple[int, ...], quiet: bool = False

@@ -55,7 +55,9 @@ _libc = _c_library()
 _munmap = getattr(_libc, "munmap", None)
 
 
-def create(size: int, reserved: int | None = None, inherited: bool = True) -> tuple[int, Mapping]:
+def create(
+    size: int, reserved: int | None = None, inherited: bool = True
+) -> tuple[int, MappedBlock]:
     """Return the descriptor and the mapping of new shared memory, which has no name.
 
     Args:
@@ -73,7 +75,7 @@ def create(size: int, reserved: int | None = None, inherited: bool = True) -> tu
         descriptor = _anonymous_file()
         os.ftruncate(descriptor, size)
         _reserve(descriptor, size if reserved is None else reserved)
-        return descriptor, Mapping(descriptor, inherited=inherited)
+        return descriptor, MappedBlock(descriptor, inherited=inherited)
     except OSError as error:
         if descriptor is not None:
             os.close(descriptor)
@@ -105,7 +107,7 @@ def _anonymous_file() -> int:
     return descriptor
 
 
-class Mapping:
+class MappedBlock:
     """A descriptor's memory, mapped until this object is gone.
 
     The caller may close the descriptor at once.
@@ -170,7 +172,7 @@ class Mapping:
             self.address = 0
 
 
-class CopyOnWriteBlock(Mapping):
+class CopyOnWriteBlock(MappedBlock):
     """A block mapped privately: what is written to it stays with this mapping."""
 
     def __init__(self, descriptor: int) -> None:
@@ -179,7 +181,7 @@ class CopyOnWriteBlock(Mapping):
         super().__init__(descriptor, private=True)
 
 
-def lay_out(
+def pack_offsets(
     sizes: Sequence[int], there: Sequence[int | None] | None = None, end: int = 0
 ) -> tuple[tuple[int, ...], int]:
     """Return the offsets of buffers in one block, and the bytes needed in all.
@@ -199,9 +201,9 @@ def lay_out(
     return tuple(offsets), end
 
 
-def written(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
+def write_block(parts: Sequence[Bytes]) -> tuple[int, tuple[int, ...]]:
     """Return the descriptor of a new block with copies of these arrays, and their offsets."""
-    offsets, size = lay_out([part.nbytes for part in parts])
+    offsets, size = pack_offsets([part.nbytes for part in parts])
     descriptor, mapping = create(size)
     block = mapping.bytes()
     for part, offset in zip(parts, offsets, strict=True):

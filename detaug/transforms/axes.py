@@ -17,8 +17,8 @@ from detaug.transforms.building.checks import UNSIGNED, argument, axes, random_s
 from detaug.transforms.building.gate import (
     AXES,
     VOXEL_KEYS,
-    Given,
-    Refused,
+    InvalidParam,
+    ParamContext,
     distinct,
     for_each,
     integer,
@@ -140,7 +140,7 @@ class Rot90(_AxisTransform):
     change = takes(
         num_rot_per_combination=many(integer(-(2**31))),
         axis_combinations=for_each(
-            "num_rot_per_combination", distinct(many(integer(1, Given.dims), 2))
+            "num_rot_per_combination", distinct(many(integer(1, ParamContext.dims), 2))
         ),
     )(_AxisTransform.rearrange)
 
@@ -157,10 +157,10 @@ class Rot90(_AxisTransform):
         return AxisMap(tuple(order), tuple(flipped))
 
 
-def _check_order(given: Given, value: Any) -> None:
-    distinct(many(integer(0, Given.dims), given.dims() + 1))(given, value)
+def _check_order(given: ParamContext, value: Any) -> None:
+    distinct(many(integer(0, ParamContext.dims), given.dims() + 1))(given, value)
     if value[0] != 0:
-        raise Refused(
+        raise InvalidParam(
             ValueError, f"must be 0 and then 1 to {given.dims()} in some order, got {value!r}"
         )
 

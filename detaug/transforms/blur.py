@@ -16,7 +16,7 @@ from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.gate import (
     LARGEST_SIGMA,
     SIGMA,
-    Given,
+    ParamContext,
     each_axis,
     each_channel,
     flag,
@@ -27,7 +27,7 @@ from detaug.transforms.building.per_channel import as_volume, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 
-def _check_sigmas(given: Given, value: Any) -> None:
+def _check_sigmas(given: ParamContext, value: Any) -> None:
     applied = sum(map(bool, given.params["apply_to_channel"]))
     wanted = (
         each_axis(SIGMA)

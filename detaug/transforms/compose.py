@@ -12,7 +12,7 @@ from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
 from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
-from detaug.transforms.building.stages import Stage
+from detaug.transforms.building.stages import AppliedTransform
 from detaug.transforms.building.workspace import Workspace
 
 
@@ -23,7 +23,7 @@ class _Composition(Transform):
         """All transforms that it may apply."""
         raise NotImplementedError
 
-    def applied(self, params: Params) -> list[Stage]:
+    def applied(self, params: Params) -> list[AppliedTransform]:
         """Those that these params apply, in order."""
         raise NotImplementedError
 
@@ -37,9 +37,9 @@ class _Composition(Transform):
         for part in self.applied(params):
             part.transform.apply_in(workspace, part.params)
 
-    def stages(self, params: Params) -> list[Stage]:
+    def stages(self, params: Params) -> list[AppliedTransform]:
         return [
-            Stage((*part.place, *stage.place), stage.transform, stage.params)
+            AppliedTransform((*part.place, *stage.place), stage.transform, stage.params)
             for part in self.applied(params)
             for stage in part.transform.stages(part.params)
         ]
@@ -96,9 +96,12 @@ class Compose(_Composition):
     def parts(self) -> list[Transform]:
         return checked_transforms(self.transforms)  # something else may have been put there later
 
-    def applied(self, params: Params) -> list[Stage]:
+    def applied(self, params: Params) -> list[AppliedTransform]:
         pairs = zip(self.transforms, params["transforms"], strict=True)
-        return [Stage((number,), transform, own) for number, (transform, own) in enumerate(pairs)]
+        return [
+            AppliedTransform((number,), transform, own)
+            for number, (transform, own) in enumerate(pairs)
+        ]
 
     @property
     def spatial_dims(self) -> int | None:  # type: ignore[override]
@@ -117,9 +120,11 @@ class Compose(_Composition):
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
-    def stages(self, params: Params) -> list[Stage]:
+    def stages(self, params: Params) -> list[AppliedTransform]:
         if type(self).change is not Compose.change:
-            return [Stage((), self, params)]  # a subclass that does something else besides
+            return [
+                AppliedTransform((), self, params)
+            ]  # a subclass that does something else besides
         return super().stages(params)
 
 
@@ -148,8 +153,12 @@ class RandomApply(_Composition):
     def parts(self) -> list[Transform]:
         return [self.transform]
 
-    def applied(self, params: Params) -> list[Stage]:
-        return [Stage((), self.transform, params["params"])] if params["apply_transform"] else []
+    def applied(self, params: Params) -> list[AppliedTransform]:
+        return (
+            [AppliedTransform((), self.transform, params["params"])]
+            if params["apply_transform"]
+            else []
+        )
 
 
 class OneOf(_Composition):
@@ -177,9 +186,11 @@ class OneOf(_Composition):
     def parts(self) -> list[Transform]:
         return self.list_of_transforms
 
-    def applied(self, params: Params) -> list[Stage]:
+    def applied(self, params: Params) -> list[AppliedTransform]:
         return [
-            Stage((params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"])
+            AppliedTransform(
+                (params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"]
+            )
         ]
 
 

@@ -20,7 +20,7 @@ from detaug.transforms.building.base import Context, ImageTransform, Params, Ran
 from detaug.transforms.building.checks import probability, random_scalar
 from detaug.transforms.building.draws import asked_by_name, asks_for
 from detaug.transforms.building.gate import (
-    Given,
+    ParamContext,
     each_axis,
     each_channel,
     number,
@@ -38,7 +38,7 @@ WINDOWS = each_channel(gate.optional(gate.fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
 
 
-def _check_sigma(given: Given, value: Any) -> None:
+def _check_sigma(given: ParamContext, value: Any) -> None:
     if value is not None or any(window is not None for window in given.params["kernels"]):
         gate.SIGMA(given, value)
 

@@ -12,7 +12,7 @@ from detaug.transforms.building import draws, gate
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer_range, probability, random_scalar
 from detaug.transforms.building.draws import asks_for
-from detaug.transforms.building.gate import Given, Refused, each_channel, many, takes
+from detaug.transforms.building.gate import InvalidParam, ParamContext, each_channel, many, takes
 from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
@@ -20,13 +20,13 @@ Corners = tuple[list[int], list[int]]
 CORNERS = many(gate.each_axis(gate.integer(-(2**31))), 2)
 
 
-def _check_values(given: Given, value: Any) -> None:
+def _check_values(given: ParamContext, value: Any) -> None:
     """As many for each channel as it has rectangles."""
     rectangles, asked = given.params["rectangles"], callable(given.transform.rectangle_value)
     gate.for_each("rectangles", many(gate.KEY if asked else gate.number()))(given, value)
     for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
         if len(own) != len(values):
-            raise Refused(
+            raise InvalidParam(
                 ValueError,
                 f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}",
             )

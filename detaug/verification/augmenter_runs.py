@@ -23,9 +23,9 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer
 from detaug.seeding.current import SeedBranch
 from detaug.seeding.tree import checked_seed, positive_int
-from detaug.verification.factories import CannotTravel, Factory, call_factory
+from detaug.verification.factories import Factory, NotPicklable, call_factory
 from detaug.verification.result import Row
-from detaug.verification.rows import Planned
+from detaug.verification.rows import PendingRow
 
 #: Batches that every row compares, unless told otherwise.
 DEFAULT_BATCHES = 12
@@ -107,7 +107,7 @@ class RealRuns:
 
         with closing(self._augmenter(0)) as augmenter:
             pipeline = Pipeline(
-                augmenter.setup.source, augmenter.transform, must_travel=False, keep=augmenter.keep
+                augmenter.setup.source, augmenter.transform, must_pickle=False, keep=augmenter.keep
             )
             producer = Producer(pipeline.pristine, reference.branch, log, looks_at_state=True)
             # What a batch raises is a row's affair.
@@ -116,7 +116,7 @@ class RealRuns:
                     producer.make(*key)
         return notes
 
-    def rows(self, reference: Reference) -> Iterator[Planned[Row]]:
+    def rows(self, reference: Reference) -> Iterator[PendingRow[Row]]:
         """Those that compare with it, in order."""
         count = len(reference.prints)
         first, *others = self._methods
@@ -138,7 +138,7 @@ class RealRuns:
             self._plain, count, 0, first, _scramble
         )
         for what, run in runs.items():
-            yield Planned(what, partial(_row, what, reference, run))
+            yield PendingRow(what, partial(_row, what, reference, run))
 
     # --- one row each
 
@@ -195,7 +195,7 @@ class RealRuns:
                 executor=LocalProcesses(method) if processes else None,
             )
         except (TypeError, ValueError) as error:
-            raise CannotTravel(str(error)) from error
+            raise NotPicklable(str(error)) from error
 
 
 def _row(what: str, reference: Reference, run: Callable[[], _Made]) -> Row:

@@ -49,7 +49,7 @@ class Conditions(NamedTuple):
         return self.number if factor == self.changed and self.only in (None, site) else 0
 
 
-class Surroundings:
+class ControlledEnvironment:
     """Functions that answer the pipeline's code as the conditions say, and note which lines asked, by which function."""
 
     def __init__(self, conditions: Conditions) -> None:

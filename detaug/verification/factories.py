@@ -31,12 +31,12 @@ BATCH_SIZE, _BATCHES = 4, 4
 DEFAULT_SEED = 1234
 
 
-class CannotTravel(UnusableError):
+class NotPicklable(UnusableError):
     """It cannot be sent to other interpreters, which is no failure."""
 
 
 @dataclass(frozen=True)
-class HandedIn:
+class FactoryResult:
     """A freshly made pipeline, with the arguments of its augmenter, if it is one (then `version` is not None), else the defaults.
     A seed that was drawn is None."""
 
@@ -133,7 +133,7 @@ def _from_file(file: Path) -> ModuleType:
 
 def call_factory(
     factory: Factory, stateless: bool | None = None, batches_per_epoch: int | None = None
-) -> HandedIn:
+) -> FactoryResult:
     """What a factory gives.
 
     Args:
@@ -157,7 +157,7 @@ def call_factory(
                 loader
             ):  # as `DeterministicAugmenter.from_dataset` makes its source, shuffled
                 loader = DatasetSource(loader, max(1, min(BATCH_SIZE, len(loader) // _BATCHES)))
-            return HandedIn(resolve_source(loader, stateless, batches_per_epoch), transform)
+            return FactoryResult(resolve_source(loader, stateless, batches_per_epoch), transform)
     except (TypeError, ValueError) as error:
         raise UnusableError(str(error)) from error
     what = type(made).__name__ + (f" of {len(made)}" if isinstance(made, tuple) else "")
@@ -208,12 +208,12 @@ def _place(error: BaseException) -> str:
 
 def _of_augmenter(
     augmenter: DeterministicAugmenter, stateless: bool | None, batches_per_epoch: int | None
-) -> HandedIn:
+) -> FactoryResult:
     inside = augmenter.setup
     source = inside.source
     loader = source if stateless is None or isinstance(source, DatasetSource) else source.loader
     augmenter.close()  # its workers, if it has any: every row starts its own
-    return HandedIn(
+    return FactoryResult(
         resolve_source(loader, stateless, batches_per_epoch or augmenter.batches_per_epoch),
         augmenter.transform,
         None if inside.drew_its_seed else augmenter.seed,

@@ -67,7 +67,7 @@ R = TypeVar("R", bound=Row)
 
 
 @dataclass(frozen=True)
-class Planned(Generic[R]):
+class PendingRow(Generic[R]):
     """A row that is still to be run.
 
     Attributes:
@@ -117,7 +117,7 @@ class _Collector(logging.Handler):
         self._messages.append(record.getMessage())
 
 
-def run_rows(planned: Iterable[Planned[R]], bar: Progress) -> Iterator[R]:
+def run_rows(planned: Iterable[PendingRow[R]], bar: Progress) -> Iterator[R]:
     """Run one row after another, each when it is asked for.
 
     Args:

@@ -19,16 +19,16 @@ from detaug.augmenter.warm_up import warm_up
 from detaug.engine.errors_from_workers import describe
 from detaug.errors import UnusableError
 from detaug.objects.fingerprints import fingerprint
-from detaug.pipeline.batch_report import stages_told
+from detaug.pipeline.batch_report import observe_stages
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline, Producer, StreamEnded, log_nothing
 from detaug.system.interception import Site
-from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import die_with, run_and_exit
 from detaug.system.threads import one_thread
 from detaug.verification.augmenter_runs import Reference
-from detaug.verification.conditions import Conditions, Surroundings
-from detaug.verification.factories import CannotTravel, call_factory
+from detaug.verification.conditions import Conditions, ControlledEnvironment
+from detaug.verification.factories import NotPicklable, call_factory
 from detaug.verification.outputs import Output, output_of
 
 
@@ -57,12 +57,12 @@ class TrialFailed(UnusableError):
 
 def perform(reference: Reference, trial: Trial) -> Outcome:
     """Run one trial in this process, whose random state and modules it changes."""
-    surroundings = Surroundings(trial.conditions)
+    surroundings = ControlledEnvironment(trial.conditions)
     prints: dict[BatchKey, str] = {}
     raised = ""
     with one_thread(), surroundings.around():
         made = call_factory(reference.factory, batches_per_epoch=reference.batches_per_epoch)
-        pipeline = Pipeline(made.source, made.transform, must_travel=False, keep=made.keep)
+        pipeline = Pipeline(made.source, made.transform, must_pickle=False, keep=made.keep)
         warm_up(made.transform, made.source.loader)
         producer = Producer(pipeline.pristine, reference.branch, log_nothing)
         outputs: list[Output] = []
@@ -86,7 +86,7 @@ def _watched(producer: Producer, key: BatchKey, outputs: list[Output]) -> str:
     def note(name: str, value: Any) -> None:
         outputs.append(output_of(name, value))
 
-    with stages_told(note):
+    with observe_stages(note):
         batch = producer.make(key.epoch, key.step, watch=partial(note, "the loader"))
     note("the batch", batch)
     return fingerprint(batch)
@@ -114,7 +114,7 @@ class Interpreters:
             try:
                 _Pickler(payload).dump(self._reference)
             except Exception as error:
-                raise CannotTravel(
+                raise NotPicklable(
                     f"the factory cannot be pickled for another interpreter: {error}"
                 ) from error
             self._running[seed] = start(seed)
@@ -159,7 +159,7 @@ def start(hash_seed: int) -> tuple[Any, Connection]:
     ours, theirs = multiprocessing.Pipe()
     with theirs:
         code = code_of(__name__, theirs.fileno())
-        return Surrounding.here(hash_seed).start(code, (theirs.fileno(),), quiet=True), ours
+        return InterpreterOptions.here(hash_seed).start(code, (theirs.fileno(),), quiet=True), ours
 
 
 def main(descriptor: int) -> None:
@@ -171,7 +171,7 @@ def main(descriptor: int) -> None:
 def _serve(connection: Connection) -> None:
     # From our parent; it imports the user's modules.
     reference = _or_why_not(lambda: pickle.loads(connection.recv_bytes()))
-    with Surroundings(Conditions()).around():
+    with ControlledEnvironment(Conditions()).around():
         pass  # what it imports is then imported once, and not in every fork
     parent = os.getpid()
     while True:

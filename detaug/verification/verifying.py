@@ -22,9 +22,9 @@ from detaug.verification.augmenter_runs import (
     Reference,
 )
 from detaug.verification.causes import Experiment, causes_of, experiments
-from detaug.verification.factories import CannotTravel, Factory, load_factory
+from detaug.verification.factories import Factory, NotPicklable, load_factory
 from detaug.verification.result import Cause, Result, Row
-from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, Planned, run_rows
+from detaug.verification.rows import DIFFERENT, EQUAL, FAILED, NOT_RUN, PendingRow, run_rows
 from detaug.verification.trials import Interpreters, TrialFailed
 
 
@@ -83,7 +83,7 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
         found.append(real.reference())
         return Row.of("0 processes", len(found[0].prints), [])
 
-    rows = list(run_rows([Planned("0 processes", make_reference)], progress))
+    rows = list(run_rows([PendingRow("0 processes", make_reference)], progress))
     (reference,) = found
     differing: dict[Experiment, list[BatchKey]] = {}
     with closing(Interpreters(reference)) as interpreters:
@@ -98,7 +98,8 @@ def _verified(real: RealRuns, progress: Progress) -> Result:
             return Row.of(experiment.what, made, different)
 
         asked = [
-            Planned(each.what, partial(answer, each)) for each in experiments(tuple(reference.keys))
+            PendingRow(each.what, partial(answer, each))
+            for each in experiments(tuple(reference.keys))
         ]
         rows += run_rows(map(_measured, [*real.rows(reference), *asked]), progress)
         progress.update("looking for the cause", done=progress.total)
@@ -127,7 +128,7 @@ def _causes_by_row(rows: Sequence[Row]) -> tuple[Cause, ...]:
     return (Cause(text),)
 
 
-def _measured(planned: Planned[Row]) -> Planned[Row]:
+def _measured(planned: PendingRow[Row]) -> PendingRow[Row]:
     """A row that fails alone: what could not be measured says nothing of the pipeline."""
 
     def run() -> Row:
@@ -136,7 +137,7 @@ def _measured(planned: Planned[Row]) -> Planned[Row]:
         except UnusableError as error:
             return Row(
                 planned.what,
-                NOT_RUN if isinstance(error, CannotTravel) else FAILED,
+                NOT_RUN if isinstance(error, NotPicklable) else FAILED,
                 detail=str(error),
             )
         except Exception as error:

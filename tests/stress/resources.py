@@ -38,7 +38,7 @@ def _look() -> dict[str, int]:
 def flat_since(before: dict[str, int], go_on: Callable[[], object] = lambda: None) -> str:
     """What there was and is, in words; an AssertionError where something has grown.
 
-    An interpreter that makes one batch again may be at work for seconds, and its end is seen with a later batch: `go_on` makes
+    An interpreter that makes one batch again may be at work for seconds, and its end is seen with a later batch: `advance` makes
     some.
     """
     allowed = {**before, "MiB of memory": before["MiB of memory"] + _SLACK}

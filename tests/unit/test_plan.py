@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from detaug.pipeline.plan import TAILS, Plan
+from detaug.pipeline.plan import TAILS, StepPlan
 
 streams = st.integers(1, 40)
 steps = st.integers(0, 10_000)
@@ -13,11 +13,11 @@ steps = st.integers(0, 10_000)
 
 @given(streams, steps)
 def test_step_stream_and_turn_follow_from_each_other(num_streams, step):
-    plan = Plan(num_streams)
+    plan = StepPlan(num_streams)
     assert plan.step_of(plan.stream_of(step), plan.turn_of(step)) == step
 
 
-def places(plan: Plan, first: int) -> list[int]:
+def places(plan: StepPlan, first: int) -> list[int]:
     """Those of one rank, from its first on."""
     found, step = [], first
     while step < plan.end(plan.phase_of(first)):
@@ -34,7 +34,7 @@ def test_ranks_take_every_step_once_but_for_the_tail(
     origin = min(origin, num_steps)
     taken, made = [], []
     for rank in range(world_size):
-        plan = Plan(num_streams, rank, world_size, num_steps, tail)
+        plan = StepPlan(num_streams, rank, world_size, num_steps, tail)
         own = places(plan, origin + rank)
         assert len(own) == plan.share_of(num_steps - origin)
         taken += own

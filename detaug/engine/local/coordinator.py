@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from detaug.engine import arguments
-from detaug.engine.batch_maker import Made
-from detaug.engine.executor import DEFAULT_MAX_RESTARTS, Work
+from detaug.engine.batch_maker import TaskResult
+from detaug.engine.executor import DEFAULT_MAX_RESTARTS, EngineContext
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.pool import Pool
-from detaug.engine.prefetching_engine import PrefetchingEngine, given_out
+from detaug.engine.prefetching_engine import PrefetchingEngine, assign_tasks
 from detaug.engine.recheck.hash_seed import HashOrder
-from detaug.engine.recheck.rechecker import Checking
+from detaug.engine.recheck.rechecker import Recheck
 from detaug.engine.recheck.requests import Request
 from detaug.system.channel import ChannelClosed
 from detaug.system.limits import LimitReached, MemoryKills, advice_for, explained
@@ -75,7 +75,7 @@ class LocalProcesses:
         refuse_workers(f"num_processes={num_processes}")
         return num_processes
 
-    def start(self, work: Work) -> Coordinator:
+    def start(self, work: EngineContext) -> Coordinator:
         return Coordinator(
             replace(work, job=replace(work.job, max_memory=self.max_worker_memory)), self
         )
@@ -88,13 +88,13 @@ _START_SECONDS = 3.0
 class Coordinator(PrefetchingEngine):
     """Workers for one pipeline, and their batches in order. See `detaug.engine.executor.Engine`."""
 
-    def __init__(self, work: Work, settings: LocalProcesses) -> None:
+    def __init__(self, work: EngineContext, settings: LocalProcesses) -> None:
         super().__init__(work, settings.max_restarts)
         self._settings = settings
         self._memory_kills = MemoryKills()
         self._pool: Pool
         try:
-            self._checking = Checking(
+            self._checking = Recheck(
                 work.checks, self, HashOrder(work.pipeline, work.job, work.checks)
             )
             self._pool = Pool(
@@ -123,7 +123,7 @@ class Coordinator(PrefetchingEngine):
 
     def _turn(self) -> None:
         self._assign()
-        self._checking.go_on()
+        self._checking.advance()
         # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
         self._tell_what_is_due()
         self._pool.wait()
@@ -180,18 +180,18 @@ class Coordinator(PrefetchingEngine):
             if not worker.ready and now - worker.since < _START_SECONDS:
                 starting.append(worker.index)
         with self._lock:
-            given = list(given_out(self._schedule, workers, starting))
+            given = list(assign_tasks(self._schedule, workers, starting))
         for worker, key in given:
             # If it is gone, the helper will say that it ended, and others get the batch.
             with contextlib.suppress(ChannelClosed):
                 worker.assign(key, self._state_for(worker.stream_positions, key))
 
-    def on_result(self, worker: Worker, made: Made, descriptor: int | None) -> None:
+    def on_result(self, worker: Worker, made: TaskResult, descriptor: int | None) -> None:
         """The answer to one of its tasks has come, with a descriptor if it lies in a new slot."""
         seconds, slots, contents = time.monotonic() - worker.since, worker.slots, made.contents
         batch, to_user = (
             partial(slots.open, contents, descriptor),
-            partial(slots.hand_over, contents),
+            partial(slots.mark_delivered, contents),
         )
         self._take(worker.answered(), made, seconds, f"in {worker.name}", batch, to_user)
 

@@ -9,7 +9,7 @@ import warnings
 from collections import deque
 from dataclasses import dataclass, field
 
-from detaug.engine.job import Job
+from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.helper import main_forked
 from detaug.engine.local.slots import ParentSlots
@@ -20,7 +20,7 @@ from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 from detaug.system.channel import Channel, ChannelClosed
 from detaug.system.import_lock import no_imports_elsewhere
-from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.processes import kill, run_and_exit, signals_held_back, wait_for_end
 
 #: How long (seconds) the helper may take to kill and reap the workers before it is killed itself.
@@ -112,7 +112,7 @@ class Helper:
             wait_for_end(self.pid, _QUIT_SECONDS)
 
 
-def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
+def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
     """Start the helper for "fork"."""
     ours, theirs = Channel.pair()
     parent = os.getpid()
@@ -134,7 +134,9 @@ def fork_helper(pipeline: Pipeline, job: Job) -> Helper:
     return Helper(pid, ours)
 
 
-def execute_helper(method: str, pipeline: Pipeline, job: Job, surrounding: Surrounding) -> Helper:
+def execute_helper(
+    method: str, pipeline: Pipeline, job: WorkerConfig, surrounding: InterpreterOptions
+) -> Helper:
     """Start the helper for "forkserver" or "spawn"."""
     ours, theirs = Channel.pair()
     payload = write_payload(pipeline.freeze(), job)

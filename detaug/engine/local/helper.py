@@ -22,7 +22,7 @@ from collections.abc import Callable
 from detaug.engine.local import messages
 from detaug.system.channel import Channel, ChannelClosed
 from detaug.system.import_lock import continue_importing
-from detaug.system.interpreters import Surrounding, code_of
+from detaug.system.interpreters import InterpreterOptions, code_of
 from detaug.system.limits import explained
 from detaug.system.processes import (
     adopt_orphans,
@@ -169,7 +169,7 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
 def executing_launcher(payload: int) -> Launcher:
     """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
     surrounding = (
-        Surrounding.here()
+        InterpreterOptions.here()
     )  # this process was started with it, and changes nothing about it
 
     def launch(_: Channel, descriptor: int) -> int:

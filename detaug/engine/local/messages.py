@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from detaug.engine.batch_maker import Made
+    from detaug.engine.batch_maker import TaskResult
     from detaug.engine.errors_from_workers import ErrorRecord
-    from detaug.engine.recheck.requests import Answer, CheckedBatch
+    from detaug.engine.recheck.requests import Answer, RecheckCandidate
     from detaug.pipeline.loader_states import LoaderState
 
 
@@ -115,4 +115,6 @@ class Checked(NamedTuple):
 
 
 if TYPE_CHECKING:
-    FromWorker: TypeAlias = Ready | Broken | Log | Retiring | CheckedBatch | Checked | Made
+    FromWorker: TypeAlias = (
+        Ready | Broken | Log | Retiring | RecheckCandidate | Checked | TaskResult
+    )

@@ -14,8 +14,8 @@ import socket
 import time
 from typing import Protocol
 
-from detaug.engine.batch_maker import Made
-from detaug.engine.executor import Work
+from detaug.engine.batch_maker import TaskResult
+from detaug.engine.executor import EngineContext
 from detaug.engine.local import messages
 from detaug.engine.local.handles import (
     Helper,
@@ -25,10 +25,10 @@ from detaug.engine.local.handles import (
 )
 from detaug.engine.local.slots import ParentSlots
 from detaug.engine.local.stall_watch import TICK, StallWatch
-from detaug.engine.recheck.rechecker import Checking
-from detaug.engine.recheck.requests import CheckedBatch
+from detaug.engine.recheck.rechecker import Recheck
+from detaug.engine.recheck.requests import RecheckCandidate
 from detaug.system.channel import ChannelClosed
-from detaug.system.interpreters import Surrounding
+from detaug.system.interpreters import InterpreterOptions
 from detaug.system.processes import signal_name
 
 logger = logging.getLogger("detaug")
@@ -52,7 +52,7 @@ _NO_HELPER = (
 class WorkerEvents(Protocol):
     """Receives what happens to workers, in order; all calls come from the thread that calls `wait`."""
 
-    def on_result(self, worker: Worker, made: Made, descriptor: int | None) -> None:
+    def on_result(self, worker: Worker, made: TaskResult, descriptor: int | None) -> None:
         """A task of the worker has been answered.
 
         Args:
@@ -95,11 +95,11 @@ class Pool:
 
     def __init__(
         self,
-        work: Work,
+        work: EngineContext,
         start_method: str,
         stall_timeout: float | None,
         events: WorkerEvents,
-        checking: Checking,
+        checking: Recheck,
     ) -> None:
         """Start nothing yet.
 
@@ -114,7 +114,7 @@ class Pool:
         self.helper: Helper | None = None
         self._work = work
         self._start_method = start_method
-        self._surrounding = Surrounding.here()
+        self._surrounding = InterpreterOptions.here()
         # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = (
@@ -246,14 +246,14 @@ class Pool:
                 worker.ready, worker.pid = True, pid
                 self._start_failures = self._helper_losses = 0
                 if worker is self._checker:
-                    self._checking.go_on()
+                    self._checking.advance()
             case messages.Retiring(private):
                 self._remove(worker)
                 self._events.on_retired(worker, private)
                 self._start_worker(worker.index)
             case messages.Log(text, level):
                 self._events.warn_once(text, level)
-            case CheckedBatch():
+            case RecheckCandidate():
                 self._checking.reported(message._replace(worker=worker.number))
             case messages.Checked(answer, seconds):
                 if worker is self._checker and self._start_method == "fork":
@@ -273,7 +273,7 @@ class Pool:
     def checker(self) -> Worker | None:
         """Return the process that makes batches again; None: there cannot be one now.
 
-        It may not be ready. `Checking.go_on` follows once it is. A fork has made nothing yet, so
+        It may not be ready. `Recheck.advance` follows once it is. A fork has made nothing yet, so
         there is a new one for every check. Elsewhere it is started with the first check, and stays.
         """
         if self._checker is None:

@@ -27,7 +27,14 @@ import numpy as np
 from detaug.objects.batch_pickling import Packed, unpack
 from detaug.system.limits import explained
 from detaug.system.platform import at_fork
-from detaug.system.shared_memory import Bytes, Mapping, aligned, capacity_for, create, lay_out
+from detaug.system.shared_memory import (
+    Bytes,
+    MappedBlock,
+    aligned,
+    capacity_for,
+    create,
+    pack_offsets,
+)
 
 #: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
 #: keeps one (a label, a case's name) does not keep the whole slot.
@@ -114,11 +121,11 @@ class WorkerSlots:
             ]
             whole.clear()
         sizes = [content.nbytes for content in contents]
-        offsets, self._size = lay_out(sizes, there, used)
+        offsets, self._size = pack_offsets(sizes, there, used)
         if slot is not None and (slot.is_held or self._size > slot.mapping.size):
             slot, there = None, [None] * len(contents)
         if slot is None:
-            offsets, size = lay_out(sizes)
+            offsets, size = pack_offsets(sizes)
             slot = self._slot_for(size)
         for content, offset, place in zip(contents, offsets, there, strict=True):
             if place is None:
@@ -214,7 +221,7 @@ class ParentSlots:
     that is dropped. To make one costs as much as to fill it several times: workers that get ahead keep what they need."""
 
     def __init__(self, keep: int) -> None:
-        self._mappings: dict[int, Mapping] = {}
+        self._mappings: dict[int, MappedBlock] = {}
         self._keep = keep
         # Views end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
         # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
@@ -236,12 +243,12 @@ class ParentSlots:
         buffers = (part if part.nbytes > small else part.copy() for part in parts)
         return unpack(block[start : start + length], buffers)
 
-    def hand_over(self, contents: SlotContents) -> Callable[[], None] | None:
+    def mark_delivered(self, contents: SlotContents) -> Callable[[], None] | None:
         """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
         handed = self._out[contents.slot]
-        return None if handed() is None else handed.hand_over
+        return None if handed() is None else handed.mark_delivered
 
-    def _mapped(self, contents: SlotContents, descriptor: int | None) -> Mapping:
+    def _mapped(self, contents: SlotContents, descriptor: int | None) -> MappedBlock:
         for number in contents.replaced:
             self._mappings.pop(number, None)
         if contents.slot in self._mappings:
@@ -249,7 +256,7 @@ class ParentSlots:
         try:
             if descriptor is None:  # the kernel drops what it finds no number for
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            mapping = self._mappings[contents.slot] = Mapping(descriptor, inherited=False)
+            mapping = self._mappings[contents.slot] = MappedBlock(descriptor, inherited=False)
             return mapping
         except OSError as error:
             self._lost.append(contents.slot)
@@ -290,7 +297,7 @@ class ParentSlots:
         for handed in list(
             self._out.values()
         ):  # a copy, made by C code alone: the coordinator may be at work
-            if handed.is_users and handed() is not None:
+            if handed.is_delivered and handed() is not None:
                 handed.mark_forked()
 
 
@@ -298,13 +305,13 @@ class _HandedOut(weakref.ref[Bytes]):
     """The slot's memory that a batch keeps, seen from here without keeping it."""
 
     slot: int
-    mapping: Mapping
-    is_users = False  # the user was given the batch
+    mapping: MappedBlock
+    is_delivered = False  # the user was given the batch
     forked = False  # and a process that was forked since then may see it
 
-    def hand_over(self) -> None:
+    def mark_delivered(self) -> None:
         """The user is given the batch."""
-        self.is_users = True  # first: either the hook of a thread that forks sees it, or that thread is seen here
+        self.is_delivered = True  # first: either the hook of a thread that forks sees it, or that thread is seen here
         if _forking:
             self.mark_forked()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 import psutil
 
-from detaug.engine.errors_from_workers import Places, describe_batch
+from detaug.engine.errors_from_workers import BatchLocator, describe_batch
 from detaug.engine.local.handles import Worker
 
 logger = logging.getLogger("detaug")
@@ -52,7 +52,7 @@ class StallWatch:
     def __init__(
         self,
         limit: float | None,
-        places: Places,
+        places: BatchLocator,
         *,
         kill: Callable[[Worker], None],
         abandon: Callable[[Worker], None],

@@ -13,15 +13,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from detaug.engine.batch_maker import Maker
+from detaug.engine.batch_maker import TaskRunner
 from detaug.engine.errors_from_workers import describe
-from detaug.engine.job import Job
+from detaug.engine.job import WorkerConfig
 from detaug.engine.local import messages
 from detaug.engine.local.slots import SlotContents, WorkerSlots
-from detaug.engine.recheck.requests import CheckedBatch, Request, answer
+from detaug.engine.recheck.requests import RecheckCandidate, Request, answer
 from detaug.objects.batch_pickling import pack
 from detaug.objects.frozen import read_payload
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Pipeline
 from detaug.seeding.batch_memory import allocate_with
@@ -46,13 +46,13 @@ def main(channel: int, payload: int, helper: int) -> None:
     run_and_exit(live)
 
 
-def thawed(payload: int) -> tuple[Pristine, Job]:
+def thawed(payload: int) -> tuple[PipelineSnapshot, WorkerConfig]:
     """What was sent to a fresh interpreter."""
     frozen, job = read_payload(payload)
     return Pipeline.thaw(frozen), job
 
 
-def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]]) -> None:
+def work(channel: Channel, what: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
     """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit."""
     try:
         pristine, job = what()
@@ -67,10 +67,10 @@ def work(channel: Channel, what: Callable[[], tuple[Pristine, Job]]) -> None:
 
 
 class _Worker:
-    def __init__(self, channel: Channel, pristine: Pristine, job: Job) -> None:
+    def __init__(self, channel: Channel, pristine: PipelineSnapshot, job: WorkerConfig) -> None:
         self._channel = channel
         self._job = job
-        self._maker = Maker(pristine, job, self._log)
+        self._maker = TaskRunner(pristine, job, self._log)
         self._slots = WorkerSlots()
         self._descriptor: int | None = None  # of a new slot, which goes with its first batch
         self._tasks: deque[messages.Make | Request] = deque()
@@ -116,7 +116,7 @@ class _Worker:
                 self._slots.give_back(message.given_back)
                 self._slots.drop(message.dropped)
 
-    def _carry(self, whole: list[Any], check: CheckedBatch | None) -> SlotContents:
+    def _carry(self, whole: list[Any], check: RecheckCandidate | None) -> SlotContents:
         # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
         if check is not None:
             self._channel.send(check)

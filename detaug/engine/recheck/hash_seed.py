@@ -14,16 +14,16 @@ import logging
 import os
 import subprocess
 
-from detaug.engine.job import Job
-from detaug.engine.recheck.mismatch import Difference
-from detaug.engine.recheck.policy import Checks
-from detaug.engine.recheck.requests import Again, CheckedBatch, answer
+from detaug.engine.job import WorkerConfig
+from detaug.engine.recheck.mismatch import Mismatch
+from detaug.engine.recheck.policy import RecheckPolicy
+from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, answer
 from detaug.objects.frozen import read_payload, write_payload
 from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.producer import Pipeline, Producer, log_nothing
 from detaug.pipeline.undeclared import Remark, remarks_on_variables
 from detaug.system.channel import Channel, ChannelClosed
-from detaug.system.interpreters import Surrounding, code_of, known_hash_seed
+from detaug.system.interpreters import InterpreterOptions, code_of, known_hash_seed
 from detaug.system.platform import HAS_WORKERS
 from detaug.system.processes import interrupts_deferred, run_and_exit
 
@@ -38,11 +38,11 @@ _MOST_BYTES = 2**28
 class HashOrder:
     """The interpreters, one at a time."""
 
-    def __init__(self, pipeline: Pipeline, job: Job, checks: Checks) -> None:
+    def __init__(self, pipeline: Pipeline, job: WorkerConfig, checks: RecheckPolicy) -> None:
         self._pipeline = pipeline
         self._job = job
         self._checks = checks
-        self._check: CheckedBatch | None = None
+        self._check: RecheckCandidate | None = None
         self._made: list[BatchReport] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
@@ -52,7 +52,7 @@ class HashOrder:
         if not HAS_WORKERS:
             self._give_up("no other interpreter can be sent the pipeline on this system")
 
-    def go_on(self) -> Difference | None:
+    def advance(self) -> Mismatch | None:
         """Start what is due, and look for what has come; never waits. What is returned is to be told."""
         if self._channel is None:
             if self._check is None:
@@ -78,7 +78,7 @@ class HashOrder:
             self._channel.close()
             self._channel = None
 
-    def _start(self, check: CheckedBatch) -> None:
+    def _start(self, check: RecheckCandidate) -> None:
         try:
             frozen = self._pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
@@ -91,7 +91,7 @@ class HashOrder:
                 # Its imports take seconds: it is not to outlive this process by these.
                 early = f"from detaug.system.processes import die_with; die_with({os.getpid()})"
                 code = f"{early}; {code_of(__name__, theirs.fileno(), payload)}"
-                surrounding = Surrounding.here(_SEEDS[len(self._made)])
+                surrounding = InterpreterOptions.here(_SEEDS[len(self._made)])
                 self._process = surrounding.start(code, (theirs.fileno(), payload), quiet=True)
                 self._channel = ours
             finally:
@@ -102,7 +102,7 @@ class HashOrder:
         ) as error:  # objects of the user's, full disks, limits: the run goes on without
             self._give_up(str(error))
 
-    def _take(self, again: Again, remarks: list[Remark]) -> Difference | None:
+    def _take(self, again: RecheckResponse, remarks: list[Remark]) -> Mismatch | None:
         assert self._check is not None
         self.close()
         if not isinstance(again.report, BatchReport):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from detaug.engine.errors_from_workers import ErrorRecord, rebuild
-from detaug.engine.recheck.requests import CheckedBatch
+from detaug.engine.recheck.requests import RecheckCandidate
 from detaug.errors import ReproducibilityError
-from detaug.pipeline.batch_report import BatchReport, Change, Explanation, what_diverged
+from detaug.pipeline.batch_report import BatchReport, Change, TraceResponse, what_diverged
 from detaug.pipeline.plan import BatchKey
 
 #: Fingerprints of earlier batches that are remembered.
@@ -16,7 +16,7 @@ _MOST_SEEN = 4096
 _MOST_CHANGES = 4
 
 
-class Difference(NamedTuple):
+class Mismatch(NamedTuple):
     """Two makings of a batch that differ, in which keys, and what is known of why.
 
     Attributes:
@@ -24,15 +24,15 @@ class Difference(NamedTuple):
         raised: what the second making raised, instead of giving a batch.
     """
 
-    check: CheckedBatch
+    check: RecheckCandidate
     keys: list[str]
     in_loader: bool  # its part differs already
     early: bool  # among its worker's first batches
     why: str = ""
-    live: Explanation | None = (
+    live: TraceResponse | None = (
         None  # how the batch comes to be in the worker that made it; None: not yet told
     )
-    fresh: Explanation | None = None  # and in a pristine copy
+    fresh: TraceResponse | None = None  # and in a pristine copy
     raised: ErrorRecord | None = None
 
     @property

@@ -15,8 +15,8 @@ hash seed.
 from __future__ import annotations
 
 from detaug.engine.arguments import Check
-from detaug.engine.recheck.mismatch import Difference
-from detaug.engine.recheck.requests import Again, CheckedBatch, MakeAgain
+from detaug.engine.recheck.mismatch import Mismatch
+from detaug.engine.recheck.requests import RecheckCandidate, RecheckRequest, RecheckResponse
 from detaug.pipeline.batch_report import BatchReport, differing_keys
 from detaug.pipeline.loader_states import LoaderStates
 
@@ -38,7 +38,7 @@ _FIRST_BATCHES = 8
 _MOST_WAITING = 16
 
 
-class Checks:
+class RecheckPolicy:
     """Which batches are checked, and what has come of it.
 
     Args:
@@ -60,7 +60,7 @@ class Checks:
         self._states = states
         self._batches = 0
         self._worked = 0.0
-        self._paid = 0.0
+        self._add_check_time = 0.0
         self._paid_for_first = 0.0
         self._batch_seconds = 0.0
         #: What a check costs beside its batches.
@@ -68,8 +68,8 @@ class Checks:
         self._is_long_run = False
         self._end_is_near = False
         self._is_stopped = False
-        self._waiting: list[CheckedBatch] = []
-        self._first: CheckedBatch | None = None
+        self._waiting: list[RecheckCandidate] = []
+        self._first: RecheckCandidate | None = None
         self._latest = 0
 
     def worked(self, seconds: float) -> None:
@@ -80,15 +80,15 @@ class Checks:
         self._worked += seconds
         self._batches += 1
 
-    def paid(self, seconds: float) -> None:
+    def add_check_time(self, seconds: float) -> None:
         """Add the seconds that a check took, before its result is compared."""
-        self._paid += seconds
+        self._add_check_time += seconds
         if self.done == 0:
-            self._paid_for_first = self._paid
+            self._paid_for_first = self._add_check_time
 
     def paid_for_process(self, seconds: float) -> None:
         """Add the seconds that it took to start a process for one check, as for every other."""
-        self.paid(seconds)
+        self.add_check_time(seconds)
         self._overhead = seconds
 
     def run_has_lasted(self, seconds: float) -> None:
@@ -105,7 +105,7 @@ class Checks:
         """The epoch's or the program's end waits for checks: what can be said by then is not to wait for more batches."""
         self._end_is_near = True
 
-    def reported(self, check: CheckedBatch) -> None:
+    def reported(self, check: RecheckCandidate) -> None:
         """The report on a batch has come."""
         self._first = self._first or check
         self._latest = max(self._latest, check.number)
@@ -115,7 +115,7 @@ class Checks:
         if len(self._waiting) > _MOST_WAITING and not self._thorough:
             self._waiting.remove(min(self._waiting, key=lambda each: each.number))
 
-    def next(self) -> CheckedBatch | None:
+    def next(self) -> RecheckCandidate | None:
         """The check to be made now, if there is one that can be paid for."""
         check = self._chosen()
         if check is not None:
@@ -141,7 +141,7 @@ class Checks:
         """Whether `next` would give one."""
         return self._chosen() is not None
 
-    def _chosen(self) -> CheckedBatch | None:
+    def _chosen(self) -> RecheckCandidate | None:
         """Return the check to be made now; None: there is none, or it would cost too much."""
         if not self._waiting or self._is_stopped:
             return None
@@ -151,7 +151,7 @@ class Checks:
             return self._longest_history()
         return self._first_informative()
 
-    def _next_in_order(self) -> CheckedBatch:
+    def _next_in_order(self) -> RecheckCandidate:
         first = self._waiting[0]
         if self.done:
             return first
@@ -159,11 +159,11 @@ class Checks:
         # them again: that process makes the first one twice.
         return first._replace(after=first.key)
 
-    def _longest_history(self) -> CheckedBatch | None:
+    def _longest_history(self) -> RecheckCandidate | None:
         affordable = [check for check in self._waiting if self._affords(check)]
         return max(affordable, key=lambda check: check.number, default=None)
 
-    def _first_informative(self) -> CheckedBatch | None:
+    def _first_informative(self) -> RecheckCandidate | None:
         """Return the cheapest check that can show state carried over from an earlier batch.
 
         One is made at any rate, whatever it costs.
@@ -176,34 +176,34 @@ class Checks:
         # No worker has made a second batch yet: a first one is made again after another one.
         return self._waiting[0]._replace(after=self._waiting[-1].key)
 
-    def request_for(self, check: CheckedBatch) -> MakeAgain:
+    def request_for(self, check: RecheckCandidate) -> RecheckRequest:
         """Return what another process is asked for, to make that check."""
         keys = [check.key]
         if check.after is not None:
             keys.insert(0, check.after)
-        return MakeAgain(tuple((key, self._states.loaded(key)) for key in keys))
+        return RecheckRequest(tuple((key, self._states.loaded(key)) for key in keys))
 
     @property
     def _left(self) -> float:
         """The seconds that further checks may take."""
         if self._is_long_run:
-            return _SHARE * self._worked - self._paid
+            return _SHARE * self._worked - self._add_check_time
         allowed = min(_MOST_AT_FIRST, _SHARE_AT_FIRST * self._worked)
-        return allowed - (self._paid - self._paid_for_first)
+        return allowed - (self._add_check_time - self._paid_for_first)
 
-    def _affords(self, check: CheckedBatch) -> bool:
+    def _affords(self, check: RecheckCandidate) -> bool:
         return not self._is_far(check) and self._overhead + self._cost_of(check) <= self._left
 
-    def _is_far(self, check: CheckedBatch) -> bool:
+    def _is_far(self, check: RecheckCandidate) -> bool:
         """Return whether a copy has to step through too many batches to make that one."""
         cost = self._cost_of(check)
         return cost > max(_MOST_AT_FIRST, _MOST_COSTLY * self._batch_seconds)
 
-    def _cost_of(self, check: CheckedBatch) -> float:
+    def _cost_of(self, check: RecheckCandidate) -> float:
         """Return the seconds that it takes to make that batch again."""
         return self._states.num_batches_to(check.key) * self._batch_seconds
 
-    def for_other_hashes(self) -> CheckedBatch | None:
+    def for_other_hashes(self) -> RecheckCandidate | None:
         """Return the batch that is to be made again with other hash seeds; None: there is none now.
 
         That is in a long run, once it is known that the batch does not differ anyway, and if a copy
@@ -215,13 +215,13 @@ class Checks:
         return None if self._is_far(check) else check
 
     def depends_on_hashes(
-        self, check: CheckedBatch, one: BatchReport, other: BatchReport
-    ) -> Difference:
+        self, check: RecheckCandidate, one: BatchReport, other: BatchReport
+    ) -> Mismatch:
         """These makings of it, which differ, were made with different hash seeds."""
         self.different += 1
         return self._difference(check, one, other, self._latest)._replace(why="hashes")
 
-    def compare(self, check: CheckedBatch, again: Again) -> Difference | None:
+    def compare(self, check: RecheckCandidate, again: RecheckResponse) -> Mismatch | None:
         """Return how a second making differs from the first, or None."""
         self.done += 1
         self.informative += check.is_informative
@@ -229,7 +229,7 @@ class Checks:
         if not isinstance(report, BatchReport):
             self.different += 1
             early = check.number <= _FIRST_BATCHES
-            return Difference(check, [], in_loader=False, early=early, raised=report)
+            return Mismatch(check, [], in_loader=False, early=early, raised=report)
         # A difference in the raw batch alone does not reach the user.
         if not self.differing(check.report, report):
             return None
@@ -241,7 +241,7 @@ class Checks:
         return differing_keys(one.final, other.final, self.ignore)
 
     def _difference(
-        self, check: CheckedBatch, one: BatchReport, other: BatchReport, number: int
-    ) -> Difference:
+        self, check: RecheckCandidate, one: BatchReport, other: BatchReport, number: int
+    ) -> Mismatch:
         in_loader = bool(differing_keys(one.raw, other.raw, self.ignore))
-        return Difference(check, self.differing(one, other), in_loader, number <= _FIRST_BATCHES)
+        return Mismatch(check, self.differing(one, other), in_loader, number <= _FIRST_BATCHES)

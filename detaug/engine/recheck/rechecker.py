@@ -2,7 +2,7 @@
 
 The course of a check: a report comes with one of a worker's batches (`reported`) → another process, which has a pristine copy,
 makes the batch again → where they differ, both processes are asked how the batch came to be → the user is told. Their answers
-come by `answered`. All of it runs in the engine's thread, but for `under_way`.
+come by `answered`. All of it runs in the engine's thread, but for `is_pending`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ import time
 from typing import Protocol
 
 from detaug.engine.recheck.hash_seed import HashOrder
-from detaug.engine.recheck.mismatch import Difference, Repeats
-from detaug.engine.recheck.policy import Checks
-from detaug.engine.recheck.requests import Again, Answer, CheckedBatch, Explain, Request
+from detaug.engine.recheck.mismatch import Mismatch, Repeats
+from detaug.engine.recheck.policy import RecheckPolicy
+from detaug.engine.recheck.requests import (
+    Answer,
+    RecheckCandidate,
+    RecheckResponse,
+    Request,
+    TraceRequest,
+)
 
 logger = logging.getLogger("detaug")
 
 
-class Asks(Protocol):
-    """What is needed of an engine. What it asks another process for ends with `Checking.answered`, or `Checking.give_up`."""
+class RecheckTransport(Protocol):
+    """What is needed of an engine. What it asks another process for ends with `Recheck.answered`, or `Recheck.give_up`."""
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
@@ -30,10 +36,10 @@ class Asks(Protocol):
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
         """Ask the worker that made the batch, or `another` process, which has a pristine copy. False: it is gone, or cannot be
-        asked now; if that is found later, `Checking.lost` or `Checking.give_up` follows."""
+        asked now; if that is found later, `Recheck.lost` or `Recheck.give_up` follows."""
 
 
-class Checking:
+class Recheck:
     """The check that is being made, and those that wait.
 
     Args:
@@ -42,35 +48,37 @@ class Checking:
         hash_order: beside them; None: it is not looked at.
     """
 
-    def __init__(self, checks: Checks, engine: Asks, hash_order: HashOrder | None = None) -> None:
+    def __init__(
+        self, checks: RecheckPolicy, engine: RecheckTransport, hash_order: HashOrder | None = None
+    ) -> None:
         self.checks = checks
         self._repeats = Repeats(checks.ignore)
         self._hash_order = hash_order
         self._engine = engine
-        self._check: CheckedBatch | None = None
+        self._check: RecheckCandidate | None = None
         self._asked = False  # another process
-        self._difference: Difference | None = None  # of which more is asked
+        self._difference: Mismatch | None = None  # of which more is asked
         self._worker_answers = False  # or has yet to
         self._began = time.monotonic()
 
     @property
-    def under_way(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether an answer is on its way, or a check will be made at once."""
         return self._check is not None or self._difference is not None or self.checks.waits
 
-    def reported(self, check: CheckedBatch) -> None:
+    def reported(self, check: RecheckCandidate) -> None:
         """A worker has made a batch that may be made again."""
         self.checks.reported(check)
         if remark := self._repeats.remark(check.key, check.report):
             self._engine.warn_once(remark)
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Have made again what is due."""
         self.checks.run_has_lasted(time.monotonic() - self._began)
         if (
             self._hash_order is not None
             and not self.checks.knows_hash_order
-            and (found := self._hash_order.go_on())
+            and (found := self._hash_order.advance())
         ):
             self._tell(found)
         if self._difference is None and self._check is None:
@@ -80,7 +88,7 @@ class Checking:
         if self._difference is not None:
             check = self._difference.check
             self._asked = self._engine.ask(
-                Explain(check.key, fresh=True), check.worker, another=True
+                TraceRequest(check.key, fresh=True), check.worker, another=True
             )
         elif (due := self._check) is not None:
             request = self.checks.request_for(due)
@@ -88,7 +96,7 @@ class Checking:
 
     def answered(self, answer: Answer, seconds: float, worker: int | None) -> None:
         """That worker has answered, after so many seconds; None: the other process has."""
-        if isinstance(answer, Again):
+        if isinstance(answer, RecheckResponse):
             self._made_again(answer, seconds)
         elif self._difference is not None:
             if worker == self._difference.check.worker:
@@ -97,9 +105,9 @@ class Checking:
                 self._difference = self._difference._replace(fresh=answer)
             self._conclude()
 
-    def _made_again(self, again: Again, seconds: float) -> None:
+    def _made_again(self, again: RecheckResponse, seconds: float) -> None:
         check, self._check = self._check, None
-        self.checks.paid(seconds)
+        self.checks.add_check_time(seconds)
         if check is None:
             return
         difference = self.checks.compare(check, again)
@@ -110,9 +118,9 @@ class Checking:
             return
         self._difference, self._asked = difference, False
         self._worker_answers = self._engine.ask(
-            Explain(check.key, fresh=False), check.worker, another=False
+            TraceRequest(check.key, fresh=False), check.worker, another=False
         )
-        self.go_on()
+        self.advance()
 
     def lost(self, worker: int) -> None:
         """That worker is gone, and tells nothing any more."""
@@ -143,7 +151,7 @@ class Checking:
             self._difference = None
             self._tell(difference)
 
-    def _tell(self, difference: Difference) -> None:
+    def _tell(self, difference: Mismatch) -> None:
         how = self.checks.on_mismatch
         if how == "raise" or (how is None and difference.early):
             self._engine.fail(difference.error())

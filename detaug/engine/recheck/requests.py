@@ -6,8 +6,8 @@ import time
 from typing import Any, NamedTuple
 
 from detaug.engine.errors_from_workers import ErrorRecord, describe
-from detaug.ledger.lines import note_of
-from detaug.pipeline.batch_report import BatchReport, Explanation
+from detaug.ledger.lines import batch_record
+from detaug.pipeline.batch_report import BatchReport, TraceResponse
 from detaug.pipeline.loader_states import LoaderState
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import Producer
@@ -22,7 +22,7 @@ def is_checked(number: int, every: int) -> bool:
     return number & (number - 1) == 0 if number < every else number % every == 0
 
 
-class CheckedBatch(NamedTuple):
+class RecheckCandidate(NamedTuple):
     """A batch that is to be made again."""
 
     key: BatchKey
@@ -38,7 +38,7 @@ class CheckedBatch(NamedTuple):
         return self.number > 1 or self.after is not None
 
 
-class MakeAgain(NamedTuple):
+class RecheckRequest(NamedTuple):
     """A request to make batches, in this order, from a pristine copy, and to report on the last.
 
     Attributes:
@@ -49,21 +49,21 @@ class MakeAgain(NamedTuple):
     batches: tuple[tuple[BatchKey, LoaderState | None], ...]
 
 
-class Explain(NamedTuple):
+class TraceRequest(NamedTuple):
     """Say how that batch comes to be in this process; `fresh`: from a pristine copy."""
 
     key: BatchKey
     fresh: bool
 
 
-class Again(NamedTuple):
+class RecheckResponse(NamedTuple):
     """The report on a batch that was made again, or what was raised."""
 
     report: BatchReport | ErrorRecord
 
 
-Request = MakeAgain | Explain
-Answer = Again | Explanation
+Request = RecheckRequest | TraceRequest
+Answer = RecheckResponse | TraceResponse
 
 
 def make_to_check(
@@ -73,7 +73,7 @@ def make_to_check(
     number: int,
     every: int,
     noted: tuple[str, ...] | None,
-) -> tuple[Any, CheckedBatch | None]:
+) -> tuple[Any, RecheckCandidate | None]:
     """Make a process's `number`-th batch.
 
     Returns:
@@ -84,13 +84,13 @@ def make_to_check(
     began = time.perf_counter()
     if is_checked(number, every):
         batch, report = producer.make_reported(*key, state)
-        check = CheckedBatch(key, report, number)
+        check = RecheckCandidate(key, report, number)
     else:
         batch = producer.make(*key, state=state)
     seconds = time.perf_counter() - began
     if noted is None:
         return batch, check
-    return (batch, note_of(batch, seconds, noted)), check
+    return (batch, batch_record(batch, seconds, noted)), check
 
 
 def answer(
@@ -106,7 +106,7 @@ def answer(
         keeps_loader: Batches are made by the stateless loader that made those of earlier requests.
             Each loader is otherwise a pristine one, which opens its files and stores again.
     """
-    if isinstance(request, Explain):
+    if isinstance(request, TraceRequest):
         if request.fresh:
             producer.start_over()
         return producer.explain(*request.key)
@@ -120,8 +120,8 @@ def answer(
             if is_interrupt(error):
                 raise
     try:
-        return Again(producer.make_reported(*key, state)[1])
+        return RecheckResponse(producer.make_reported(*key, state)[1])
     except BaseException as error:
         if is_interrupt(error):
             raise
-        return Again(describe(error))
+        return RecheckResponse(describe(error))

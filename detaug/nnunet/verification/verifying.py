@@ -133,9 +133,9 @@ def run_and_compare(
 ) -> Trainings:
     """Run these trainings within `folder`, and compare each with the first."""
     reference, *others = planned
-    rows = [reports.Planned(reference.what, partial(_reference, reference, folder))]
+    rows = [reports.PendingRow(reference.what, partial(_reference, reference, folder))]
     for other in others:
-        rows.append(reports.Planned(other.what, partial(_compared, reference, other, folder)))
+        rows.append(reports.PendingRow(other.what, partial(_compared, reference, other, folder)))
     return Trainings(settings, tuple(reports.run_rows(rows, bar)))
 
 

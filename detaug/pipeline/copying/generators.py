@@ -16,7 +16,7 @@ import torch
 from detaug.objects.fingerprints import fingerprint
 from detaug.objects.references import shared_generators
 from detaug.objects.walking import paths_of, walk
-from detaug.pipeline.copying.snapshot import Template
+from detaug.pipeline.copying.snapshot import Snapshot
 from detaug.seeding.generators import GENERATORS, global_generators, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
@@ -26,7 +26,7 @@ from detaug.system.interception import listening
 _MOST_VALUES, _MOST_FOUND = 5_000, 20
 
 
-class Owned(Template):
+class Owned(Snapshot):
     """A template that knows where in its copies the generators and the parts with ``set_epoch`` are.
 
     Each generator is keyed by its path, found once and on the pristine object: what is added to a pipeline elsewhere, or
@@ -46,7 +46,7 @@ class Owned(Template):
         ]
 
 
-class OwnedCopy:
+class SnapshotCopy:
     """A copy, whose generators are seeded and whose parts are told the epoch."""
 
     def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
@@ -66,7 +66,7 @@ class OwnedCopy:
             if path in at and reseeder_of(type(at[path])) is reseed:
                 self.parts[number] = at[path]
 
-    def tell_epoch(self, epoch: int) -> None:
+    def set_epoch_on_parts(self, epoch: int) -> None:
         """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
         told: set[int] = set()
 
@@ -82,7 +82,7 @@ class OwnedCopy:
                     part.set_epoch(epoch)
 
 
-class Shared:
+class GlobalGenerators:
     """Generators that belong to no copy: of classes, modules and functions, one for the whole process."""
 
     def __init__(self, references: list[Any]) -> None:
@@ -92,7 +92,7 @@ class Shared:
             (each, path, each) for path, each in found.items() if id(each) not in ours
         )
 
-    def reseed(self, child: np.random.SeedSequence, *copies: OwnedCopy | None) -> None:
+    def reseed(self, child: np.random.SeedSequence, *copies: SnapshotCopy | None) -> None:
         """Seed them for that batch (or sample, or epoch), and the generators that these copies own."""
         for generator, _, key, reseed in self._generators:
             reseed(generator, of_part(child, key))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from detaug.system.platform import HAS_WORKERS
-from detaug.system.shared_memory import CopyOnWriteBlock, written
+from detaug.system.shared_memory import CopyOnWriteBlock, write_block
 
 Array = np.ndarray[Any, Any]
 
@@ -53,7 +53,9 @@ class BulkStore:
         sizes = [array.nbytes for array in arrays]
         if not arrays or sum(sizes) > MOST_BYTES:
             return
-        self._block, self._offsets = written([array.ravel("A").view(np.uint8) for array in arrays])
+        self._block, self._offsets = write_block(
+            [array.ravel("A").view(np.uint8) for array in arrays]
+        )
         weakref.finalize(self, _close, os.getpid(), self._block)
 
     def views(self, only_one: bool = False) -> list[Array]:

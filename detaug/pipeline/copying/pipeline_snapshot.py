@@ -19,8 +19,8 @@ import torch
 
 from detaug.objects.walking import attributes_of, paths_of
 from detaug.pipeline.copying.errors import check_kept, why_not
-from detaug.pipeline.copying.generators import Owned, OwnedCopy, Shared
-from detaug.pipeline.copying.snapshot import CannotCopy, Template, copied_in, kept_of
+from detaug.pipeline.copying.generators import GlobalGenerators, Owned, SnapshotCopy
+from detaug.pipeline.copying.snapshot import CannotCopy, Snapshot, copied_in, kept_of
 from detaug.pipeline.sources import LoaderFactory, Source
 from detaug.seeding.reseeders import reseeder_of
 from detaug.system.process_settings import ProcessSettings
@@ -30,7 +30,7 @@ _PURE = ("detaug.transforms.", "detaug.kernels.")
 _DATA = ("builtins", "numpy", "torch", "collections", "functools")
 
 
-class Pristine:
+class PipelineSnapshot:
     """A pipeline as the user passed it.
 
     Args:
@@ -51,7 +51,7 @@ class Pristine:
         self.source = source
         self._make_anew = make_anew
         self._is_given_away = False
-        self._in_process: tuple[int, Pristine] | None = None
+        self._in_process: tuple[int, PipelineSnapshot] | None = None
         self.transform = transform
         self.keep = tuple(keep)
         held = {name: getattr(source.loader, name) for name in source.holds_transforms}
@@ -75,7 +75,7 @@ class Pristine:
             raise CannotCopy(why_not(roots, keep, error)) from error
         #: How many transforms were told not to choose their algorithm by the clock.
         self.settled = self.loader_template.settled + self.transform_template.settled
-        self.shared = Shared(self.references())
+        self.shared = GlobalGenerators(self.references())
 
     def check_kept(self) -> None:
         """See `detaug.pipeline.copying.errors.check_kept`."""
@@ -89,7 +89,7 @@ class Pristine:
                 }
             )
 
-    def in_this_process(self, seed: Callable[[], None]) -> Pristine:
+    def in_this_process(self, seed: Callable[[], None]) -> PipelineSnapshot:
         """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
         where it cannot be. `seed` seeds the global generators, from which the callable may draw.
         """
@@ -104,9 +104,9 @@ class Pristine:
         if self._in_process is None or self._in_process[0] != os.getpid():
             source = make()
             try:
-                made = Pristine(source, self.transform, self.keep)
+                made = PipelineSnapshot(source, self.transform, self.keep)
             except CannotCopy:
-                made = Pristine(source, self.transform, self.keep, make)
+                made = PipelineSnapshot(source, self.transform, self.keep, make)
             self._in_process = os.getpid(), made
         return self._in_process[1]
 
@@ -116,13 +116,13 @@ class Pristine:
         return [each for template in templates for each in (*template.references, *template.kinds)]
 
     def new_loader(self, only_one: bool = False) -> LoaderCopy:
-        """A copy of the loader; `only_one`: see `Template.copy`."""
+        """A copy of the loader; `only_one`: see `Snapshot.copy`."""
         if self._make_anew is not None:
             first, self._is_given_away = not self._is_given_away, True
             made = (
                 self
                 if first
-                else Pristine(self._make_anew(), self.transform, self.keep, self._make_anew)
+                else PipelineSnapshot(self._make_anew(), self.transform, self.keep, self._make_anew)
             )
             return LoaderCopy(
                 made, ((made.source, made.shared_objects), made.loader_template.originals)
@@ -130,10 +130,10 @@ class Pristine:
         return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
 
 
-class LoaderCopy(OwnedCopy):
+class LoaderCopy(SnapshotCopy):
     """A copy of the loader (`source`), and what the transforms share with it (`shared_objects`)."""
 
-    def __init__(self, pristine: Pristine, copy: tuple[Any, list[Any]]) -> None:
+    def __init__(self, pristine: PipelineSnapshot, copy: tuple[Any, list[Any]]) -> None:
         super().__init__(pristine.loader_template, copy)
         self.source: Source
         self.source, self.shared_objects = self.value
@@ -162,31 +162,31 @@ def _take_over(parts: list[Any], attributes: _Kept) -> None:
             object.__setattr__(parts[number], name, value)
 
 
-class Transforms:
-    """Copies of `Pristine.transforms`: for every batch a fresh one, or always the same one where nothing in them can change."""
+class TransformCopies:
+    """Copies of `PipelineSnapshot.transforms`: for every batch a fresh one, or always the same one where nothing in them can change."""
 
-    def __init__(self, pristine: Pristine) -> None:
+    def __init__(self, pristine: PipelineSnapshot) -> None:
         self._pristine = pristine
         #: From which every batch of the epoch starts.
         self.template = pristine.transform_template
         self.pure = is_pure(self.template)
-        self._only: OwnedCopy | None = None
+        self._only: SnapshotCopy | None = None
         self._kept = _kept(self.template.originals, pristine.keep)
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Whether they need `tell_epoch` for this epoch."""
+        """Whether they need `set_epoch_on_parts` for this epoch."""
         return epoch != self._epoch and bool(self._pristine.transform_template.tellable)
 
-    def tell_epoch(self, epoch: int, loader: LoaderCopy) -> None:
+    def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
         """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
         pristine, shared = self._pristine, loader.shared_objects
         copy = self.copy_of(pristine.transform_template, loader)
-        copy.tell_epoch(epoch)
+        copy.set_epoch_on_parts(epoch)
         self.template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
         self._epoch, self._only = epoch, None
 
-    def fresh(self, loader: LoaderCopy) -> OwnedCopy:
+    def fresh(self, loader: LoaderCopy) -> SnapshotCopy:
         """The transforms for one batch that this loader gives."""
         if self._only is not None:
             return self._only
@@ -194,18 +194,18 @@ class Transforms:
         self._only = made if self.pure else None
         return made
 
-    def copy_of(self, template: Owned, loader: LoaderCopy) -> OwnedCopy:
+    def copy_of(self, template: Owned, loader: LoaderCopy) -> SnapshotCopy:
         """Return a copy of transforms that were frozen, with what is kept from batch to batch."""
-        made = OwnedCopy(template, template.copy(loader.shared_objects))
+        made = SnapshotCopy(template, template.copy(loader.shared_objects))
         _take_over(made.parts, self._kept)
         return made
 
-    def is_done_with(self, used: OwnedCopy) -> None:
+    def is_done_with(self, used: SnapshotCopy) -> None:
         """A batch was made with it."""
         self._kept = _kept(used.parts, self._pristine.keep)
 
 
-def is_pure(template: Template) -> bool:
+def is_pure(template: Snapshot) -> bool:
     """Whether nothing that was met can change: detaug's own transforms and plain data."""
     modules = {kind.__module__ for kind in template.kinds}
     return (

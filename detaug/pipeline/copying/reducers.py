@@ -48,7 +48,7 @@ def is_shared_function(value: Any) -> bool:
     return False
 
 
-class Kept(NamedTuple):
+class SharedRef(NamedTuple):
     """Marks what is shared with the copies."""
 
     value: Any
@@ -57,8 +57,8 @@ class Kept(NamedTuple):
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
     """A function of the same code and module variables; its closure, defaults and attributes are copied."""
     made_of = (
-        Kept(function.__code__),
-        Kept(function.__globals__),
+        SharedRef(function.__code__),
+        SharedRef(function.__globals__),
         function.__name__,
         None,
         function.__closure__,

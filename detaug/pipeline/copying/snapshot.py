@@ -1,4 +1,4 @@
-"""`Template`: an object as it is now, from which equal copies are made within this process and those forked from it.
+"""`Snapshot`: an object as it is now, from which equal copies are made within this process and those forked from it.
 
 Everything that can change is copied, whatever container or class it is in: pickle walks through the object, and so meets
 all of it. Classes, modules and functions without their own variables are shared (`detaug.pipeline.copying.reducers`), so a copy
@@ -25,7 +25,7 @@ from detaug.pipeline.copying.large_arrays import BULK_BYTES, BulkStore
 from detaug.pipeline.copying.reducers import (
     BY_REFERENCE,
     REDUCERS,
-    Kept,
+    SharedRef,
     is_shared_function,
     reduce_by_class,
     reduce_tensor,
@@ -47,7 +47,7 @@ class CannotCopy(TypeError):
     value: Any = None
 
 
-class Template:
+class Snapshot:
     """An object as it is now.
 
     Args:
@@ -135,7 +135,7 @@ class _Pickler(pickle.Pickler):
             return self._bulk_number(obj)
         if kind in _ATOMS:
             return None
-        if kind is Kept:
+        if kind is SharedRef:
             return self._reference(obj.value)
         # What is written to a memory map goes to the file, or nowhere.
         is_map = isinstance(obj, np.memmap) and not obj.dtype.hasobject
@@ -154,7 +154,7 @@ class _Pickler(pickle.Pickler):
             return self._reduced(obj)
         except Exception as error:
             if self._passes_by:
-                return Kept, (Kept(obj),)
+                return SharedRef, (SharedRef(obj),)
             refusal = CannotCopy(error)
             refusal.value = obj
             raise refusal from error

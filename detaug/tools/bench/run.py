@@ -31,7 +31,7 @@ from detaug.tools.bench.timing import (
 )
 from detaug.tools.pictures.charts import COLOURS, figure_of
 from detaug.training.environment import environment
-from detaug.verification.factories import HandedIn, call_factory, load_factory
+from detaug.verification.factories import FactoryResult, call_factory, load_factory
 from detaug.verification.rows import collected_notices
 
 #: How often each rate is measured, the systems in turn.
@@ -289,7 +289,7 @@ def _run(target: str | None, seconds: float, processes: int, system: str) -> Con
         return lines[0]
 
 
-def _pipeline(target: str | None) -> HandedIn:
+def _pipeline(target: str | None) -> FactoryResult:
     """Return the user's pipeline, or the demo's, with its kernels compiled."""
     if target is None:
         pipeline = call_factory(partial(demo_pipeline, DEMO_PATCH))

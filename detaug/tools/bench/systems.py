@@ -20,7 +20,7 @@ from detaug.pipeline.sources import Source
 from detaug.pipeline.sources.collation import collated
 from detaug.pipeline.sources.orders import Order
 from detaug.transforms.building.base import Transform
-from detaug.verification.factories import HandedIn
+from detaug.verification.factories import FactoryResult
 
 #: The words that orders of data sets are drawn from. Any will do: batches are not compared.
 ORDER_SEED = (1, 2, 3, 4)
@@ -47,7 +47,7 @@ class Workers:
 
 
 @contextmanager
-def detaug(pipeline: HandedIn, workers: Workers) -> Iterator[Iterator[Any]]:
+def detaug(pipeline: FactoryResult, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run `DeterministicAugmenter` without its check, which makes one batch in a hundred twice."""
     with pipeline.augmenter(workers.processes, num_cached=workers.num_cached) as augmenter:
         yield _endless(augmenter)
@@ -114,10 +114,10 @@ def _torch_samples(source: Any, transform: Any, workers: Workers) -> Iterator[It
 
 OURS = "detaug"
 
-System = Callable[[HandedIn, Workers], AbstractContextManager[Iterator[Any]]]
+System = Callable[[FactoryResult, Workers], AbstractContextManager[Iterator[Any]]]
 
 
-def _nondet_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+def _nondet_of(pipeline: FactoryResult, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
     """Run a pipeline under `NonDetMultiThreadedAugmenter`."""
     source = pipeline.source.made()
     if _gives_samples(source):
@@ -125,7 +125,9 @@ def _nondet_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[I
     return nondet(source.loader, _drawing(pipeline.transform), workers)
 
 
-def _torch_loader_of(pipeline: HandedIn, workers: Workers) -> AbstractContextManager[Iterator[Any]]:
+def _torch_loader_of(
+    pipeline: FactoryResult, workers: Workers
+) -> AbstractContextManager[Iterator[Any]]:
     """Run a pipeline under torch's `DataLoader`."""
     source = pipeline.source.made()
     transform = _drawing(pipeline.transform)

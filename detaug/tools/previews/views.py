@@ -12,7 +12,7 @@ import numpy as np
 from detaug.errors import UnusableError
 from detaug.objects.fingerprints import fingerprint
 from detaug.tools.pictures.slices import Plane, planes_of
-from detaug.transforms.building.stages import Applicable, observed, shown_params
+from detaug.transforms.building.stages import Applicable, observe_transforms, shown_params
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.compose import RandomApply
 from detaug.transforms.foreign import ForeignTransform
@@ -204,7 +204,7 @@ def recorded(**options: Any) -> Iterator[dict[int, Sample]]:
             place = (pipeline, *stage.place)
             sample.add(place, name_of(stage.transform), caption(stage.params), view())
 
-    with observed(observe):
+    with observe_transforms(observe):
         yield samples
 
 

@@ -20,7 +20,7 @@ from detaug.transforms.building import draws
 from detaug.transforms.building.calls import apply_with_roles, call, roles_of
 from detaug.transforms.building.gate import KEY, VOXEL_KEYS, checked
 from detaug.transforms.building.grids import grid_among
-from detaug.transforms.building.stages import DEFERRED, Stage
+from detaug.transforms.building.stages import DEFERRED, AppliedTransform
 from detaug.transforms.building.workspace import Workspace
 
 Params = dict[str, Any]
@@ -149,9 +149,9 @@ class Transform:
             if grid_among(announced) != workspace.grid:
                 workspace.grid = grid_among(announced) or workspace.grid
 
-    def stages(self, params: Params) -> list[Stage]:
+    def stages(self, params: Params) -> list[AppliedTransform]:
         """The transforms that these params apply, in order; `apply_in` of each with its params is the same as of this one."""
-        return [Stage((), self, params)]
+        return [AppliedTransform((), self, params)]
 
     def warm_up(self) -> None:
         """Compile all kernels that the transform may call, or load them from the cache. What takes time is announced."""

@@ -17,12 +17,12 @@ import torch
 
 from detaug.transforms.building import gate
 from detaug.transforms.building.draws import RandomScalar
-from detaug.transforms.building.gate import Check, Given, Refused, as_plain
+from detaug.transforms.building.gate import Check, InvalidParam, ParamContext, as_plain
 
 #: The unsigned integers of as many bytes, for what is done with bits alone.
 UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
-_NOTHING = Given(None, {}, {})
+_NOTHING = ParamContext(None, {}, {})
 _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 
@@ -31,7 +31,7 @@ def argument(name: str, value: Any, check: Check) -> Any:
     try:
         plain = as_plain(value)
         check(_NOTHING, plain)
-    except Refused as refused:
+    except InvalidParam as refused:
         raise refused.kind(f"{name}{refused.path} {refused}") from None
     return plain
 

@@ -32,7 +32,7 @@ LARGEST_EXPONENT = 64.0
 _MOST_LEVELS = 100
 
 
-class Given(NamedTuple):
+class ParamContext(NamedTuple):
     """What a check may depend on: the transform, its params, and the arrays' shapes by role."""
 
     transform: Any
@@ -50,12 +50,12 @@ class Given(NamedTuple):
         return len(self.shape()) - 1
 
 
-#: Raises `Refused` where the value is not what it checks for. It knows Python's own numbers, lists and tuples only.
-Check = Callable[[Given, Any], None]
-Length = int | Callable[[Given], int]
+#: Raises `InvalidParam` where the value is not what it checks for. It knows Python's own numbers, lists and tuples only.
+Check = Callable[[ParamContext, Any], None]
+Length = int | Callable[[ParamContext], int]
 
 
-class Refused(Exception):
+class InvalidParam(Exception):
     """A value that params may not have; ``path`` is where it stands in them, from within."""
 
     def __init__(self, kind: type[Exception], text: str) -> None:
@@ -89,15 +89,15 @@ def checked(
 ) -> Any:
     """Params as the transform's `change` gets them; ``shapes`` are the arrays', by role. Raises as `takes`."""
     try:
-        _check_fields(checks, Given(transform, params, shapes), params)
+        _check_fields(checks, ParamContext(transform, params, shapes), params)
         return params  # as `sample` draws them; to copy those of every part of a composition takes 5 % of a 2-D batch
-    except Refused:
+    except InvalidParam:
         pass  # NumPy's numbers may be wrong only because they are no plain ones
     try:
         # NumPy's numbers of few bits would overflow in what is computed of them.
         params = _plain_params(params)
-        _check_fields(checks, Given(transform, params, shapes), params)
-    except Refused as refused:
+        _check_fields(checks, ParamContext(transform, params, shapes), params)
+    except InvalidParam as refused:
         raise refused.kind(f"{type(transform).__name__}: params{refused.path} {refused}") from None
     return params
 
@@ -109,7 +109,7 @@ def _plain_params(params: Any) -> Any:
     for name, value in params.items():
         try:
             plain[name] = as_plain(value)
-        except Refused as refused:
+        except InvalidParam as refused:
             refused.path = f"[{name!r}]"
             raise
     return plain
@@ -125,7 +125,7 @@ def as_plain(value: Any) -> Any:
         return _plain(value, 0)
     except _TooDeep:
         text = f"must have at most {_MOST_LEVELS} levels of lists, got {reprlib.repr(value)}"
-        raise Refused(ValueError, text) from None
+        raise InvalidParam(ValueError, text) from None
 
 
 class _TooDeep(Exception):
@@ -144,34 +144,34 @@ def _plain(value: Any, level: int) -> Any:
     return value
 
 
-def _check_fields(checks: Mapping[str, Check], given: Given, value: Any) -> None:
+def _check_fields(checks: Mapping[str, Check], given: ParamContext, value: Any) -> None:
     if not isinstance(value, dict):
         raise _wrong(TypeError, "be a dict, as sample gives it", value)
     for name, check in checks.items():
         if name in value:
             try:
                 check(given, value[name])
-            except Refused as refused:
+            except InvalidParam as refused:
                 refused.path = f"[{name!r}]{refused.path}"
                 raise
         elif not hasattr(check, "needed") or check.needed(given):
-            raise Refused(
+            raise InvalidParam(
                 KeyError, f"have no {name!r}, but {', '.join(map(repr, value)) or 'nothing'}"
             )
     if not value.keys() <= checks.keys():
         surplus = ", ".join(repr(name) for name in value if name not in checks)
         known = ", ".join(map(repr, checks)) or "nothing"
-        raise Refused(ValueError, f"must have {known} only, got {surplus} as well")
+        raise InvalidParam(ValueError, f"must have {known} only, got {surplus} as well")
 
 
-def needed_if(needed: Callable[[Given], bool], check: Check) -> Check:
+def needed_if(needed: Callable[[ParamContext], bool], check: Check) -> Check:
     """A param that may be left out otherwise."""
     check_if_there = functools.partial(check)
     check_if_there.needed = needed  # type: ignore[attr-defined]
     return check_if_there
 
 
-def anything(_: Given, value: Any) -> None:
+def anything(_: ParamContext, value: Any) -> None:
     """What is checked elsewhere."""
 
 
@@ -186,7 +186,7 @@ def number(least: float = -LARGEST, most: float = LARGEST, *, above: float | Non
     elif (least, most) == (-LARGEST, LARGEST):
         allowed = "be a finite number"
 
-    def check(_: Given, value: Any) -> None:
+    def check(_: ParamContext, value: Any) -> None:
         if type(value) is not float and type(value) is not int:
             raise _wrong(TypeError, allowed, value)
         if not least <= value <= most:  # also true for NaN
@@ -203,7 +203,7 @@ def integer(
 ) -> Check:
     """An integer from least to most, both included."""
 
-    def check(given: Given, value: Any) -> None:
+    def check(given: ParamContext, value: Any) -> None:
         lowest = least(given) if callable(least) else least
         highest = most(given) if callable(most) else most
         if type(value) is not int:
@@ -222,7 +222,7 @@ def whole_number(least: int, most: int) -> Check:
     )
 
 
-def flag(_: Given, value: Any) -> None:
+def flag(_: ParamContext, value: Any) -> None:
     """True or False."""
     if type(value) is not bool:
         raise _wrong(TypeError, "be True or False", value)
@@ -231,7 +231,7 @@ def flag(_: Given, value: Any) -> None:
 def one_of(*allowed: str) -> Check:
     """One of some texts."""
 
-    def check(_: Given, value: Any) -> None:
+    def check(_: ParamContext, value: Any) -> None:
         if not isinstance(value, str) or value not in allowed:
             raise _wrong(ValueError, f"be one of {', '.join(map(repr, allowed))}", value)
 
@@ -251,23 +251,23 @@ def fields(**checks: Check) -> Check:
 def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check:
     """A list with as many elements as are wanted, each of which a check takes."""
 
-    def check_all(given: Given, value: Any) -> None:
+    def check_all(given: ParamContext, value: Any) -> None:
         if not isinstance(value, (list, tuple)):
             raise _wrong(TypeError, "be a list", value)
         wanted = length(given) if callable(length) else length
         if wanted is not None and len(value) != wanted:
-            raise Refused(
+            raise InvalidParam(
                 ValueError,
                 f"must be a list of {wanted}, got {reprlib.repr(value)} with {len(value)}",
             )
         if len(value) < least:
-            raise Refused(
+            raise InvalidParam(
                 ValueError, f"must be a list of at least {least}, got {reprlib.repr(value)}"
             )
         try:
             for place, each in enumerate(value):  # noqa: B007
                 check(given, each)
-        except Refused as refused:
+        except InvalidParam as refused:
             refused.path = f"[{place}]{refused.path}"
             raise
 
@@ -278,18 +278,20 @@ def where_not_none(name: str, check: Check) -> Check:
     """A list with one element for each of another param, which stands before this one; None may stand where None stands there."""
     element = for_each(name, optional(check))
 
-    def check_all(given: Given, value: Any) -> None:
+    def check_all(given: ParamContext, value: Any) -> None:
         element(given, value)
         for place, (other, each) in enumerate(zip(given.params[name], value, strict=True)):
             if other is not None and each is None:
-                raise Refused(ValueError, f"must not be None at {place}, where {name!r} is not")
+                raise InvalidParam(
+                    ValueError, f"must not be None at {place}, where {name!r} is not"
+                )
 
     return check_all
 
 
 def each_axis(check: Check) -> Check:
     """A list with one element for each spatial axis."""
-    return many(check, Given.dims)
+    return many(check, ParamContext.dims)
 
 
 def each_channel(check: Check) -> Check:
@@ -319,7 +321,7 @@ def none_without_channels(check: Check) -> Check:
 def distinct(check: Check) -> Check:
     """What a check takes, without repetition."""
 
-    def check_all(given: Given, value: Any) -> None:
+    def check_all(given: ParamContext, value: Any) -> None:
         check(given, value)
         if len(set(value)) < len(value):
             raise _wrong(ValueError, "not have an element twice", value)
@@ -327,9 +329,9 @@ def distinct(check: Check) -> Check:
     return check_all
 
 
-def _wrong(kind: type[Exception], allowed: str, value: Any) -> Refused:
+def _wrong(kind: type[Exception], allowed: str, value: Any) -> InvalidParam:
     shown = reprlib.repr(value)
-    return Refused(
+    return InvalidParam(
         kind,
         f"must {allowed}, got {shown}"
         + (f" of type {type(value).__name__}" if kind is TypeError else ""),

@@ -22,11 +22,11 @@ class Applicable(Protocol):
     def output_shapes(self, shapes: Mapping[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         """Return the shapes after the transform."""
 
-    def stages(self, params: dict[str, Any]) -> list[Stage]:
+    def stages(self, params: dict[str, Any]) -> list[AppliedTransform]:
         """Return the transforms that these params apply, in order."""
 
 
-class Stage(NamedTuple):
+class AppliedTransform(NamedTuple):
     """A transform that is applied, no composition, with its own params.
 
     Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in the order of application.
@@ -57,7 +57,7 @@ _observer: ContextVar[Observer | None] = ContextVar("detaug_observer", default=N
 
 
 @contextmanager
-def observed(observer: Observer | None) -> Iterator[None]:
+def observe_transforms(observer: Observer | None) -> Iterator[None]:
     """Inside, in this thread, `observer` applies the params of every pipeline that is called. A pipeline that is called
     while it does is applied as ever."""
     token = _observer.set(observer)
@@ -73,7 +73,7 @@ def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str
     if observer is None:
         transform.apply_in(workspace, params)
         return
-    with observed(None):
+    with observe_transforms(None):
         observer(transform, workspace, params)
 
 

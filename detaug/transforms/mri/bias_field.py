@@ -11,7 +11,7 @@ from detaug.kernels.intensity import multiply_by_field
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
 from detaug.transforms.building.checks import integer, one_of, random_scalar
-from detaug.transforms.building.gate import Given, channels_with, many, number, takes
+from detaug.transforms.building.gate import ParamContext, channels_with, many, number, takes
 from detaug.transforms.building.per_channel import (
     ChannelTransform,
     by_channel,
@@ -23,7 +23,7 @@ from detaug.transforms.building.workspace import Workspace
 _CENTRE = np.zeros(1)
 
 
-def _terms(given: Given) -> int:
+def _terms(given: ParamContext) -> int:
     return len(_degrees(given.transform.order, given.dims()))
 
 

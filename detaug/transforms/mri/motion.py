@@ -13,7 +13,7 @@ from detaug.kernels.resampling import resample_images
 from detaug.transforms.building import checks, draws, gate
 from detaug.transforms.building.affine import NO_DISPLACEMENT, applied, rotation
 from detaug.transforms.building.base import Context, Params, RandomScalar, Shapes
-from detaug.transforms.building.gate import Given, Refused, many
+from detaug.transforms.building.gate import InvalidParam, ParamContext, many
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.mri.k_space import extended, extended_length, filter_axis
@@ -24,15 +24,15 @@ _PERTURBATION = (
 _TEN_DEGREES = math.radians(10)
 
 
-def _check_motion(given: Given, value: Any) -> None:
+def _check_motion(given: ParamContext, value: Any) -> None:
     _MOTION(given, value)
     counts = {name: len(value[name]) for name in ("times", "rotations", "translations")}
     if len(set(counts.values())) > 1:
-        raise Refused(
+        raise InvalidParam(
             ValueError, f"must have as many times as rotations and translations, got {counts}"
         )
     if sorted(value["times"]) != list(value["times"]):
-        raise Refused(ValueError, f"must have times that rise, got {value['times']}")
+        raise InvalidParam(ValueError, f"must have times that rise, got {value['times']}")
 
 
 _MOTION = gate.fields(

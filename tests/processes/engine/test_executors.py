@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detaug import DeterministicAugmenter, LocalProcesses, fingerprint
-from detaug.engine.executor import Executor, Work
+from detaug.engine.executor import EngineContext, Executor
 from detaug.engine.in_process import InThisProcess
 from tests.support.executor_suite import *  # noqa: F403
 from tests.support.executor_suite import Draws, Numbers, Running, running
@@ -32,10 +32,10 @@ def run_two(run: Callable[..., Running]) -> Callable[..., Running]:
 
 
 def test_an_executor_of_the_users_own_is_asked() -> None:
-    asked: list[Work] = []
+    asked: list[EngineContext] = []
 
     class Noting(InThisProcess):
-        def start(self, work: Work) -> Any:
+        def start(self, work: EngineContext) -> Any:
             asked.append(work)
             return super().start(work)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from detaug.system.interpreters import Surrounding
+from detaug.system.interpreters import InterpreterOptions
 from tests.support.processes import Script
 
 pytestmark = pytest.mark.timeout(60)
@@ -90,7 +90,7 @@ def test_a_fork_does_not_hold_up_a_thread_that_starts_an_interpreter() -> None:
 
     def starts() -> None:
         for _ in range(20):
-            started.append(Surrounding.here().start("pass", ()).wait())
+            started.append(InterpreterOptions.here().start("pass", ()).wait())
 
     thread, children = threading.Thread(target=starts, daemon=True), []
     thread.start()

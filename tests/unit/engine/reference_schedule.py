@@ -13,7 +13,7 @@ from detaug.engine.outcomes import (
     Position,
     Skipped,
 )
-from detaug.pipeline.plan import BatchKey, Plan
+from detaug.pipeline.plan import BatchKey, StepPlan
 
 
 class ReferenceSchedule:
@@ -21,7 +21,7 @@ class ReferenceSchedule:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: StepPlan,
         window: int,
         num_workers: int,
         stateless: bool,
@@ -133,7 +133,7 @@ class ReferenceSchedule:
         over = self.limit is not None and position.taken >= self.plan.share_of(
             max(0, self.limit - position.before)
         )
-        end = self.plan.end(self.plan.phase_of(position.step))  # `Plan` has tests of its own
+        end = self.plan.end(self.plan.phase_of(position.step))  # `StepPlan` has tests of its own
         over = over or (end is not None and position.step >= end)
         ended = self._ended.get(position.epoch)
         if not over and len(ended or {}) == self.plan.num_streams:

@@ -250,7 +250,7 @@ def test_a_batch_that_is_taken_between_the_hook_and_the_fork_is_never_overwritte
     pair: Pair,
 ) -> None:
     contents, batch = pair.carry(filled(1))
-    hand_over = pair.parent.hand_over(contents)
+    hand_over = pair.parent.mark_delivered(contents)
     slots._before_fork()
     assert hand_over is not None
     hand_over()
@@ -298,7 +298,7 @@ def test_a_fork_while_slots_go_back_inherits_what_the_user_holds_and_nothing_els
         contents, batch = pair.carry(np.arange(10_000) + number)
         held.append(batch)
         del batch
-        to_user = parent.hand_over(contents)
+        to_user = parent.mark_delivered(contents)
         assert to_user is not None
         to_user()
         mappings.append(parent._mappings[contents.slot])

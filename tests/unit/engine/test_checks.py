@@ -10,8 +10,8 @@ import pytest
 
 from detaug.engine.arguments import Check
 from detaug.engine.recheck import policy as checking
-from detaug.engine.recheck.policy import Checks
-from detaug.engine.recheck.requests import Again, CheckedBatch, is_checked
+from detaug.engine.recheck.policy import RecheckPolicy
+from detaug.engine.recheck.requests import RecheckCandidate, RecheckResponse, is_checked
 from detaug.pipeline.batch_report import BatchReport
 from detaug.pipeline.loader_states import LoaderStates
 from detaug.pipeline.plan import BatchKey
@@ -32,16 +32,16 @@ AT_FIRST = 0.1
 def checks_of(ignore=(), stateless=True, every=EVERY, num_streams=1):
     source = resolve_source(RandomSampler() if stateless else [1])
     states = LoaderStates(source, num_streams)
-    return Checks(Check(every, ignore), num_streams, stateless, states)
+    return RecheckPolicy(Check(every, ignore), num_streams, stateless, states)
 
 
 def check(step, number=1, worker=1):
-    return CheckedBatch(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
+    return RecheckCandidate(BatchKey(0, step), BatchReport({}, {"x": "1"}), number, worker)
 
 
 def answer(checks, made, seconds):
-    checks.paid(seconds)
-    checks.compare(made, Again(BatchReport({}, {"x": "1"})))
+    checks.add_check_time(seconds)
+    checks.compare(made, RecheckResponse(BatchReport({}, {"x": "1"})))
 
 
 @pytest.fixture(autouse=True)
@@ -233,10 +233,12 @@ def test_late_batches_of_a_stream_cost_those_before_them():
 
 def test_a_difference_says_whether_the_loader_made_it():
     checks = checks_of(("pid",))
-    first = CheckedBatch(BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2)
+    first = RecheckCandidate(
+        BatchKey(0, 3), BatchReport({"x": "raw"}, {"x": "a", "pid": "1"}), 40, 2
+    )
 
     def compared(raw, **final):
-        return checks.compare(first, Again(BatchReport({"x": raw}, final)))
+        return checks.compare(first, RecheckResponse(BatchReport({"x": raw}, final)))
 
     assert compared("raw", x="a", pid="2") is None
     found = compared("raw", x="b", y="c", pid="1")

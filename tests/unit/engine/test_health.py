@@ -12,7 +12,7 @@ from detaug.engine import wait_stats as health
 from detaug.engine.local import stall_watch
 from detaug.engine.local.handles import Worker
 from detaug.engine.local.stall_watch import StallWatch
-from detaug.engine.wait_stats import Health
+from detaug.engine.wait_stats import RunStats
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_more_than_a_twentieth_of_a_long_epoch_is_told(
     clock = [50.0]
     monkeypatch.setattr(health, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     monkeypatch.setattr(health, "usable_cores", lambda: 4)
-    kept = Health()
+    kept = RunStats()
     for asked in [
         40.0,
         *[50.0 - waited / (batches - 1)] * (batches - 1),
     ]:  # the engine's start is no waiting
-        kept.got_a_batch(asked)
+        kept.on_batch(asked)
     kept.worked, clock[0] = 1.2 * seconds, 50.0 + seconds
-    kept.epoch_ends(3, num_processes=2)
+    kept.on_epoch_end(3, num_processes=2)
     assert ("epoch 3: the loop waited for data" in caplog.text) == told
     assert (
         "made by 2 workers, busy 60 % of the time, on a machine with 4 cores" in caplog.text

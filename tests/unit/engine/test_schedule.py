@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from detaug import DeterministicAugmenter
 from detaug.engine.outcomes import Delivered, EpochEnd, Failed, Position, Skipped
-from detaug.engine.prefetching_engine import given_out
+from detaug.engine.prefetching_engine import assign_tasks
 from detaug.engine.schedule import Schedule
-from detaug.pipeline.plan import TAILS, BatchKey, Plan
+from detaug.pipeline.plan import TAILS, BatchKey, StepPlan
 from detaug.pipeline.sources import resolve_source
 from tests.unit.engine.reference_schedule import ReferenceSchedule
 
@@ -31,7 +31,7 @@ def run(
         if isinstance(outcome, Delivered):
             handed_out.append(outcome.batch)
             continue
-        for worker, key in given_out(schedule, workers):
+        for worker, key in assign_tasks(schedule, workers):
             worker.tasks.append(key)
         busy = [worker for worker in workers if worker.tasks]
         assert busy, "nothing is due and nobody works"
@@ -59,7 +59,7 @@ def test_ranks_in_changing_numbers_share_a_finite_source_out(num_streams, num_st
         rounds = min(rounds, (num_steps - reached) // world_size)
         of_ranks = []
         for rank in range(world_size):
-            plan = Plan(num_streams, rank, world_size, num_steps)
+            plan = StepPlan(num_streams, rank, world_size, num_steps)
             schedule = Schedule(plan, chance.randint(1, 5), 2, False)
             if position is not None:
                 schedule.position = position._replace(step=reached + rank)
@@ -75,7 +75,7 @@ def test_ranks_in_changing_numbers_share_a_finite_source_out(num_streams, num_st
 
 @pytest.mark.parametrize("num_steps", [9, None])
 def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
-    schedule = Schedule(Plan(2, 1, 3, num_steps), 1, 1, stateless=False)
+    schedule = Schedule(StepPlan(2, 1, 3, num_steps), 1, 1, stateless=False)
     key = schedule.next_for(0)
     schedule.end_stream(key)
     outcome = schedule.take().outcome
@@ -91,7 +91,7 @@ def schedules(draw):
     num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
     arguments = {
-        "plan": Plan(
+        "plan": StepPlan(
             num_streams, draw(st.integers(0, world_size - 1)), world_size, num_steps, tail
         ),
         "window": draw(st.integers(1, 9)),
@@ -192,16 +192,16 @@ def test_schedule_knows_at_every_event_what_a_walk_through_the_window_finds(both
 
 def given_to_each(schedule, workers):
     """The numbers of tasks that the workers have, once they were given what there is."""
-    for worker, key in given_out(schedule, workers):
+    for worker, key in assign_tasks(schedule, workers):
         worker.tasks.append(key)
     return [len(worker.tasks) for worker in workers]
 
 
 def test_a_worker_has_one_task_in_hand_and_at_most_one_waiting_and_each_has_a_first_before_any_has_a_second():
     workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(4)]
-    assert sorted(given_to_each(Schedule(Plan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
+    assert sorted(given_to_each(Schedule(StepPlan(1), 6, 4, True), workers)) == [1, 1, 2, 2]
     assert sorted(worker.tasks[0].step for worker in workers) == [0, 1, 2, 3]
-    assert given_to_each(Schedule(Plan(1), 100, 4, True), workers) == [2, 2, 2, 2]
+    assert given_to_each(Schedule(StepPlan(1), 100, 4, True), workers) == [2, 2, 2, 2]
 
 
 class Workers:
@@ -224,7 +224,7 @@ class Workers:
     def work(self):
         """One of them makes a batch, or the reader takes one; False: nobody can do anything."""
         workers = sorted(self.present.values(), key=lambda worker: worker.index)
-        for worker, key in given_out(self.schedule, workers):
+        for worker, key in assign_tasks(self.schedule, workers):
             worker.tasks.append(key)
         if isinstance(self.schedule.take().outcome, Delivered):
             return True
@@ -249,7 +249,7 @@ class Workers:
 def test_streams_are_made_by_whoever_is_there_and_shared_fairly_once_all_have_come(
     num_streams, num_workers, window, world_size, chance
 ):
-    plan = Plan(num_streams, chance.randrange(world_size), world_size)
+    plan = StepPlan(num_streams, chance.randrange(world_size), world_size)
     schedule = Schedule(plan, window, num_workers, stateless=False)
     workers = Workers(schedule, num_workers, chance)
     for _ in range(12):

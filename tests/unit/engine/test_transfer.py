@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from detaug import fingerprint
 from detaug.objects.batch_pickling import pack, unpack
 from detaug.system.channel import Channel, ChannelClosed
-from detaug.system.shared_memory import ALIGNMENT, capacity_for, lay_out
+from detaug.system.shared_memory import ALIGNMENT, capacity_for, pack_offsets
 
 Point = namedtuple("Point", "x y")
 
@@ -210,7 +210,7 @@ def test_an_itk_image_is_packed_with_its_voxels_which_end_with_it() -> None:
 
 @given(st.lists(st.integers(0, 10_000), max_size=30))
 def test_buffers_are_aligned_in_order_and_apart(sizes):
-    offsets, size_of_all = lay_out(sizes)
+    offsets, size_of_all = pack_offsets(sizes)
     assert all(offset % ALIGNMENT == 0 for offset in offsets)
     ends = [0, *(offset + size for offset, size in zip(offsets, sizes, strict=True))]
     assert all(offset >= end for offset, end in zip(offsets, ends, strict=False))

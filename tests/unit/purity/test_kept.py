@@ -9,7 +9,7 @@ import torch
 from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
-from detaug.pipeline.copying.snapshot import Template, kept_of
+from detaug.pipeline.copying.snapshot import Snapshot, kept_of
 from detaug.seeding.generators import reseed_global_rngs
 
 
@@ -38,7 +38,7 @@ def test_copies_are_made_without_it() -> None:
     reseed_global_rngs(np.random.SeedSequence(2))
     expected = transform(image=image.clone())["image"]
     assert transform._grid_cache
-    copy = Template(transform).copy()[0]
+    copy = Snapshot(transform).copy()[0]
     assert "_grid_cache" not in vars(copy)
     copy._grid_cache = transform._grid_cache
     reseed_global_rngs(np.random.SeedSequence(2))

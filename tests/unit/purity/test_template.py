@@ -16,8 +16,8 @@ import torch
 from detaug.objects.references import shared_generators
 from detaug.objects.walking import paths_of
 from detaug.pipeline.copying import large_arrays as bulk
-from detaug.pipeline.copying.generators import Owned, OwnedCopy
-from detaug.pipeline.copying.snapshot import Template
+from detaug.pipeline.copying.generators import Owned, SnapshotCopy
+from detaug.pipeline.copying.snapshot import Snapshot
 
 
 class Slotted:
@@ -68,7 +68,7 @@ def counting():
 
 def test_a_copy_leads_to_itself_and_never_to_the_original():
     original = Pipeline()
-    copy = Template(original).copy()[0]
+    copy = Snapshot(original).copy()[0]
     assert type(copy) is Pipeline
     assert copy.me is copy
     assert copy.closure() is copy.rng
@@ -88,16 +88,16 @@ def test_a_copy_leads_to_itself_and_never_to_the_original():
     with copy.lock, copy.inner_lock:
         copy.local.count.append(1)
     assert original.local.count == [0]
-    other = Template(original).copy()[0]
+    other = Snapshot(original).copy()[0]
     assert copy.rng.normal() == other.rng.normal()
     shared = {"f": counting, "k": Pipeline, "m": types, "b": len, "u": np.add}
-    assert Template(shared).copy()[0] == shared
+    assert Snapshot(shared).copy()[0] == shared
 
 
 def test_functions_that_share_a_variable_go_on_sharing_it():
     add, see = counting()
     add()
-    copied_add, copied_see = Template((add, see)).copy()[0]
+    copied_add, copied_see = Snapshot((add, see)).copy()[0]
     assert copied_add() == (2, 2)
     assert copied_see() == (2, 2)
     assert see() == (1, 1)
@@ -107,7 +107,7 @@ def test_functions_that_share_a_variable_go_on_sharing_it():
         return cache
 
     remember.calls = 5
-    copy = Template(remember).copy()[0]
+    copy = Snapshot(remember).copy()[0]
     assert copy(1) == {1: 5}
     assert remember(2) == {2: 5}
 
@@ -123,7 +123,7 @@ def test_a_function_that_calls_itself_is_copied():
         return walk
 
     walk = outer()
-    copy = Template(walk).copy()[0]
+    copy = Snapshot(walk).copy()[0]
     assert copy(2) == [2, 1, 0]
     assert walk(0) == [0]
 
@@ -131,7 +131,7 @@ def test_a_function_that_calls_itself_is_copied():
 def test_iterators_are_copied_with_their_position():
     original = iter(list(range(4)))
     next(original)
-    copy = Template({"items": original}).copy()[0]["items"]
+    copy = Snapshot({"items": original}).copy()[0]["items"]
     assert list(copy) == [1, 2, 3]
     assert next(original) == 1
 
@@ -145,7 +145,7 @@ def test_views_of_one_memory_stay_views_of_one_memory():
         "rows": large.reshape(100, -1)[3:5],
         "f": large[::-2],
     }
-    copy = Template(original).copy()[0]
+    copy = Snapshot(original).copy()[0]
     copy["small"][2] = -1
     copy["large"][1500] = -2
     assert copy["part"][0] == -1
@@ -159,7 +159,7 @@ def test_tensors_of_one_memory_stay_tensors_of_one_memory():
     for size in (10, 50_000):
         memory = torch.arange(size, dtype=torch.float32)
         original = {"all": memory, "part": memory[5:], "turned": memory.view(2, -1).t()}
-        copy = Template(original).copy()[0]
+        copy = Snapshot(original).copy()[0]
         copy["all"][5] = -1
         assert copy["part"][0] == -1
         assert memory[5] == 5
@@ -170,7 +170,7 @@ def test_tensors_of_one_memory_stay_tensors_of_one_memory():
 def test_tensors_are_copied_whatever_the_default_device():
     original = torch.arange(10.0)
     with torch.device("meta"):
-        copy = Template(original).copy()[0]
+        copy = Snapshot(original).copy()[0]
     assert torch.equal(copy, original)
 
 
@@ -179,7 +179,7 @@ def test_modules_keep_tied_weights_and_what_needs_no_gradient():
         torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)
     )
     module[1].weight = module[0].weight
-    copy = Template(module).copy()[0]
+    copy = Snapshot(module).copy()[0]
     assert copy[0].weight is copy[1].weight
     assert copy[0].weight is not module[0].weight
     assert copy[0].weight.requires_grad
@@ -192,7 +192,7 @@ def test_modules_keep_tied_weights_and_what_needs_no_gradient():
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, [("a", "u1"), ("b", "f8")]])
 def test_large_arrays_are_each_copys_own(dtype, order):
     array = np.zeros((300, 400), dtype=dtype, order=order)
-    template = Template({"array": array})
+    template = Snapshot({"array": array})
     assert len(template._pickled) < 2_000
     one, other = template.copy()[0]["array"], template.copy()[0]["array"]
     assert one.dtype == array.dtype
@@ -205,7 +205,7 @@ def test_large_arrays_are_each_copys_own(dtype, order):
 def test_more_than_can_be_kept_twice_is_shared_read_only(monkeypatch):
     monkeypatch.setattr(bulk, "MOST_BYTES", 100_000)
     array = np.zeros(50_000)
-    template = Template({"array": array})
+    template = Snapshot({"array": array})
     with pytest.raises(ValueError, match="read-only"):
         template.copy()[0]["array"][0] = 1
     assert template.copy(only_one=True)[0]["array"].flags.writeable
@@ -216,7 +216,7 @@ def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
     fixed.flags.writeable = False
     np.save(tmp_path / "a.npy", np.ones(50_000))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    copy = Template({"fixed": fixed, "mapped": mapped}).copy()[0]
+    copy = Snapshot({"fixed": fixed, "mapped": mapped}).copy()[0]
     assert copy["fixed"] is fixed
     assert copy["mapped"] is mapped
 
@@ -224,7 +224,7 @@ def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
 def test_generators_are_parts_and_have_paths():
     original = Pipeline()
     original.deep = [{"python": random.Random(1)}, {"torch": torch.Generator()}]
-    template = Template(original)
+    template = Snapshot(original)
     paths = set(paths_of(template.originals, {"transform": original}).values())
     assert {"transform.rng", "transform.deep[0]['python']", "transform.deep[1]['torch']"} <= paths
     copy, parts = template.copy()
@@ -236,7 +236,7 @@ def test_a_generator_elsewhere_moves_no_other_one():
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)
         template = Owned(original, {"transform": original})
-        copy = OwnedCopy(template, template.copy())
+        copy = SnapshotCopy(template, template.copy())
         copy.reseed(np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
         return copy.value.mine.random()
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from detaug.system.progress import Progress
-from detaug.verification.rows import Planned, Report, Row, run_rows, table
+from detaug.verification.rows import PendingRow, Report, Row, run_rows, table
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
         return Row(what)
 
     planned = [
-        Planned("a", lambda: noisy("a")),
-        Planned("b", lambda: Row("b")),
-        Planned("c", lambda: noisy("c")),
+        PendingRow("a", lambda: noisy("a")),
+        PendingRow("b", lambda: Row("b")),
+        PendingRow("c", lambda: noisy("c")),
     ]
     rows = list(run_rows(planned, Progress()))
     assert [row.notices for row in rows] == [("said by a",), (), ("said by c",)]
@@ -61,13 +61,13 @@ def test_every_row_keeps_its_own_log_records_and_seconds() -> None:
 def test_progress_is_told_before_each_row_with_all_the_work_there_is() -> None:
     told: list[tuple[str, int, int]] = []
     shown = Progress(told=lambda *what: told.append(what))
-    list(run_rows([Planned("reference", lambda: Row("r"))], shown))
+    list(run_rows([PendingRow("reference", lambda: Row("r"))], shown))
 
     def advancing() -> Row:
         shown.advance(2)  # of three: a row need not tell all of its work
         return Row("a")
 
-    rows = run_rows([Planned("a", advancing, 3), Planned("b", lambda: Row("b"))], shown)
+    rows = run_rows([PendingRow("a", advancing, 3), PendingRow("b", lambda: Row("b"))], shown)
     next(rows)
     assert told == [("reference", 0, 1), ("a", 1, 5)], "the next one is run when it is asked for"
     next(rows)

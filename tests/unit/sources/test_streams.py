@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from detaug.pipeline import streams
-from detaug.pipeline.copying.pipeline_snapshot import Pristine
+from detaug.pipeline.copying.pipeline_snapshot import PipelineSnapshot
 from detaug.pipeline.sources import resolve_source
-from detaug.pipeline.streams import StreamCopy, StreamEnded
+from detaug.pipeline.streams import StreamCursor, StreamEnded
 from detaug.seeding.current import Current, SeedBranch
 from detaug.seeding.tree import SeedTree
 
@@ -60,20 +60,20 @@ def copy_of(
     stream: int = 0,
     num_streams: int = 1,
     log: Any = print,
-) -> StreamCopy:
+) -> StreamCursor:
     source = resolve_source(loader, None, limit)
     branch = SeedBranch(SeedTree(0), num_streams)
-    return StreamCopy(Pristine(source, None), Current(branch, epoch, stream), branch, log)
+    return StreamCursor(PipelineSnapshot(source, None), Current(branch, epoch, stream), branch, log)
 
 
-def give(copy: StreamCopy, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
+def give(copy: StreamCursor, epoch: int, turn: int, stream: int = 0, num_streams: int = 1) -> Any:
     copy.step_forward_to(epoch, turn)
     return copy.take(
         Current(SeedBranch(SeedTree(0), num_streams), epoch, turn * num_streams + stream)
     )
 
 
-def outcome(copy: StreamCopy, *where: int) -> Any:
+def outcome(copy: StreamCursor, *where: int) -> Any:
     """The batch, the message of the error, or StreamEnded."""
     try:
         return give(copy, *where)

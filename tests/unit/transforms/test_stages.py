@@ -9,7 +9,7 @@ import pytest
 
 from detaug import fingerprint
 from detaug import transforms as t
-from detaug.transforms.building.stages import observed
+from detaug.transforms.building.stages import observe_transforms
 from detaug.transforms.building.workspace import Workspace
 from tests.support.transforms.every_transform import EVERY
 from tests.support.transforms.generators import rng
@@ -69,7 +69,7 @@ def test_stages_one_after_another_are_the_pipeline(name: str) -> None:
             seen.append(stage)
             stage.transform.apply_in(workspace, stage.params)
 
-    with observed(observer):
+    with observe_transforms(observer):
         assert fingerprint(pipeline(**given, rng=rng())) == expected
     assert [stage.place for stage in seen] == sorted(stage.place for stage in seen)
     assert not any(
@@ -99,7 +99,7 @@ def test_pipeline_that_an_observer_calls_is_not_observed() -> None:
         root.apply_in(workspace, params)
 
     mirror = t.Mirror((0,))
-    with observed(observer):
+    with observe_transforms(observer):
         mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
     mirror(image=np.ones((1, 4, 4), np.float32), rng=rng())
     assert calls == [mirror]

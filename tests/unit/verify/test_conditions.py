@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from detaug.system.interception import Site
-from detaug.verification.conditions import Conditions, Surroundings
+from detaug.verification.conditions import Conditions, ControlledEnvironment
 
 
 def asked() -> tuple[object, ...]:
@@ -46,7 +46,7 @@ def asked() -> tuple[object, ...]:
 
 @contextmanager
 def under(conditions: Conditions) -> Iterator[dict[str, dict[Site, str]]]:
-    surroundings = Surroundings(conditions)
+    surroundings = ControlledEnvironment(conditions)
     with surroundings.around():
         yield surroundings.sites
 
