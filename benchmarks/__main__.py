@@ -1,4 +1,6 @@
-"""Measure detaug: `python -m benchmarks engine|epochs|fidelity|gpu|headline|nnunet|tables|transforms`."""
+"""Measure detaug:
+`python -m benchmarks engine|epochs|fidelity|gpu|headline|nnunet|tables|transforms`.
+"""
 
 from __future__ import annotations
 

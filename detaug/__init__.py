@@ -1,7 +1,7 @@
 """Deterministic, crash-proof, fast data augmentation for 3-D medical images.
 
-`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives the same batches, in
-the same order, for any number and timing of worker processes.
+`DeterministicAugmenter` replaces batchgenerators' NonDetMultiThreadedAugmenter: the same seed gives
+the same batches, in the same order, for any number and timing of worker processes.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ __all__ = [
     "verify",
 ]
 
-# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's helper process
-# needs it.
+# Loaded on first use: torch takes seconds to import, and neither `detaug --help` nor the engine's
+# helper process needs it.
 __getattr__, __dir__ = lazily(
     __name__,
     {

@@ -1,11 +1,13 @@
-"""batchgenerators' three augmenters, by their names and with their signatures; the batches are detaug's.
+"""batchgenerators' three augmenters, by their names and with their signatures; the batches are
+detaug's.
 
 One import changes::
 
     from detaug.batchgenerators import NonDetMultiThreadedAugmenter
 
-Each class is a `detaug.DeterministicAugmenter` and a subclass of the class that it stands for, so that ``isinstance`` holds.
-Nothing of batchgenerators' own machinery runs: its constructors are not called.
+Each class is a `detaug.DeterministicAugmenter` and a subclass of the class that it stands for, so
+that ``isinstance`` holds. Nothing of batchgenerators' own machinery runs: its constructors are not
+called.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class _Face(DeterministicAugmenter[Batch]):
         kind = type(self).__name__
         if name in _MACHINERY:
             raise AttributeError(
-                f"{kind} of detaug has no {name}: its queues, processes and threads are not batchgenerators'. aug.stats() "
+                f"{kind} of detaug has no {name}: its queues, processes and threads are not "
+                "batchgenerators'. aug.stats() "
                 "says what its workers did, and aug._finish() ends them",
                 name=name,
                 obj=self,
@@ -56,7 +59,9 @@ class _Face(DeterministicAugmenter[Batch]):
         raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __del__(self) -> None:
-        """Do nothing, also after a constructor that failed: workers end with the augmenter by themselves."""
+        """Do nothing, also after a constructor that failed: workers end with the augmenter by
+        themselves.
+        """
 
 
 class NonDetMultiThreadedAugmenter(
@@ -65,8 +70,9 @@ class NonDetMultiThreadedAugmenter(
 ):
     """batchgenerators' NonDetMultiThreadedAugmenter with seeded, ordered, crash-proof batches.
 
-    It takes the arguments of `detaug.DeterministicAugmenter`, which begin with batchgenerators' own. The loader is to have no
-    end; there are epochs only where `batches_per_epoch` sets their length.
+    It takes the arguments of `detaug.DeterministicAugmenter`, which begin with batchgenerators'
+    own. The loader is to have no end; there are epochs only where `batches_per_epoch` sets their
+    length.
 
     Raises:
         ValueError: the loader is a batchgenerators DataLoader without ``infinite=True``.
@@ -81,8 +87,10 @@ class NonDetMultiThreadedAugmenter(
         loader = self._data_loader
         if is_batchgenerators(loader, "DataLoader") and not loader.infinite:
             raise ValueError(
-                f"NonDetMultiThreadedAugmenter takes loaders without an end, and {type(loader).__name__} has infinite=False: "
-                "pass infinite=True, or use MultiThreadedAugmenter, which goes through the data once an epoch"
+                "NonDetMultiThreadedAugmenter takes loaders without an end, and "
+                f"{type(loader).__name__} has infinite=False: "
+                "pass infinite=True, or use MultiThreadedAugmenter, which goes through the data "
+                "once an epoch"
             )
         super()._look()
 
@@ -99,8 +107,10 @@ class NonDetMultiThreadedAugmenter(
             if self.batches_per_epoch is not None:
                 raise
             raise RuntimeError(
-                "the loader has ended, and NonDetMultiThreadedAugmenter takes loaders without an end: use "
-                "MultiThreadedAugmenter, whose for loop runs once through the data, or pass batches_per_epoch=..."
+                "the loader has ended, and NonDetMultiThreadedAugmenter takes loaders without an "
+                "end: use "
+                "MultiThreadedAugmenter, whose for loop runs once through the data, or pass "
+                "batches_per_epoch=..."
             ) from None
 
 
@@ -111,7 +121,8 @@ class MultiThreadedAugmenter(
     """batchgenerators' MultiThreadedAugmenter with seeded, crash-proof batches.
 
     Args:
-        data_loader, transform, num_processes, seeds, pin_memory, wait_time: as for `detaug.DeterministicAugmenter`.
+        data_loader, transform, num_processes, seeds, pin_memory, wait_time: as for
+            `detaug.DeterministicAugmenter`.
         num_cached_per_queue: batches kept ready for each process, beyond the one it works on.
         timeout: accepted for compatibility; for batches that stall, pass
             ``executor=LocalProcesses(stall_timeout=seconds)``.
@@ -165,7 +176,8 @@ class MultiThreadedAugmenter(
     @num_cached.setter
     def num_cached(self, value: int) -> None:
         raise AttributeError(
-            f"MultiThreadedAugmenter keeps num_cached_per_queue batches for each process: set that one, not num_cached={value!r}"
+            "MultiThreadedAugmenter keeps num_cached_per_queue batches for each process: set that "
+            f"one, not num_cached={value!r}"
         )
 
 
@@ -173,7 +185,8 @@ class SingleThreadedAugmenter(
     _Face[Batch],
     stock_single.SingleThreadedAugmenter,  # type: ignore[misc]
 ):
-    """batchgenerators' SingleThreadedAugmenter with seeded batches: this process makes each when it is asked for.
+    """batchgenerators' SingleThreadedAugmenter with seeded batches: this process makes each when it
+    is asked for.
 
     Args:
         data_loader, transform: as for `detaug.DeterministicAugmenter`.

@@ -8,13 +8,14 @@ from typing import Any
 class BatchError(RuntimeError):
     """A loader or transform failed while it made one batch.
 
-    The raised object is an instance of this class *and*, where Python allows it, of the class of the original
-    exception, so that ``except ValueError`` around a training loop still works. Where Python does not allow it, the
-    original exception is ``__cause__``.
+    The raised object is an instance of this class *and*, where Python allows it, of the class of
+    the original exception, so that ``except ValueError`` around a training loop still works. Where
+    Python does not allow it, the original exception is ``__cause__``.
 
     Attributes:
         epoch, step, stream: which batch failed.
-        indices: of a data set, the items of that batch; the one that failed, where one did. Else empty.
+        indices: of a data set, the items of that batch; the one that failed, where one did. Else
+            empty.
         original: the original exception, if it could be sent.
         worker_traceback: the traceback as text, from the process in which it happened.
     """
@@ -27,7 +28,8 @@ class BatchError(RuntimeError):
     worker_traceback: str = ""
 
     def __str__(self) -> str:
-        # Some classes (KeyError, OSError) print their arguments in their own way; the message is to be read as it is.
+        # Some classes (KeyError, OSError) print their arguments in their own way; the message is to
+        # be read as it is.
         return str(self.args[0]) if self.args else ""
 
     def __reduce__(self) -> Any:
@@ -47,8 +49,8 @@ class WorkerDied(BatchError):
     """The same batch killed its worker process again and again.
 
     Attributes:
-        exitcode: the last exit code; minus the signal's number where a signal ended the process; None of
-            an actor of a cluster, which leaves none.
+        exitcode: the last exit code; minus the signal's number where a signal ended the process;
+            None of an actor of a cluster, which leaves none.
     """
 
     exitcode: int | None = 0
@@ -68,7 +70,8 @@ class ReproducibilityError(RuntimeError):
 
 
 class UnusableError(ValueError):
-    """What was handed in (a pipeline, a ledger, a training ...) cannot be used here; the message says why, in one line.
+    """What was handed in (a pipeline, a ledger, a training ...) cannot be used here; the message
+    says why, in one line.
 
     Attributes:
         details: what a command prints before the message; mostly nothing.
@@ -82,13 +85,17 @@ class NotInstalled(ModuleNotFoundError):
 
 
 class StateMismatch(ValueError):
-    """A state dict belongs to another pipeline, seed, seed scheme, numerics version or stream count."""
+    """A state dict belongs to another pipeline, seed, seed scheme, numerics version or stream
+    count.
+    """
 
 
 def batch_error(original: BaseException | None, message: str) -> BatchError:
-    """A `BatchError` that is also an instance of the original exception's class, where the two can be combined.
+    """A `BatchError` that is also an instance of the original exception's class, where the two can
+    be combined.
 
-    It shows the original's attributes (``errno``, ``filename``, the user's own), but prints `message`.
+    It shows the original's attributes (``errno``, ``filename``, the user's own), but prints
+    `message`.
     """
     kind = type(original)
     if not isinstance(original, Exception) or isinstance(original, BatchError):

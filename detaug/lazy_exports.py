@@ -1,4 +1,6 @@
-"""Names of a package that are imported on first use: torch, nnU-Net and Numba take seconds to import."""
+"""Names of a package that are imported on first use: torch, nnU-Net and Numba take seconds to
+import.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ def lazily(
 
     Args:
         package: its ``__name__``.
-        modules: by module, the names that it has; one of the package's own modules may have its own name.
+        modules: by module, the names that it has; one of the package's own modules may have its own
+            name.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

@@ -22,15 +22,18 @@ __all__ = ["Wrap"]
 class Wrap(Randomizable, MapTransform):
     """A transform of detaug's as a MONAI transform of dicts.
 
-    It draws by MONAI's protocol: the Generator's seed comes from ``self.R``, which `set_random_state`, `set_determinism` and
-    MONAI's DataLoader seed, and detaug's augmenters as well.
+    It draws by MONAI's protocol: the Generator's seed comes from ``self.R``, which
+    `set_random_state`, `set_determinism` and MONAI's DataLoader seed, and detaug's augmenters as
+    well.
 
     Args:
         transform: of `detaug.transforms`, of one sample.
-        keys: the dict's keys that are transformed together, and their roles: ``{"image": "image", "label":
-            "segmentation"}``. Items are ``(C, X, Y[, Z])``; MetaTensors, tensors and arrays come out as they came in, with
-            their dtype, but for images of integers, which become float32. The meta data are the item's own. Where there are
-            MetaTensors, `SpatialTransform` turns in millimetres, and their affines follow crops (as in `detaug.torchio.Wrap`).
+        keys: the dict's keys that are transformed together, and their roles: ``{"image": "image",
+            "label": "segmentation"}``. Items are ``(C, X, Y[, Z])``; MetaTensors, tensors and
+            arrays come out as they came in, with their dtype, but for images of integers, which
+            become float32. The meta data are the item's own. Where there are MetaTensors,
+            `SpatialTransform` turns in millimetres, and their affines follow crops (as in
+            `detaug.torchio.Wrap`).
         allow_missing_keys: items without some of the keys are taken.
     """
 

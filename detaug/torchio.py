@@ -22,18 +22,21 @@ __all__ = ["Wrap"]
 class Wrap(TorchIOTransform):
     """A transform of detaug's as a TorchIO transform: takes and gives whatever these do.
 
-    The Generator's seed is drawn from torch's global generator, as all of TorchIO's random numbers are.
+    The Generator's seed is drawn from torch's global generator, as all of TorchIO's random numbers
+    are.
 
-    `SpatialTransform` turns, shears, scales and shifts in millimetres, as TorchIO does, along the array's axes, and leaves an
-    axis of one voxel as it is, so that a 2-D image (C, X, Y, 1) stays in its plane. Affines follow crops, quarter turns and
-    exchanged axes: a voxel that is still there keeps its place in space. What is turned, scaled or mirrored is the body, not
-    the grid of voxels, as in TorchIO.
+    `SpatialTransform` turns, shears, scales and shifts in millimetres, as TorchIO does, along the
+    array's axes, and leaves an axis of one voxel as it is, so that a 2-D image (C, X, Y, 1) stays
+    in its plane. Affines follow crops, quarter turns and exchanged axes: a voxel that is still
+    there keeps its place in space. What is turned, scaled or mirrored is the body, not the grid of
+    voxels, as in TorchIO.
 
     Args:
-        transform: of `detaug.transforms`, of one sample. A subject's ScalarImages are its images, and its LabelMaps the
-            segmentation; all have one spatial shape and one spacing. Dtypes and paths stay as they are, but ScalarImages of
-            integers become float32.
-        seed: four 32-bit words; None: drawn for each call. Subjects' histories have them, so that a call can be repeated.
+        transform: of `detaug.transforms`, of one sample. A subject's ScalarImages are its images,
+            and its LabelMaps the segmentation; all have one spatial shape and one spacing. Dtypes
+            and paths stay as they are, but ScalarImages of integers become float32.
+        seed: four 32-bit words; None: drawn for each call. Subjects' histories have them, so that a
+            call can be repeated.
         options: ``p``, ``include``, ``exclude`` ... of all TorchIO transforms.
     """
 

@@ -1,4 +1,6 @@
-"""`python -m docs.badges`: draw README's badges from `pyproject.toml`, so that each of them is true."""
+"""`python -m docs.badges`: draw README's badges from `pyproject.toml`, so that each of them is
+true.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`python -m docs.gallery` makes docs/gallery.md and its pictures: every transform at low, middle and high strength.
+"""`python -m docs.gallery` makes docs/gallery.md and its pictures: every transform at low, middle
+and high strength.
 
 The page shows the code that makes the pictures, because they are made by the code on the page.
 """
@@ -58,8 +59,8 @@ class Entry:
     Attributes:
         title: its name, and which side.
         code: makes a list of three, from weak to strong.
-        looks: what is drawn of a result: its "image", the image with outlines of its "labels", or of the image's further
-            "channels", which are labels by then.
+        looks: what is drawn of a result: its "image", the image with outlines of its "labels", or
+            of the image's further "channels", which are labels by then.
         words: what the three are.
         first: number of the sample that the first is drawn for.
     """
@@ -88,57 +89,99 @@ class Entry:
 
 GROUPS: dict[str, list[Entry]] = {
     "Space": [
-        Entry("SpatialTransform: rotation", "[SpatialTransform((145, 181), 0, False, p_rotation=1, rotation=(a, a)) for a in (0.1, 0.3, 0.8)]", "labels"),
-        Entry("SpatialTransform: scaling", "[SpatialTransform((145, 181), 0, False, p_scaling=1, scaling=(s, s)) for s in (0.9, 0.75, 0.5)]", "labels"),
-        Entry("SpatialTransform: shear", "[SpatialTransform((145, 181), 0, False, p_shear=1, shear=(s, s)) for s in (0.1, 0.2, 0.4)]", "labels"),
-        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform(\n        (145, 181),\n        0,\n        False,\n        p_elastic_deform=1,\n        elastic_deform_scale=0.1,\n        elastic_deform_magnitude=m,\n    )\n    for m in (3, 7, 14)\n]", "labels"),
-        Entry("Mirror", "[Mirror((0, 1))] * 3", "labels", "Each axis is mirrored with a probability of one half."),
+        Entry("SpatialTransform: rotation", "[SpatialTransform((145, 181), 0, False, p_rotation=1, "
+                                            "rotation=(a, a)) for a in (0.1, 0.3, 0.8)]", "labels"),
+        Entry("SpatialTransform: scaling", "[SpatialTransform((145, 181), 0, False, p_scaling=1, "
+                                           "scaling=(s, s)) for s in (0.9, 0.75, 0.5)]", "labels"),
+        Entry("SpatialTransform: shear", "[SpatialTransform((145, 181), 0, False, p_shear=1, "
+                                         "shear=(s, s)) for s in (0.1, 0.2, 0.4)]", "labels"),
+        Entry("SpatialTransform: elastic deformation", "[\n    SpatialTransform(\n        (145, "
+                                                       "181),\n        0,\n        False,\n        "
+                                                       "p_elastic_deform=1,\n        "
+                                                       "elastic_deform_scale=0.1,\n        "
+                                                       "elastic_deform_magnitude=m,\n    )\n    "
+                                                       "for m in (3, 7, 14)\n]", "labels"),
+        Entry("Mirror", "[Mirror((0, 1))] * 3", "labels", "Each axis is mirrored with a "
+                                                          "probability of one half."),
         Entry("Rot90", "[Rot90(1, (quarters,), (0, 1)) for quarters in (1, 2, 3)]", "labels"),
-        Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * 3", "labels", "Axes of equal length are shuffled.", first=4),
-        Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
-        Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, 70))]", "labels"),
+        Entry("TransposeAxes", "[Compose([CenterCrop((145, 145)), TransposeAxes((0, 1))])] * "
+                               "3", "labels", "Axes of equal length are shuffled.", first=4),
+        Entry("CenterCrop", "[CenterCrop(size) for size in ((130, 160), (100, 120), (60, "
+                            "70))]", "labels"),
+        Entry("RandomCrop", "[RandomCrop(size) for size in ((130, 160), (100, 120), (60, "
+                            "70))]", "labels"),
     ],
     "Noise and resolution": [
-        Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, 0.3)]"),
-        Entry("RicianNoise", "[RicianNoise((variance, variance)) for variance in (0.05, 0.2, 0.6)]"),
+        Entry("GaussianNoise", "[GaussianNoise((variance, variance)) for variance in (0.03, 0.1, "
+                               "0.3)]"),
+        Entry("RicianNoise", "[RicianNoise((variance, variance)) for variance in (0.05, 0.2, "
+                             "0.6)]"),
         Entry("GaussianBlur", "[GaussianBlur((sigma, sigma)) for sigma in (0.7, 1.5, 4)]"),
         Entry("MedianFilter", "[MedianFilter(size) for size in (3, 5, 9)]"),
         Entry("Sharpening", "[Sharpening(strength) for strength in (0.3, 0.8, 2)]"),
-        Entry("SimulateLowResolution", "[SimulateLowResolution((s, s), False, True, None) for s in (0.5, 0.3, 0.15)]"),
-        Entry("Anisotropy", "[Anisotropy((1,), (factor, factor)) for factor in (2, 4, 8)]", words="Thick slices along the second axis."),
+        Entry("SimulateLowResolution", "[SimulateLowResolution((s, s), False, True, None) for s in "
+                                       "(0.5, 0.3, 0.15)]"),
+        Entry("Anisotropy", "[Anisotropy((1,), (factor, factor)) for factor in (2, 4, "
+                            "8)]", words="Thick slices along the second axis."),
     ],
     "Intensities": [
         Entry("BrightnessAdditive", "[BrightnessAdditive(mu, 0, False) for mu in (0.2, 0.6, 1.5)]"),
-        Entry("MultiplicativeBrightness", "[MultiplicativeBrightness((factor, factor), True) for factor in (0.85, 0.6, 1.6)]"),
-        Entry("Contrast", "[Contrast((factor, factor), False, True) for factor in (0.8, 0.5, 1.6)]"),
+        Entry("MultiplicativeBrightness", "[MultiplicativeBrightness((factor, factor), True) for "
+                                          "factor in (0.85, 0.6, 1.6)]"),
+        Entry("Contrast", "[Contrast((factor, factor), False, True) for factor in (0.8, 0.5, "
+                          "1.6)]"),
         Entry("Gamma", "[Gamma((gamma, gamma), 0, True, 1, 0) for gamma in (0.7, 1.5, 3)]"),
-        Entry("HistogramShift", "[HistogramShift(points) for points in (16, 6, 3)]", words="The fewer points, the larger the shifts."),
+        Entry("HistogramShift", "[HistogramShift(points) for points in (16, 6, "
+                                "3)]", words="The fewer points, the larger the shifts."),
         Entry("InvertImage", "[InvertImage(1)] * 3", words="There is one strength."),
         Entry("CutOffOutliers", "[CutOffOutliers(0, p, p_retain_std=0) for p in (95, 80, 60)]"),
-        Entry("BrightnessGradientAdditive", "[BrightnessGradientAdditive((60, 60), (0.2, 0.8), strength) for strength in (0.5, 1.5, 4)]"),
-        Entry("LocalGamma", "[LocalGamma((40, 40), (0.3, 0.7), (gamma, gamma)) for gamma in (0.7, 0.4, 0.1)]"),
-        Entry("LocalContrast", "[LocalContrast((40, 40), (0.3, 0.7), (contrast, contrast)) for contrast in (0.7, 0.3, 3)]"),
-        Entry("LocalSmoothing", "[LocalSmoothing((40, 40), (0.3, 0.7), 1, (sigma, sigma)) for sigma in (1, 2.5, 6)]"),
+        Entry("BrightnessGradientAdditive", "[BrightnessGradientAdditive((60, 60), (0.2, 0.8), "
+                                            "strength) for strength in (0.5, 1.5, 4)]"),
+        Entry("LocalGamma", "[LocalGamma((40, 40), (0.3, 0.7), (gamma, gamma)) for gamma in (0.7, "
+                            "0.4, 0.1)]"),
+        Entry("LocalContrast", "[LocalContrast((40, 40), (0.3, 0.7), (contrast, contrast)) for "
+                               "contrast in (0.7, 0.3, 3)]"),
+        Entry("LocalSmoothing", "[LocalSmoothing((40, 40), (0.3, 0.7), 1, (sigma, sigma)) for "
+                                "sigma in (1, 2.5, 6)]"),
     ],
     "Artefacts of MRI": [
         Entry("BiasField", "[BiasField((-c, c)) for c in (0.2, 0.5, 1)]"),
         Entry("Ghosting", "[Ghosting((4, 4), intensity=(i, i)) for i in (0.3, 0.7, 1.5)]"),
-        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, 0.88)]", words="The plane is treated as a patch of a larger field of view: its border does not ring."),
+        Entry("GibbsNoise", "[GibbsNoise((alpha, alpha)) for alpha in (0.6, 0.75, "
+                            "0.88)]", words="The plane is treated as a patch of a larger field of "
+                                            "view: its border does not ring."),
         Entry("Spikes", "[Spikes(1, (i, i)) for i in (0.1, 0.3, 1)]"),
-        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, 6), (0.2, 14))]", words="The plane is treated as a patch of a larger field of view: its border does not move with it."),
+        Entry("Motion", "[Motion((a, a), (t, t), num_transforms=2) for a, t in ((0.04, 2), (0.1, "
+                        "6), (0.2, 14))]", words="The plane is treated as a patch of a larger "
+                                                 "field of view: its border does not move with "
+                                                 "it."),
     ],
     "Missing parts": [
-        Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in (2, 8, 25)]"),
-        Entry("CoarseDropout", "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, 40)]"),
-        Entry("MaskImage", "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, 0)]", words="The image becomes 0 where the label is below 0."),
+        Entry("BlankRectangle", "[BlankRectangle([[8, 30], [8, 30]], 0.0, number) for number in "
+                                "(2, 8, 25)]"),
+        Entry("CoarseDropout", "[CoarseDropout(holes, 16, fill_value=0.0) for holes in (3, 12, "
+                               "40)]"),
+        Entry("MaskImage", "[Compose([RemoveLabel(label, -1), MaskImage([0])]) for label in (1, 2, "
+                           "0)]", words="The image becomes 0 where the label is below 0."),
     ],
     "Labels": [
-        Entry("RemoveLabel", "[RemoveLabel(label, 0) for label in (1, 2, 3)]", "labels", "Label 1, label 2, and one that is not there."),
-        Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions in ([1], [2], [(1, 2), 2])]", "labels"),
-        Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, 0.2)]", "labels", "For deep supervision."),
-        Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), (1, 2))]", "channels", "For cascades: labels become channels of the image."),
-        Entry("ApplyRandomBinaryOperator", "[\n    Compose([MoveSegAsOneHotToData(0, (2,)), ApplyRandomBinaryOperator(1, strel_size=(n, n))])\n    for n in (1, 3, 6)\n]", "channels", "As a cascade's first stage errs: dilated, eroded, closed or opened."),
-        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose(\n        [\n            MoveSegAsOneHotToData(0, (1,)),\n            RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit),\n        ]\n    )\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
+        Entry("RemoveLabel", "[RemoveLabel(label, 0) for label in (1, 2, "
+                             "3)]", "labels", "Label 1, label 2, and one that is not there."),
+        Entry("ConvertSegmentationToRegions", "[ConvertSegmentationToRegions(regions) for regions "
+                                              "in ([1], [2], [(1, 2), 2])]", "labels"),
+        Entry("DownsampleSegForDS", "[DownsampleSegForDS([scale]) for scale in (1, 0.5, "
+                                    "0.2)]", "labels", "For deep supervision."),
+        Entry("MoveSegAsOneHotToData", "[MoveSegAsOneHotToData(0, which) for which in ((1,), (2,), "
+                                       "(1, 2))]", "channels", "For cascades: labels become "
+                                                               "channels of the image."),
+        Entry("ApplyRandomBinaryOperator", "[\n    Compose([MoveSegAsOneHotToData(0, (2,)), "
+                                           "ApplyRandomBinaryOperator(1, strel_size=(n, n))])\n    "
+                                           "for n in (1, 3, 6)\n]", "channels", "As a cascade's "
+                                                                                "first stage errs: "
+                                                                                "dilated, eroded, "
+                                                                                "closed or opened."),
+        Entry("RemoveRandomConnectedComponentFromOneHotEncoding", "[\n    Compose(\n        [\n    "
+                                                                  "        MoveSegAsOneHotToData(0, (1,)),\n            RemoveRandomConnectedComponentFromOneHotEncoding(1, 0, limit),\n        ]\n    )\n    for limit in (0.01, 0.1, 1)\n]", "channels", "Components that cover more than the limit stay.", first=11),
     ],
 }  # fmt: skip
 
@@ -251,13 +294,18 @@ def page() -> str:
     parts = [
         "# Gallery\n",
         (
-            "Every transform of detaug on one plane of the MNI152 MRI: the original, and a low, a middle and a high strength. Each "
+            "Every transform of detaug on one plane of the MNI152 MRI: the original, and a low, a "
+            "middle and a high strength. Each "
             "block is the code of the three. `show` of the first block applies one:\n"
         ),
         f"```python\n{PREPARATION}```\n",
-        "```python\nweak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and segmentation\n```\n",
         (
-            "Look at a whole pipeline of your own with `detaug preview` ([debug.md](debug.md)); what each transform does is in "
+            "```python\nweak = show(GaussianNoise((0.01, 0.01)))  # a dict with image and "
+            "segmentation\n```\n"
+        ),
+        (
+            "Look at a whole pipeline of your own with `detaug preview` ([debug.md](debug.md)); "
+            "what each transform does is in "
             "[transforms.md](transforms.md). `python -m docs.gallery` draws this page.\n"
         ),
     ]
@@ -268,14 +316,16 @@ def page() -> str:
             if entry.words:
                 parts.append(f"{entry.words}\n")
             parts.append(
-                f"![{entry.title}: original, low, middle and high strength](images/gallery/{entry.file})\n"
+                f"![{entry.title}: original, low, middle and high "
+                f"strength](images/gallery/{entry.file})\n"
             )
             parts.append(f"```python\n{entry.code}\n```\n")
     parts.append("## Without a picture\n")
     rows = "\n".join(f"| `{name}` | {why} |" for name, why in WITHOUT_PICTURES.items())
     parts.append(f"| transform | what it does |\n|---|---|\n{rows}\n")
     parts.append(
-        "Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as it comes in nilearn's wheel.\n"
+        "Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as "
+        "it comes in nilearn's wheel.\n"
     )
     return "\n".join(parts)
 

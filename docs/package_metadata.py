@@ -1,4 +1,5 @@
-"""The package's README and URLs, by the one variable for the repository's address: `DETAUG_REPO_URL`.
+"""The package's README and URLs, by the one variable for the repository's address:
+`DETAUG_REPO_URL`.
 
 A package index shows README without the repository around it, so that links and pictures need the
 whole address. hatchling runs this when it builds; `pyproject.toml` names it.

@@ -1,6 +1,8 @@
-"""What the site has beyond the Markdown of `docs/`: tutorial, examples and changelog as pages, and links out of `docs/`.
+"""What the site has beyond the Markdown of `docs/`: tutorial, examples and changelog as pages, and
+links out of `docs/`.
 
-`DETAUG_REPO_URL`, the address of the repository, makes such links lead there, and gives every page its edit link.
+`DETAUG_REPO_URL`, the address of the repository, makes such links lead there, and gives every page
+its edit link.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ def _from_docs(link: re.Match[str], path: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links out of `docs/` to the repository, and make buttons of the home page's first links.
+    """Point links out of `docs/` to the repository, and make buttons of the home page's first
+    links.
 
     Without an address `[a test](../tests/x.py)` becomes: a test (`tests/x.py`).
     """

@@ -1,8 +1,10 @@
-"""Batches from a Ray cluster whose nodes read the cases through fsspec: the same bytes as from this process.
+"""Batches from a Ray cluster whose nodes read the cases through fsspec: the same bytes as from this
+process.
 
-A cluster's nodes need not share a folder: what the data set opens is an address. Here it is a ZIP archive that each process
-copies to its own disk on first use (``simplecache``); other places, such as ``s3://``, are addressed in the same way. A case that
-is not there is an error that names the node.
+A cluster's nodes need not share a folder: what the data set opens is an address. Here it is a ZIP
+archive that each process copies to its own disk on first use (``simplecache``); other places, such
+as ``s3://``, are addressed in the same way. A case that is not there is an error that names the
+node.
 
 Needs ``pip install '.[ray]'``.
 """
@@ -29,7 +31,8 @@ NAMES = [f"case_{number:03}" for number in range(12)]
 
 
 class Cases:
-    """A map-style data set of volumes (C, D, H, W), each of which is read when it is asked for, mirrored at random.
+    """A map-style data set of volumes (C, D, H, W), each of which is read when it is asked for,
+    mirrored at random.
 
     Args:
         archive: where the ZIP archive with the cases is, as fsspec has it.

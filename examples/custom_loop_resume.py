@@ -22,7 +22,9 @@ STOP_AFTER = 5  # batches of the first epoch
 
 
 class Training:
-    """Everything that a run of training holds: the network, its optimizer, and where it is in the data."""
+    """Everything that a run of training holds: the network, its optimizer, and where it is in the
+    data.
+    """
 
     def __init__(self, num_processes: int) -> None:
         torch.manual_seed(0)

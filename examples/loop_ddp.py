@@ -1,6 +1,8 @@
-"""Plain DistributedDataParallel: two ranks are killed, and one goes on with their batches and ends with their weights.
+"""Plain DistributedDataParallel: two ranks are killed, and one goes on with their batches and ends
+with their weights.
 
-torchrun --nproc_per_node=2 loop_ddp.py FOLDER      (again, with 1 or 2: it continues from the last checkpoint)
+torchrun --nproc_per_node=2 loop_ddp.py FOLDER      (again, with 1 or 2: it continues from the last
+checkpoint)
 """
 
 import os

@@ -1,4 +1,5 @@
-"""Lightning: `fit` with loaders of training and validation, a checkpoint in mid-epoch, and `ckpt_path`.
+"""Lightning: `fit` with loaders of training and validation, a checkpoint in mid-epoch, and
+`ckpt_path`.
 
 python loop_lightning.py FOLDER            (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_lightning.py FOLDER

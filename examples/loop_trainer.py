@@ -1,4 +1,5 @@
-"""Hugging Face's Trainer: `get_train_dataloader`, a checkpoint in mid-epoch, and `resume_from_checkpoint`.
+"""Hugging Face's Trainer: `get_train_dataloader`, a checkpoint in mid-epoch, and
+`resume_from_checkpoint`.
 
 python loop_trainer.py FOLDER              (again: it continues from the last checkpoint)
 torchrun --nproc_per_node=2 loop_trainer.py FOLDER

@@ -1,4 +1,5 @@
-"""What the examples loop_*.py have in common: their arguments, a small network, and the line that they print a step.
+"""What the examples loop_*.py have in common: their arguments, a small network, and the line that
+they print a step.
 
 Their data set is that of torch_dataset.py.
 """
@@ -18,7 +19,9 @@ BATCH_SIZE = 8
 
 
 def arguments(about: str) -> argparse.Namespace:
-    """Return ``folder``, of checkpoints (a training continues from the last one), and ``workers``, that make batches."""
+    """Return ``folder``, of checkpoints (a training continues from the last one), and ``workers``,
+    that make batches.
+    """
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument(
         "folder", type=Path, help="of checkpoints; a training continues from the last one"

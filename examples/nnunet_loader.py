@@ -1,4 +1,5 @@
-"""nnU-Net's own loader and transforms, unmodified, with batches that do not depend on the number of workers.
+"""nnU-Net's own loader and transforms, unmodified, with batches that do not depend on the number of
+workers.
 
 The one line that does it is marked below. A toy data set goes through nnU-Net's own planner.
 """

@@ -1,4 +1,5 @@
-"""A transform of one's own: params first, drawn from shapes alone; a batchgeneratorsv2 transform, changed and as it is.
+"""A transform of one's own: params first, drawn from shapes alone; a batchgeneratorsv2 transform,
+changed and as it is.
 
 Nothing is needed but detaug (the last part asks for batchgeneratorsv2, and is left out without it).
 """
@@ -68,7 +69,8 @@ def main() -> None:
     again = pipeline.apply(sample, json.loads(ledger))
     assert fingerprint(again) == fingerprint(made)
     print(
-        f"{sample['image'].shape} became {made['image'].shape}; the same bytes from params that were written to JSON"
+        f"{sample['image'].shape} became {made['image'].shape}; the same bytes from params that "
+        "were written to JSON"
     )
 
     if find_spec("batchgeneratorsv2") is not None:

@@ -1,6 +1,7 @@
 """A map-style torch Dataset of MRI slices, read by `detaug.DataLoader` as by torch's.
 
-The augmentation draws from `detaug.current().generator`: a Generator of that very sample, in whatever process.
+The augmentation draws from `detaug.current().generator`: a Generator of that very sample, in
+whatever process.
 """
 
 from __future__ import annotations

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-# Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait sleep at once. OpenBLAS's would
-# spin for 30 ms whenever they are started, which they are again after every fork; OpenMP's at the end of every loop, and with
-# several tests at a time for one that has no core to run on.
+# Read when NumPy and torch are imported, here and in all programs of the tests: threads that wait
+# sleep at once. OpenBLAS's would spin for 30 ms whenever they are started, which they are again
+# after every fork; OpenMP's at the end of every loop, and with several tests at a time for one that
+# has no core to run on.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
@@ -64,7 +65,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     # A collection of garbage in a fork would write to every inherited object, and so copy it.
     gc.collect()
     gc.freeze()
-    # For every stage of a test pytest adds a handler to each logger that keeps records to itself, as torch's forty do.
+    # For every stage of a test pytest adds a handler to each logger that keeps records to itself,
+    # as torch's forty do.
     for logger in logging.root.manager.loggerDict.values():
         if isinstance(logger, logging.Logger) and logger.name.startswith("torch"):
             logger.propagate = True

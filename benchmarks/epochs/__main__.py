@@ -1,4 +1,5 @@
-"""`python -m benchmarks epochs`: epochs with a simulated step, under nnU-Net's augmenter and detaug's.
+"""`python -m benchmarks epochs`: epochs with a simulated step, under nnU-Net's augmenter and
+detaug's.
 
 First the command measures how long nnU-Net's loader and detaug's take for batches on one core. Then
 workers sleep for these times, and the training loop sleeps for the step, so that twelve workers can

@@ -296,7 +296,6 @@ def _number(value: float) -> str:
 
 def with_tables(page: str, results: Sequence[Result]) -> str:
     """Return the page with its tables written again."""
-
     studies = study_blocks(RESULTS)
 
     def block(found: re.Match[str]) -> str:

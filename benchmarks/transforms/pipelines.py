@@ -180,7 +180,8 @@ def _copied(arrays: Arrays) -> Arrays:
     return {key: value.clone() for key, value in arrays.items()}
 
 
-# --- the same work for both ------------------------------------------------------------------------
+# --- the same work for both
+# ------------------------------------------------------------------------
 
 
 def balanced_draws(pipeline: Any, arrays: Arrays, count: int) -> tuple[list[int], list[Any]]:

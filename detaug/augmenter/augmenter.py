@@ -54,65 +54,84 @@ from detaug.training.environment import environment
 
 logger = logging.getLogger("detaug")
 
-#: What the pipeline's batches are, for type checkers: ``aug: DeterministicAugmenter[dict[str, np.ndarray]] = ...``.
+#: What the pipeline's batches are, for type checkers: ``aug: DeterministicAugmenter[dict[str,
+#: np.ndarray]] = ...``.
 Batch = TypeVar("Batch", default=Any)
 
 
 class DeterministicAugmenter(Generic[Batch]):
-    """Batches from worker processes, in one fixed order and with the same bytes whatever the workers do.
+    """Batches from worker processes, in one fixed order and with the same bytes whatever the
+    workers do.
 
-    Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments) and keeps the
-    promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of (pipeline, seed, epoch,
-    step): number of processes, start method, timing, crashes, resume and replay change nothing about it.
+    Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments)
+    and keeps the promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure
+    function of (pipeline, seed, epoch, step): number of processes, start method, timing, crashes,
+    resume and replay change nothing about it.
 
-    The loader and the transform are taken as they are when the first batch is asked for, or `_start`, `replay` or `settle`
-    is called, and again at `restart`. Until then `generator`, `transform`, `num_processes`, `num_cached` and `seeds` may be
-    set, and the objects changed. Later changes do not reach the workers; what must change with the epoch goes into a method
+    The loader and the transform are taken as they are when the first batch is asked for, or
+    `_start`, `replay` or `settle` is called, and again at `restart`. Until then `generator`,
+    `transform`, `num_processes`, `num_cached` and `seeds` may be set, and the objects changed.
+    Later changes do not reach the workers; what must change with the epoch goes into a method
     ``set_epoch(epoch)`` of either.
 
     Args:
-        data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a callable that makes one.
-        transform: called on every batch, as `call` says; None for none. Before workers start, ``warm_up()``
-            of it (or of transforms in it and in the loader) is called here, so that workers compile nothing.
+        data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a
+            callable that makes one.
+        transform: called on every batch, as `call` says; None for none. Before workers start,
+            ``warm_up()`` of it (or of transforms in it and in the loader) is called here, so that
+            workers compile nothing.
         num_processes: worker processes; 0 makes every batch in this process when it is asked for.
         num_cached: batches kept ready beyond the one each process works on.
-        seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and its length the
-            number of streams. Better: `seed`.
+        seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and
+            its length the number of streams. Better: `seed`.
         pin_memory: tensors are copied to page-locked memory where there is a GPU.
         wait_time: accepted for compatibility; nothing here polls.
-        seed: a non-negative integer or a list of them. None: ``DETAUG_SEED`` from the environment, else one is drawn,
-            logged, and shown as `.seed`.
+        seed: a non-negative integer or a list of them. None: ``DETAUG_SEED`` from the environment,
+            else one is drawn, logged, and shown as `.seed`.
         name: the branch of the seed tree, e.g. "train" or "val"; "a/b" is branch b of branch a.
-        batches_per_epoch: an epoch's batches over all ranks; None: until a finite loader ends, or for ever.
-        num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the loader declares.
-        stateless: whether any copy of the loader may make any batch. None: only where that is known to be safe.
-        rank, world_size: this process takes steps rank, rank + world_size, ... of the one global stream: a round of steps
-            after the other. A state that was saved with any number of ranks loads in any other. None: 0 of 1, which is an
-            error where more processes train together; 0 and 1 themselves give each of them all batches.
-        tail: what several ranks do with an epoch's last round if it has fewer batches than there are ranks. "drop": no rank
-            gets any of them. "pad": all of them are given, and the ranks that would have none get the epoch's first batches
-            (step 0, 1, ...) once more.
-        on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform raises.
-        version: change it when code changes behind the same class names, so that older state dicts are refused.
-        call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``, "dict" ``transform(batch)``,
-            "args" ``transform(*batch.values())``, or ``transform(*batch)`` for a list or tuple. None: "dict" for transforms
-            of MONAI, torchvision and TorchIO, known by class, else "kwargs". Any other batch is the only argument.
-        keep: names of attributes that go on from batch to batch although transforms start each one as they were handed in:
-            caches (an atlas that is read on first use), and what cannot be copied (an open file, an inference session).
+        batches_per_epoch: an epoch's batches over all ranks; None: until a finite loader ends, or
+            for ever.
+        num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the
+            loader declares.
+        stateless: whether any copy of the loader may make any batch. None: only where that is known
+            to be safe.
+        rank, world_size: this process takes steps rank, rank + world_size, ... of the one global
+            stream: a round of steps after the other. A state that was saved with any number of
+                ranks loads in any other. None: 0 of 1, which is an
+            error where more processes train together; 0 and 1 themselves give each of them all
+            batches.
+        tail: what several ranks do with an epoch's last round if it has fewer batches than there
+            are ranks. "drop": no rank gets any of them. "pad": all of them are given, and the ranks
+            that would have none get the epoch's first batches (step 0, 1, ...) once more.
+        on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform
+            raises.
+        version: change it when code changes behind the same class names, so that older state dicts
+            are refused.
+        call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``,
+            "dict" ``transform(batch)``, "args" ``transform(*batch.values())``, or
+            ``transform(*batch)`` for a list or tuple. None: "dict" for transforms of MONAI,
+            torchvision and TorchIO, known by class, else "kwargs". Any other batch is the only
+            argument.
+        keep: names of attributes that go on from batch to batch although transforms start each one
+            as they were handed in: caches (an atlas that is read on first use), and what cannot be
+                copied (an open file, an inference session).
             They are shared as they are, so that a batch may depend on others through them.
-        check: `Check`, how batches are made a second time and compared. An integer is its `every`, False is none, True
-            the default.
-        executor: what makes the batches: `LocalProcesses`, `InThisProcess`, `detaug.ray.RayExecutor`, or one of your own
-            (`detaug.engine.executor`). None: ``LocalProcesses()``, or where `num_processes` is 0 ``InThisProcess()``.
-        ledger: a file to which a line is written for every batch that is given (docs/ledger.md): JSON Lines.
-            An earlier run's is continued; with several ranks each has a file of its own, ``run.jsonl``
+        check: `Check`, how batches are made a second time and compared. An integer is its `every`,
+            False is none, True the default.
+        executor: what makes the batches: `LocalProcesses`, `InThisProcess`,
+            `detaug.ray.RayExecutor`, or one of your own (`detaug.engine.executor`). None:
+            ``LocalProcesses()``, or where `num_processes` is 0 ``InThisProcess()``.
+        ledger: a file to which a line is written for every batch that is given (docs/ledger.md):
+            JSON Lines. An earlier run's is continued; with several ranks each has a file of its
+            own, ``run.jsonl``
             being ``run.rank1of4.jsonl``. None: there is none.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, or can have no effect beside the others; the message says what
-            is allowed.
-        ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than `world_size`, which was
-            not given. Or there are several ranks, and the number of batches of an epoch that ends is not known.
+        TypeError, ValueError: an argument cannot be right, or can have no effect beside the others;
+            the message says what is allowed.
+        ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than
+            `world_size`, which was not given. Or there are several ranks, and the number of batches
+            of an epoch that ends is not known.
     """
 
     #: Further entries of the ledger's header.
@@ -187,7 +206,8 @@ class DeterministicAugmenter(Generic[Batch]):
         self._data_loader = data_loader
         #: A state that was loaded before the pipeline was taken, with which it is compared then.
         self._loaded_state: State | None = None
-        #: Checks made of earlier pipelines of this augmenter, and how many of them found a difference.
+        #: Checks made of earlier pipelines of this augmenter, and how many of them found a
+        #: difference.
         self._earlier_checks = (0, 0)
         self._said: set[str] = set()
         self._look()
@@ -224,29 +244,35 @@ class DeterministicAugmenter(Generic[Batch]):
         """Batches of a torch Dataset, in a new order every epoch.
 
         Args:
-            dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched, `detaug.current()` is that
-                sample, with its own Generator. Or a torch IterableDataset, which says the order itself: each stream reads a
-                copy of its own, for which `torch.utils.data.get_worker_info()` has the stream's number as ``id`` and
-                `num_streams` as ``num_workers``. One that shares its items out by these may have several streams.
+            dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched,
+                `detaug.current()` is that sample, with its own Generator. Or a torch
+                IterableDataset, which says the order itself: each stream reads a copy of its own,
+                    for which `torch.utils.data.get_worker_info()` has the stream's number as ``id``
+                    and
+                `num_streams` as ``num_workers``. One that shares its items out by these may have
+                several streams.
             batch_size: samples per batch; with `batch_sampler` it is left out.
-            shuffle: a permutation from the epoch's SeedSequence child; False: the data set's own order. None: True, where no
-                other argument says the order.
-            sampler: the indices of an epoch, in order: torch's or MONAI's samplers, or any iterable with a length that can be
-                pickled. Every epoch it starts as it was handed in, with the generators that it holds and the global ones
-                seeded from the epoch's child; its ``set_epoch``, if it has one, is told the epoch.
+            shuffle: a permutation from the epoch's SeedSequence child; False: the data set's own
+                order. None: True, where no other argument says the order.
+            sampler: the indices of an epoch, in order: torch's or MONAI's samplers, or any iterable
+                with a length that can be pickled. Every epoch it starts as it was handed in, with
+                the generators that it holds and the global ones seeded from the epoch's child; its
+                ``set_epoch``, if it has one, is told the epoch.
             batch_sampler: as `sampler`, with a list of indices for every batch.
             drop_last: leave out the last, smaller batch of an epoch.
             collate_fn: list of samples → batch. None: torch's default_collate.
-            worker_init_fn: is called with the worker's number, 0 ... num_processes-1, in every process that makes batches,
-                before the first batch that its copy of the data set makes; `torch.utils.data.get_worker_info()` has that
-                copy as ``dataset`` meanwhile. Seeds that it sets have no effect: every batch starts from its own.
+            worker_init_fn: is called with the worker's number, 0 ... num_processes-1, in every
+                process that makes batches, before the first batch that its copy of the data set
+                makes; `torch.utils.data.get_worker_info()` has that
+                copy as ``dataset`` meanwhile. Seeds that it sets have no effect: every batch starts
+                    from its own.
             transform: applied to the collated batch.
             num_processes: worker processes.
             **options: as for DeterministicAugmenter.
 
         Raises:
-            TypeError: the data set has no length or no items; a sampler has no length or cannot be pickled; or arguments
-                exclude each other (`shuffle`, `sampler`, `batch_sampler`).
+            TypeError: the data set has no length or no items; a sampler has no length or cannot be
+                pickled; or arguments exclude each other (`shuffle`, `sampler`, `batch_sampler`).
             ValueError: the data set makes no batch at all; or a sampler gives one rank's share.
         """
         known = {
@@ -264,7 +290,8 @@ class DeterministicAugmenter(Generic[Batch]):
         samples = SampleBatches(dataset, batch_size, shuffle, how)
         return cls(samples, transform, num_processes, **options)
 
-    # --- what may be set until the pipeline is taken ----------------------------------------------------------------
+    # --- what may be set until the pipeline is taken
+    # ----------------------------------------------------------------
 
     @property
     def generator(self) -> Any:
@@ -329,8 +356,10 @@ class DeterministicAugmenter(Generic[Batch]):
     def _refuse_if_taken(self, name: str) -> None:
         if self._is_taken:
             raise AttributeError(
-                f"{name} cannot be set now: the pipeline was taken when the first batch was asked for. Set it before that, or "
-                "between aug._finish() and aug.restart(). What must change with the epoch goes into a method "
+                f"{name} cannot be set now: the pipeline was taken when the first batch was asked "
+                "for. Set it before that, or "
+                "between aug._finish() and aug.restart(). What must change with the epoch goes "
+                "into a method "
                 "set_epoch(epoch) of the loader or transform"
             )
 
@@ -354,7 +383,8 @@ class DeterministicAugmenter(Generic[Batch]):
         tree = SeedTree(self._user_seed if listed is None else listed)
         self._tree = tree.child(self._name) if self._name else tree
 
-    # --- the pipeline -----------------------------------------------------------------------------------------------
+    # --- the pipeline
+    # -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Take the pipeline as it is now, unless it was taken.
@@ -460,24 +490,31 @@ class DeterministicAugmenter(Generic[Batch]):
         if self._source.may_end and self.num_streams > 1:
             self._pipeline.warn_once(
                 f"{name} may end (it raises StopIteration), and does not say so: each of its "
-                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, so every item comes as "
-                "often. Pass num_streams=1, or let its copies share the items out by number_of_threads_in_multithreaded"
+                f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, "
+                "so every item comes as "
+                "often. Pass num_streams=1, or let its copies share the items out by "
+                "number_of_threads_in_multithreaded"
             )
         idle = self._num_workers - self._busy_workers
         if idle:
             self._pipeline.warn_once(
-                f"{idle} of {self._num_workers} processes will be idle: {name} keeps state between batches, "
-                f"and its streams (num_streams={self.num_streams}) can be made by {self._num_workers - idle} at most. Pass "
-                "num_streams=... if several copies of it may share the work (it changes the batches), or stateless=True if it "
+                f"{idle} of {self._num_workers} processes will be idle: {name} keeps state between "
+                "batches, "
+                f"and its streams (num_streams={self.num_streams}) can be made by "
+                f"{self._num_workers - idle} at most. Pass "
+                "num_streams=... if several copies of it may share the work (it changes the "
+                "batches), or stateless=True if it "
                 "keeps nothing between batches."
             )
 
-    # --- batches ----------------------------------------------------------------------------------------------------
+    # --- batches
+    # ----------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> DeterministicAugmenter[Batch]:
-        """The augmenter itself, at the batch that is due: the first of the next epoch where this one's last has been taken and
-        its end not been seen, as by ``for _ in range(len(augmenter)): next(augmenter)``. (Directly after `load_state_dict` and
-        `set_epoch` of the loaded epoch it is not: the loop is to give the rest of that epoch, which is empty.)
+        """The augmenter itself, at the batch that is due: the first of the next epoch where this
+        one's last has been taken and its end not been seen, as by ``for _ in range(len(augmenter)):
+        next(augmenter)``. (Directly after `load_state_dict` and `set_epoch` of the loaded epoch it
+        is not: the loop is to give the rest of that epoch, which is empty.)
         """
         refuse_to_be_a_loader()
         position = self._schedule.position
@@ -491,8 +528,8 @@ class DeterministicAugmenter(Generic[Batch]):
 
         Raises:
             StopIteration: the epoch is over; the next call gives the next epoch's first batch.
-            BatchError: the loader or the transform failed on it; again at every call until `set_epoch`,
-                `load_state_dict` or `restart`.
+            BatchError: the loader or the transform failed on it; again at every call until
+                `set_epoch`, `load_state_dict` or `restart`.
             ValueError: `torch.distributed` is initialised, and another rank has another seed.
         """
         self._loaded_epoch = None
@@ -557,7 +594,8 @@ class DeterministicAugmenter(Generic[Batch]):
         return self.__next__()
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch, also where less of one is left after `load_state_dict`.
+        """This rank's batches in a whole epoch, also where less of one is left after
+        `load_state_dict`.
 
         Raises:
             TypeError: epochs have no end, or the loader does not say where it is.
@@ -571,7 +609,8 @@ class DeterministicAugmenter(Generic[Batch]):
                 else "its loader does not say how many it gives"
             )
             raise TypeError(
-                f"this augmenter's number of batches is not known: {why}. Pass batches_per_epoch=..."
+                f"this augmenter's number of batches is not known: {why}. Pass "
+                "batches_per_epoch=..."
             )
         return self._schedule.plan.share_of(number)
 
@@ -579,23 +618,25 @@ class DeterministicAugmenter(Generic[Batch]):
         """The augmenter as the torch DataLoader that training loops ask for (docs/loops.md).
 
         Args:
-            epoch: the epoch that every pass gives, as for a validation that is the same every time. None: one epoch after the
-                other.
+            epoch: the epoch that every pass gives, as for a validation that is the same every time.
+                None: one epoch after the other.
 
         Raises:
-            TypeError: the number of batches of an epoch is not known. (Lightning and others then read one batch ahead, and a
-                state would be one too far.)
+            TypeError: the number of batches of an epoch is not known. (Lightning and others then
+                read one batch ahead, and a state would be one too far.)
         """
         self._look_again()
         if self._source.total_batches is None:
             raise TypeError(
-                f"aug.loader() needs to know how many batches an epoch has, and {self._source.class_name} does not say: pass "
+                "aug.loader() needs to know how many batches an epoch has, and "
+                f"{self._source.class_name} does not say: pass "
                 "batches_per_epoch=... to the augmenter"
             )
         return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
 
     def replay(self, epoch: int, step: int) -> Batch:
-        """Make a batch again, in this process and with the same bytes; the running stream does not notice.
+        """Make a batch again, in this process and with the same bytes; the running stream does not
+        notice.
 
         Args:
             epoch: 0 ... 2**32 - 1.
@@ -625,7 +666,8 @@ class DeterministicAugmenter(Generic[Batch]):
             raise
 
     def _replayer(self) -> Replayer:
-        """Return the one that replays batches and makes them again for checks, if there are no workers.
+        """Return the one that replays batches and makes them again for checks, if there are no
+        workers.
 
         It is kept with its copy of the pipeline, which has files and stores open.
         """
@@ -673,7 +715,8 @@ class DeterministicAugmenter(Generic[Batch]):
         """How many can make batches at a time."""
         return min(self._num_workers, self._schedule.busy_workers)
 
-    # --- position ---------------------------------------------------------------------------------------------------
+    # --- position
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def seed(self) -> Seed:
@@ -692,7 +735,9 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @property
     def step(self) -> int:
-        """The step, in the one global stream, of the batch that is due next; where an epoch is padded, one of its first."""
+        """The step, in the one global stream, of the batch that is due next; where an epoch is
+        padded, one of its first.
+        """
         position = self._schedule.position
         return (
             position.step
@@ -701,8 +746,10 @@ class DeterministicAugmenter(Generic[Batch]):
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to step 0 of an epoch. What was prefetched for it is kept. Directly after `load_state_dict`, with the epoch that
-        was loaded, the position stays where it is: ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch."""
+        """Go to step 0 of an epoch. What was prefetched for it is kept. Directly after
+        `load_state_dict`, with the epoch that was loaded, the position stays where it is: ``for e
+        in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch.
+        """
         number = arguments.epoch(epoch)
         self._rest_is_wanted = self._loaded_epoch == number
         self._loaded_epoch = None
@@ -711,20 +758,24 @@ class DeterministicAugmenter(Generic[Batch]):
         self._move(self._schedule.start_of(number))
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
-        """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of them says where a loader's
-        copies stand, if it has ``state_dict`` and ``load_state_dict`` of its own and its state is plain JSON."""
+        """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of
+        them says where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of
+        its own and its state is plain JSON.
+        """
         self._look_again()
         return self._state().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load the same state, and go on
-        with the global stream's next steps, the first of which is rank 0's. A seed that was drawn (none given) is replaced.
+        """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load
+        the same state, and go on with the global stream's next steps, the first of which is rank
+        0's. A seed that was drawn (none given) is replaced.
 
-        Whether the state belongs to this pipeline is compared when the pipeline is taken, and at once where it was.
+        Whether the state belongs to this pipeline is compared when the pipeline is taken, and at
+        once where it was.
 
         Raises:
-            StateMismatch: (a ValueError) it belongs to another seed, seed scheme or numerics version, or to another pipeline
-                or stream count; the message says what differs.
+            StateMismatch: (a ValueError) it belongs to another seed, seed scheme or numerics
+                version, or to another pipeline or stream count; the message says what differs.
             ValueError, TypeError: it is no state dict.
         """
         loaded = State.from_dict(state)
@@ -748,7 +799,9 @@ class DeterministicAugmenter(Generic[Batch]):
         self._rest_is_wanted = False
 
     def _close_ledger(self) -> None:
-        """Close the ledger, whose header names the seed or pipeline that was: the next line begins another."""
+        """Close the ledger, whose header names the seed or pipeline that was: the next line begins
+        another.
+        """
         if self._ledger is not None:
             self._ledger.close()
 
@@ -761,7 +814,8 @@ class DeterministicAugmenter(Generic[Batch]):
             self._engine.move(position)
         self._health.on_epoch_end(left.epoch, self._busy_workers)
 
-    # --- what loaders read, see `detaug.augmenter.passes.BatchStream` -------------------------------------------------------
+    # --- what loaders read, see `detaug.augmenter.passes.BatchStream`
+    # -------------------------------------------------------
 
     @property
     def num_batches(self) -> int | None:
@@ -874,8 +928,9 @@ class DeterministicAugmenter(Generic[Batch]):
     # --- life -------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the workers. Batches that are still held stay valid. A closed augmenter gives no more batches until
-        `restart`."""
+        """End the workers. Batches that are still held stay valid. A closed augmenter gives no more
+        batches until `restart`.
+        """
         self._stop()
         if self._ledger is not None and os.getpid() == self._owner:
             if self.has_finished_epoch:
@@ -886,8 +941,9 @@ class DeterministicAugmenter(Generic[Batch]):
     def restart(self) -> None:
         """Take the pipeline as it is now, and start fresh workers at the start of an epoch.
 
-        It is the current epoch where a seed was passed, as batchgenerators' augmenters repeat their seeds' batches. Where
-        the seed was drawn it is the next one, if the current one has begun, as theirs go on with new numbers.
+        It is the current epoch where a seed was passed, as batchgenerators' augmenters repeat their
+        seeds' batches. Where the seed was drawn it is the next one, if the current one has begun,
+        as theirs go on with new numbers.
         """
         self._finish()
         self._closed = False
@@ -906,7 +962,8 @@ class DeterministicAugmenter(Generic[Batch]):
     def _start(self) -> None:
         """Start the workers, if they are not running (as batchgenerators has it)."""
         if self.num_processes:
-            refuse_while_importing()  # at every batch: nobody waits for one who would have to wait for the import
+            # at every batch: nobody waits for one who would have to wait for the import
+            refuse_while_importing()
         if self._engine is None:
             self._check_owner()  # in a fork, the thread that had the lock is not there to let it go
             with self._starting:
@@ -963,20 +1020,24 @@ class DeterministicAugmenter(Generic[Batch]):
             check_all_are_known(self.world_size)
 
     def _check_owner(self) -> None:
-        """A fork of the process that made this augmenter has none of its threads, and would wait for ever. Without workers it
-        needs none, and continues."""
+        """A fork of the process that made this augmenter has none of its threads, and would wait
+        for ever. Without workers it needs none, and continues.
+        """
         if os.getpid() == self._owner or (self._engine is not None and not self._engine.prefetches):
             return
         raise RuntimeError(
-            f"this augmenter was made in another process (pid {self._owner}), which this one (pid {os.getpid()}) was "
-            "forked from; its workers and batches belong to that one. Make an augmenter in the process that uses it; "
+            f"this augmenter was made in another process (pid {self._owner}), which this one (pid "
+            f"{os.getpid()}) was "
+            "forked from; its workers and batches belong to that one. Make an augmenter in the "
+            "process that uses it; "
             "state_dict(), load_state_dict() of a new one, and replay() work here"
         )
 
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
         """End the workers and forget what was prefetched (as batchgenerators has it).
 
-        The pipeline may be changed now: `restart` and `next` take it as it is then, and start the workers again.
+        The pipeline may be changed now: `restart` and `next` take it as it is then, and start the
+        workers again.
         """
         self._stop()
         self._is_taken = False
@@ -993,7 +1054,8 @@ class DeterministicAugmenter(Generic[Batch]):
             engine.close()
         self._renew_schedule()
 
-    # --- what engines and ledgers are given -------------------------------------------------------------------------
+    # --- what engines and ledgers are given
+    # -------------------------------------------------------------------------
 
     @property
     def _branch(self) -> SeedBranch:
@@ -1047,21 +1109,27 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class. `isinstance` asks for it where a library wants to know whether this is a DataLoader."""
+        """The class. `isinstance` asks for it where a library wants to know whether this is a
+        DataLoader.
+        """
         refuse_to_be_a_loader()
         return type(self)
 
     def __reduce_ex__(self, _: Any) -> Any:
         """`pickle`, `copy.copy` and `copy.deepcopy` all begin here: always a TypeError."""
         raise TypeError(
-            f"a {type(self).__name__} can be neither pickled nor copied: it owns its workers and its place in the stream of "
-            "batches. To save where it stands, save aug.state_dict() and load it (load_state_dict) into an augmenter made in "
-            "the same way. Where another process or object needs one (multiprocessing, torch.save, Ray, Lightning's "
+            f"a {type(self).__name__} can be neither pickled nor copied: it owns its workers and "
+            "its place in the stream of "
+            "batches. To save where it stands, save aug.state_dict() and load it (load_state_dict) "
+            "into an augmenter made in "
+            "the same way. Where another process or object needs one (multiprocessing, torch.save, "
+            "Ray, Lightning's "
             "save_hyperparameters), pass a function that makes the augmenter, or leave it out"
         )
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} of {self._source.class_name}: {self._num_workers} workers ({type(self.executor).__name__}), "
+            f"<{type(self).__name__} of {self._source.class_name}: {self._num_workers} workers "
+            f"({type(self.executor).__name__}), "
             f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
         )

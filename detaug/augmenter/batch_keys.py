@@ -1,16 +1,19 @@
-"""Samplers, data sets and collation that other libraries take out of a loader, and what they may do with them.
+"""Samplers, data sets and collation that other libraries take out of a loader, and what they may do
+with them.
 
-A library that makes another torch DataLoader out of a loader's attributes shards, skips and resumes by what its batch
-sampler yields. Here that is a list of `SampleKey`: integers, each of which also says of which batch it is which sample.
+A library that makes another torch DataLoader out of a loader's attributes shards, skips and resumes
+by what its batch sampler yields. Here that is a list of `SampleKey`: integers, each of which also
+says of which batch it is which sample.
 
     Batches, EpochSampler   yield lists of keys, of all ranks, in the order of the epoch
               │
     DatasetView             __getitems__(keys): the batch that holds them, or parts of several
               │
-    Collate                 passes such a batch on as it is; anything else was made by somebody else, and is an error
+    Collate                 passes such a batch on as it is; anything else was made by somebody
+    else, and is an error
 
-So the batches of a loader that was rebuilt are those of the loader itself, byte for byte, in whatever order, share or part
-they are asked for.
+So the batches of a loader that was rebuilt are those of the loader itself, byte for byte, in
+whatever order, share or part they are asked for.
 """
 
 from __future__ import annotations
@@ -98,14 +101,16 @@ class KeyedStream(Protocol):
 def keys_of_epoch(stream: KeyedStream) -> Iterator[list[SampleKey]]:
     """Yield the keys of the upcoming epoch, a list for every batch.
 
-    The epoch is settled when the first list is asked for. It counts as given when a batch of it is read.
+    The epoch is settled when the first list is asked for. It counts as given when a batch of it is
+    read.
 
     Raises:
         RuntimeError: a state was loaded, which says where in an epoch to continue.
     """
     if stream.epochs.rest is not None:
         raise RuntimeError(
-            "a state was loaded into this loader, and another loader made of it now begins at the epoch's start and skips "
+            "a state was loaded into this loader, and another loader made of it now begins at the "
+            "epoch's start and skips "
             "by itself: load the state into one of them alone"
         )
     epoch = stream.epochs.upcoming()
@@ -202,8 +207,8 @@ class Batches(BatchSampler):
     """The batches of an epoch, over all ranks, as lists of keys.
 
     Args:
-        sampler: an `EpochSampler`. A library that remakes this batch sampler passes one of its own, which the loader
-            reads off it (see `detaug.DataLoader`).
+        sampler: an `EpochSampler`. A library that remakes this batch sampler passes one of its own,
+            which the loader reads off it (see `detaug.DataLoader`).
         batch_size: samples in a batch; None: they differ, or are not known.
         custom: the user's own batch sampler, whose other attributes this one has too.
     """
@@ -251,7 +256,8 @@ class ForeignSamples(list[Any]):
 class DatasetView(Dataset[Any]):
     """The user's data set, which also gives the loader's batches by their keys.
 
-    It has the data set's attributes, items and class; `detaug.DataLoader` takes the data set itself out of it.
+    It has the data set's attributes, items and class; `detaug.DataLoader` takes the data set itself
+    out of it.
     """
 
     def __init__(self, dataset: Any, stream: KeyedStream) -> None:
@@ -327,7 +333,8 @@ class MapView(DatasetView):
         worker = get_worker_info()
         if worker is not None:
             raise RuntimeError(
-                "the loader's own workers make these batches, and a DataLoader's worker processes cannot read them: make "
+                "the loader's own workers make these batches, and a DataLoader's worker processes "
+                "cannot read them: make "
                 f"that DataLoader with num_workers=0, and this loader with {worker.num_workers}"
             )
         return ReadBatch([self._stream.batch_of(indices)])
@@ -341,7 +348,8 @@ class MapView(DatasetView):
     def set_epoch(self, epoch: int) -> None:
         """Name the epoch of the next pass.
 
-        Accelerate calls it where its own wrappers hide the sampler (skip_first_batches on several ranks).
+        Accelerate calls it where its own wrappers hide the sampler (skip_first_batches on several
+        ranks).
         """
         self._stream.epochs.set_epoch(epoch, is_firm=False)
         set_epoch = getattr(self._dataset, "set_epoch", None)
@@ -393,8 +401,11 @@ class Collate:
 
 #: For whoever is given a DataLoader that asks for samples in an order of its own.
 REBUILT = (
-    "a library has made a torch DataLoader out of this detaug.DataLoader's attributes, with a sampler of its own: its batches "
-    "would be others than detaug's. Where ranks are to share batches, pass shard=True to detaug.DataLoader (Ray Train's "
-    "prepare_data_loader then leaves it as it is); an IterableDataset, or a loader with batch_size=None, is read as it is, "
+    "a library has made a torch DataLoader out of this detaug.DataLoader's attributes, with a "
+    "sampler of its own: its batches "
+    "would be others than detaug's. Where ranks are to share batches, pass shard=True to "
+    "detaug.DataLoader (Ray Train's "
+    "prepare_data_loader then leaves it as it is); an IterableDataset, or a loader with "
+    "batch_size=None, is read as it is, "
     "without prepare"
 )

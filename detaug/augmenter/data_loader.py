@@ -7,7 +7,8 @@ Settings                     what they say: `loader_settings`
 LazyAugmenter                the augmenter, once it is needed, and who reads it: `lazy_augmenter`
     │
 Passes                       one epoch for every iter(): `detaug.augmenter.passes`
-Batches, MapView, Collate    what libraries take out of a loader to make another one: `detaug.augmenter.batch_keys`
+Batches, MapView, Collate    what libraries take out of a loader to make another one:
+`detaug.augmenter.batch_keys`
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ _SETTABLE = frozenset(
         "worker_init_fn",
     }
 )
-#: Those that say nothing of the user's: a loader that a library makes of this one's attributes is to start no workers.
+#: Those that say nothing of the user's: a loader that a library makes of this one's attributes is
+#: to start no workers.
 _WITHOUT_WORKERS = {
     "num_workers": 0,
     "prefetch_factor": None,
@@ -78,45 +80,56 @@ _WITHOUT_WORKERS = {
 
 
 class DataLoader(TorchDataLoader[Item]):
-    """torch's DataLoader with seeded, ordered, crash-proof batches: the same for any number of workers.
+    """torch's DataLoader with seeded, ordered, crash-proof batches: the same for any number of
+    workers.
 
-    One `iter()` is one epoch, the next one every time; a pass that is left early is not gone on with. Workers start with the
-    first pass and live until `close`. The objects are taken as they are then.
+    One `iter()` is one epoch, the next one every time; a pass that is left early is not gone on
+    with. Workers start with the first pass and live until `close`. The objects are taken as they
+    are then.
 
     Args:
-        dataset: map-style, or an IterableDataset: that one sees as many workers as it has streams, whatever `num_workers`.
-        batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, pin_memory: as torch has them. A sampler starts
-            every epoch as it was passed, with its generators seeded. A DistributedSampler has ranks share the batches; its
-            ``shuffle`` and ``drop_last`` are taken, and its ``set_epoch`` is heard.
-        num_workers: worker processes; 0 makes every batch in this process. The attribute of this name is 0, so that loaders
-            made of this one's attributes start none.
-        timeout: kill a worker that has been making one batch for so many seconds; another one makes it. 0: never.
-        worker_init_fn: is called with the worker's number in every process that makes batches. Seeds that it sets have no
-            effect.
+        dataset: map-style, or an IterableDataset: that one sees as many workers as it has streams,
+            whatever `num_workers`.
+        batch_size, shuffle, sampler, batch_sampler, collate_fn, drop_last, pin_memory: as torch has
+            them. A sampler starts every epoch as it was passed, with its generators seeded. A
+            DistributedSampler has ranks share the batches; its ``shuffle`` and ``drop_last`` are
+            taken, and its ``set_epoch`` is heard.
+        num_workers: worker processes; 0 makes every batch in this process. The attribute of this
+            name is 0, so that loaders made of this one's attributes start none.
+        timeout: kill a worker that has been making one batch for so many seconds; another one makes
+            it. 0: never.
+        worker_init_fn: is called with the worker's number in every process that makes batches.
+            Seeds that it sets have no effect.
         multiprocessing_context: a start method, or a context of `multiprocessing`.
         generator: its ``initial_seed()`` is the seed.
         prefetch_factor: so many batches are kept ready for each worker; None: 2.
         persistent_workers: they always are.
         pin_memory_device: as in torch, without effect: the current accelerator is meant.
         in_order: must be True.
-        seed: a non-negative integer or a list of them. None, without a generator: ``DETAUG_SEED`` from the environment, else
-            one is drawn from torch's default generator (so that ``torch.manual_seed`` repeats a run), logged, and kept in the
-            state; where ranks share batches it is rank 0's.
-        name: the branch of the seed tree, e.g. "train". None: one for shuffled loaders, another for ordered ones.
-        epoch: the epoch that every pass gives, for a validation that is the same every time. None: one after the other.
-        shard: ranks share the batches, as with a DistributedSampler: rank r of R gets steps r, r + R, ... The last round is
-            filled with the epoch's first batches, or left out with `drop_last`.
-        num_streams: copies of an IterableDataset that share the work, each of which sees its number in
-            `torch.utils.data.get_worker_info()`; None: 1. It is part of the result.
+        seed: a non-negative integer or a list of them. None, without a generator: ``DETAUG_SEED``
+            from the environment, else one is drawn from torch's default generator (so that
+            ``torch.manual_seed`` repeats a run), logged, and kept in the state; where ranks share
+            batches it is rank 0's.
+        name: the branch of the seed tree, e.g. "train". None: one for shuffled loaders, another for
+            ordered ones.
+        epoch: the epoch that every pass gives, for a validation that is the same every time. None:
+            one after the other.
+        shard: ranks share the batches, as with a DistributedSampler: rank r of R gets steps r, r +
+            R, ... The last round is filled with the epoch's first batches, or left out with
+            `drop_last`.
+        num_streams: copies of an IterableDataset that share the work, each of which sees its number
+            in `torch.utils.data.get_worker_info()`; None: 1. It is part of the result.
         transform: is applied to the collated batch.
         keep, check, on_error, ledger, executor: as for `detaug.DeterministicAugmenter`.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, as torch sees it or for the reasons above.
+        TypeError, ValueError: an argument cannot be right, as torch sees it or for the reasons
+            above.
     """
 
     _lazy: LazyAugmenter
-    #: A library made it, with a batch sampler of its own around another loader's: Ignite's DeterministicEngine.
+    #: A library made it, with a batch sampler of its own around another loader's: Ignite's
+    #: DeterministicEngine.
     _reads_keys = False
 
     def __init__(
@@ -212,7 +225,9 @@ class DataLoader(TorchDataLoader[Item]):
             self.load_state_dict(remade.state_dict())
 
     def _show_rebuilt(self, other: LazyAugmenter) -> None:
-        """Read another loader's batches by their keys, in the order of the batch sampler: as torch's own loader does."""
+        """Read another loader's batches by their keys, in the order of the batch sampler: as
+        torch's own loader does.
+        """
         shown = self.__dict__
         shown.update(_WITHOUT_WORKERS)
         shown["_lazy"] = other
@@ -254,7 +269,8 @@ class DataLoader(TorchDataLoader[Item]):
             super().__setattr__(attr, value)
             return
         if attr == "worker_init_fn" and lazy.is_made:
-            # Lightning's seed_everything(workers=True) sets one that seeds; a loop may have looked at a batch before.
+            # Lightning's seed_everything(workers=True) sets one that seeds; a loop may have looked
+            # at a batch before.
             logger.warning("worker_init_fn has no effect: this loader's workers have started")
             return
         lazy.set(attr, value)
@@ -284,7 +300,8 @@ class DataLoader(TorchDataLoader[Item]):
         return True
 
     def __len__(self) -> int:
-        """Return this rank's batches of a whole epoch, also where the rest of one is left after `load_state_dict`.
+        """Return this rank's batches of a whole epoch, also where the rest of one is left after
+        `load_state_dict`.
 
         Raises:
             TypeError: the IterableDataset has no length.
@@ -293,21 +310,26 @@ class DataLoader(TorchDataLoader[Item]):
 
     @property
     def augmenter(self) -> DeterministicAugmenter[Item]:
-        """The augmenter that makes the batches. It is made if there is none, and then arguments can change no more."""
+        """The augmenter that makes the batches. It is made if there is none, and then arguments can
+        change no more.
+        """
         return self._lazy.augmenter()
 
     def set_epoch(self, epoch: int) -> None:
         """Name the next pass: it is this epoch, or where that one was given, the next one.
 
-        Directly after `load_state_dict`, with the epoch in which the state was saved, it is the rest of that epoch.
+        Directly after `load_state_dict`, with the epoch in which the state was saved, it is the
+        rest of that epoch.
         """
         self._lazy.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop stands: after the batch that it was given last. Plain integers and strings.
+        """Return where the loop stands: after the batch that it was given last. Plain integers and
+        strings.
 
         Raises:
-            RuntimeError: another DataLoader made of this one (by Accelerate's prepare, say) reads its batches.
+            RuntimeError: another DataLoader made of this one (by Accelerate's prepare, say) reads
+                its batches.
         """
         return self._lazy.state_dict()
 
@@ -315,13 +337,16 @@ class DataLoader(TorchDataLoader[Item]):
         """Continue where `state_dict` was called, with any number of workers and ranks.
 
         Raises:
-            StateMismatch: (a ValueError) it belongs to another pipeline or seed; the message says what differs.
+            StateMismatch: (a ValueError) it belongs to another pipeline or seed; the message says
+                what differs.
             TypeError, ValueError: it is no state of a loader.
         """
         self._lazy.load_state_dict(state)
 
     def replay(self, epoch: int, step: int) -> Item:
-        """Make a batch again, in this process and with the same bytes; see `detaug.DeterministicAugmenter.replay`."""
+        """Make a batch again, in this process and with the same bytes; see
+        `detaug.DeterministicAugmenter.replay`.
+        """
         return self.augmenter.replay(epoch, step)
 
     def stats(self) -> dict[str, Any]:
@@ -368,7 +393,8 @@ def _batch_sampler(settings: Settings, sampler: EpochSampler) -> Any:
         return order.observer
     custom = order.indices if order.kind == BATCH_SAMPLER else None
     if isinstance(sampler, Shuffled):
-        # Accelerate puts a seeded sampler in the place of a RandomSampler that it finds here, and tells that one the epoch.
+        # Accelerate puts a seeded sampler in the place of a RandomSampler that it finds here, and
+        # tells that one the epoch.
         sampler = EpochSampler(sampler.stream, sampler.data_source)
     return Batches(sampler, order.batch_size, order.drop_last, custom)
 
@@ -383,30 +409,36 @@ def _check(settings: Settings, in_order: bool) -> None:
     """TypeError, ValueError: arguments exclude each other, or cannot be had."""
     if not in_order:
         raise ValueError(
-            "in_order=False lets the workers' timing say which batch comes next: batches come in one fixed order here. Leave "
+            "in_order=False lets the workers' timing say which batch comes next: batches come in "
+            "one fixed order here. Leave "
             "in_order out"
         )
     if settings.generator is not None and settings.seed is not None:
         raise ValueError(
-            "generator and seed both say the seed (a generator by its initial_seed()): pass one of them"
+            "generator and seed both say the seed (a generator by its initial_seed()): pass one of "
+            "them"
         )
     if settings.shard and settings.is_iterable:
         raise ValueError(
-            "an IterableDataset says itself what each rank reads (it can ask torch.distributed.get_rank()), so that shard=True "
+            "an IterableDataset says itself what each rank reads (it can ask "
+            "torch.distributed.get_rank()), so that shard=True "
             "has no effect: leave it out, or pass a map-style data set"
         )
     if settings.timeout and not settings.num_workers:
         raise ValueError(
-            f"timeout={settings.timeout} has no effect with num_workers=0: nobody could end a batch that stalls"
+            f"timeout={settings.timeout} has no effect with num_workers=0: nobody could end a "
+            "batch that stalls"
         )
     if settings.executor is not None and (settings.timeout or settings.multiprocessing_context):
         raise ValueError(
-            "timeout and multiprocessing_context say how local workers run, and executor= does as well: pass "
+            "timeout and multiprocessing_context say how local workers run, and executor= does as "
+            "well: pass "
             "executor=LocalProcesses(start_method=..., stall_timeout=...) alone"
         )
 
 
-#: Arguments of which a loader that is made of another one's attributes takes the other's value, unless it is given one.
+#: Arguments of which a loader that is made of another one's attributes takes the other's value,
+#: unless it is given one.
 _INHERITED: dict[str, Any] = {
     "num_workers": 0,
     "timeout": 0,

@@ -1,4 +1,6 @@
-"""The augmenter of a `detaug.DataLoader`: made when it is first needed, and read by passes or by keys."""
+"""The augmenter of a `detaug.DataLoader`: made when it is first needed, and read by passes or by
+keys.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ Place = tuple[int, int]
 class LazyAugmenter:
     """All that changes of a loader; it implements `detaug.augmenter.batch_keys.KeyedStream`.
 
-    The augmenter is made for the first pass, state, or key: the process group exists by then, so that the rank is known, and
-    the user's objects are as they are to be. A loader that was only made has started nothing and drawn nothing.
+    The augmenter is made for the first pass, state, or key: the process group exists by then, so
+    that the rank is known, and the user's objects are as they are to be. A loader that was only
+    made has started nothing and drawn nothing.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,7 +54,8 @@ class LazyAugmenter:
         self._observed: Any = None
         self._making = threading.RLock()  # several threads may ask for the first batch
 
-    # --- the augmenter ------------------------------------------------------------------------------------------------
+    # --- the augmenter
+    # ------------------------------------------------------------------------------------------------
 
     @property
     def is_made(self) -> bool:
@@ -103,7 +107,8 @@ class LazyAugmenter:
         """
         if self.is_made:
             raise ValueError(
-                f"{name} has no effect any more: this loader's pipeline was taken when its first pass began (or its state or "
+                f"{name} has no effect any more: this loader's pipeline was taken when its first "
+                "pass began (or its state or "
                 f"a batch was asked for). Set {name} before that, or make another loader"
             )
         self.settings = replace(self.settings, **{name: value})
@@ -113,7 +118,8 @@ class LazyAugmenter:
         if self._augmenter is not None:
             self._augmenter.close()
 
-    # --- passes -------------------------------------------------------------------------------------------------------
+    # --- passes
+    # -------------------------------------------------------------------------------------------------------
 
     def new_pass(self) -> Any:
         """Return an iterator over one epoch."""
@@ -126,7 +132,8 @@ class LazyAugmenter:
         place = self.settings.rank_and_world_size()
         augmenter = self.augmenter()
         if (augmenter.rank, augmenter.world_size) != place:
-            # It was made for a state before the process group existed, or for another loader that shares out.
+            # It was made for a state before the process group existed, or for another loader that
+            # shares out.
             augmenter = self._move_to_place(place)
         self._check_length_told()
         if self._first_batches is None and place[1] == 1:
@@ -145,8 +152,10 @@ class LazyAugmenter:
         if self._has_asked_for_length_in_vain:
             self._has_asked_for_length_in_vain = False
             logger.warning(
-                "a state was asked for of a loader that does not know its length, after its length: a loop that reads one "
-                "batch ahead to find the end, as Lightning does, would leave that batch out when it resumes. Give %s a __len__",
+                "a state was asked for of a loader that does not know its length, after its "
+                "length: a loop that reads one "
+                "batch ahead to find the end, as Lightning does, would leave that batch out when "
+                "it resumes. Give %s a __len__",
                 type(self.settings.dataset).__name__,
             )
         return self._passes.state_dict(self.augmenter())
@@ -174,7 +183,8 @@ class LazyAugmenter:
         self._is_seed_drawn = False
         return augmenter
 
-    # --- length -------------------------------------------------------------------------------------------------------
+    # --- length
+    # -------------------------------------------------------------------------------------------------------
 
     def length(self) -> int:
         """Return this rank's batches of a whole epoch, to somebody who will count on it.
@@ -196,12 +206,15 @@ class LazyAugmenter:
         if length != self._length_told:
             world_size = self.settings.rank_and_world_size()[1]
             raise RuntimeError(
-                f"len() of this loader was {self._length_told} when it was asked for, and is {length} now that there are "
-                f"{world_size} ranks: whoever asked counts on the wrong number. Ask for it, or make the loader, after "
+                f"len() of this loader was {self._length_told} when it was asked for, and is "
+                f"{length} now that there are "
+                f"{world_size} ranks: whoever asked counts on the wrong number. Ask for it, or "
+                "make the loader, after "
                 "torch.distributed.init_process_group (in Lightning: in train_dataloader())"
             )
 
-    # --- what samplers and views read ---------------------------------------------------------------------------------
+    # --- what samplers and views read
+    # ---------------------------------------------------------------------------------
 
     @property
     def has_single_items(self) -> bool:
@@ -269,6 +282,7 @@ class LazyAugmenter:
         if step % world_size == rank or self.reader.has_read_all_of(epoch):
             return
         raise RuntimeError(
-            f"rank {rank} of {world_size} was asked for batch {step} by another DataLoader made of this one, which does not "
+            f"rank {rank} of {world_size} was asked for batch {step} by another DataLoader made of "
+            "this one, which does not "
             "share batches out among ranks: with Accelerate, call prepare before skip_first_batches"
         )

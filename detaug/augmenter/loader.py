@@ -4,8 +4,9 @@
         │
     KeyedReader    a batch by its (epoch, step), from the stream where it is due there
         │
-    AugmenterLoader                      reads the augmenter itself: Lightning, Ignite, MONAI, a plain loop
-    another DataLoader of its parts      shards, skips and resumes by keys: Accelerate, Trainer, torchdata
+    AugmenterLoader                      reads the augmenter itself: Lightning, Ignite, MONAI, a
+    plain loop another DataLoader of its parts      shards, skips and resumes by keys: Accelerate,
+    Trainer, torchdata
 
 `detaug.DataLoader` (`detaug.augmenter.data_loader`) is made of the same parts.
 """
@@ -43,7 +44,9 @@ class Augmenter(BatchStream, Protocol):
 
 
 class KeyedReader:
-    """Reads batches by their keys; those that are asked for in the stream's order come from its workers."""
+    """Reads batches by their keys; those that are asked for in the stream's order come from its
+    workers.
+    """
 
     def __init__(self, epochs: Epochs) -> None:
         self._epochs = epochs
@@ -79,7 +82,8 @@ class KeyedReader:
         """
         if stream.on_error != "raise":
             raise RuntimeError(
-                "on_error=Skip leaves batches out, and another DataLoader, which asks for them by number, would get some "
+                "on_error=Skip leaves batches out, and another DataLoader, which asks for them by "
+                "number, would get some "
                 'twice: read this loader itself, or with on_error="raise"'
             )
         total = stream.num_batches
@@ -101,8 +105,10 @@ class KeyedReader:
     def _mention_skipped(self, step: int) -> None:
         if self._epochs.is_guessed:
             logger.warning(
-                "the first %d batches of epoch 0 were skipped, and nobody said that it is epoch 0: if the checkpoint was saved "
-                "in a later epoch, these are the wrong batches. Call set_epoch(epoch) on the prepared loader at the start of "
+                "the first %d batches of epoch 0 were skipped, and nobody said that it is epoch 0: "
+                "if the checkpoint was saved "
+                "in a later epoch, these are the wrong batches. Call set_epoch(epoch) on the "
+                "prepared loader at the start of "
                 "every epoch, before skip_first_batches",
                 step,
             )
@@ -156,9 +162,10 @@ class _BatchNumbers:
 class AugmenterLoader(DataLoader[Any]):
     """An augmenter as a torch DataLoader: every `iter()` is one epoch from its start, the next one.
 
-    After `load_state_dict` it is the rest of the epoch in which the state was saved. A pass that is left early is not gone on
-    with. `set_epoch` (or ``sampler.set_epoch``) names a later epoch; none is given twice, but for a fixed one. Several passes
-    at once are each right, and slow, as the augmenter goes from one place to the other.
+    After `load_state_dict` it is the rest of the epoch in which the state was saved. A pass that is
+    left early is not gone on with. `set_epoch` (or ``sampler.set_epoch``) names a later epoch; none
+    is given twice, but for a fixed one. Several passes at once are each right, and slow, as the
+    augmenter goes from one place to the other.
 
     `detaug.DeterministicAugmenter.loader` makes it.
     """
@@ -184,14 +191,18 @@ class AugmenterLoader(DataLoader[Any]):
         return self._passes.new()
 
     def set_epoch(self, epoch: int) -> None:
-        """Name the next pass. Directly after `load_state_dict`, with the epoch of the state, it is the rest of it."""
+        """Name the next pass. Directly after `load_state_dict`, with the epoch of the state, it is
+        the rest of it.
+        """
         self._keys.epochs.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loop stands: after the batch that it was given last. Plain integers and strings.
+        """Return where the loop stands: after the batch that it was given last. Plain integers and
+        strings.
 
         Raises:
-            RuntimeError: another loader, made of this one's data set and sampler, reads ahead of the loop.
+            RuntimeError: another loader, made of this one's data set and sampler, reads ahead of
+                the loop.
         """
         refuse_state_of_read(self._keys.reader)
         return self._passes.state_dict(self._augmenter)
@@ -207,7 +218,8 @@ class AugmenterLoader(DataLoader[Any]):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "aug.loader() can be neither pickled nor copied: make the augmenter and its loader in the process that reads it. "
+            "aug.loader() can be neither pickled nor copied: make the augmenter and its loader in "
+            "the process that reads it. "
             "With Lightning's ddp_spawn that is in train_dataloader()"
         )
 
@@ -217,10 +229,14 @@ class AugmenterLoader(DataLoader[Any]):
 
 
 def refuse_state_of_read(reader: KeyedReader) -> None:
-    """RuntimeError: another DataLoader reads the batches, and only that one's state says where the loop is."""
+    """RuntimeError: another DataLoader reads the batches, and only that one's state says where the
+    loop is.
+    """
     if reader.is_used:
         raise RuntimeError(
-            "another DataLoader reads these batches (Accelerate's prepare makes one), and may be ahead of the loop: save "
-            "where that one stands. For Accelerate: DataLoaderConfiguration(use_stateful_dataloader=True), or "
+            "another DataLoader reads these batches (Accelerate's prepare makes one), and may be "
+            "ahead of the loop: save "
+            "where that one stands. For Accelerate: "
+            "DataLoaderConfiguration(use_stateful_dataloader=True), or "
             "skip_first_batches after load_state"
         )

@@ -117,17 +117,23 @@ def wraps_batches(batch_sampler: Any) -> bool:
 
 
 def _sampler_within(sampler: DistributedSampler[Any]) -> Any:
-    """Return the sampler whose entries a DistributedSampler shares out; None: those of the data set."""
+    """Return the sampler whose entries a DistributedSampler shares out; None: those of the data
+    set.
+    """
     if type(sampler).__iter__ is DistributedSampler.__iter__:
         return None
-    # Lightning's, for loaders with a sampler of their own: its data set has the samples of that one.
+    # Lightning's, for loaders with a sampler of their own: its data set has the samples of that
+    # one.
     within = getattr(sampler.dataset, "_sampler", None)
     if type(sampler).__name__ == "DistributedSamplerWrapper" and within is not None:
         return within
     raise ValueError(
-        f"{type(sampler).__name__} gives each rank a share of the samples in an order of its own, and ranks share whole batches "
-        "here: pass the order of all samples as sampler=, with shard=True, or a plain DistributedSampler. (Lightning's predict "
-        "on several devices has such a sampler: use one device, or Trainer(use_distributed_sampler=False))"
+        f"{type(sampler).__name__} gives each rank a share of the samples in an order of its own, "
+        "and ranks share whole batches "
+        "here: pass the order of all samples as sampler=, with shard=True, or a plain "
+        "DistributedSampler. (Lightning's predict "
+        "on several devices has such a sampler: use one device, or "
+        "Trainer(use_distributed_sampler=False))"
     )
 
 
@@ -135,8 +141,10 @@ def _refuse_share(batch_sampler: Any) -> None:
     sampler = getattr(batch_sampler, "sampler", None)
     if isinstance(sampler, DistributedSampler) and sampler.num_replicas > 1:
         raise ValueError(
-            f"batch_sampler ({type(batch_sampler).__name__}) gives batches of one of {sampler.num_replicas} ranks: pass its "
-            f"{type(sampler).__name__} as sampler=, with batch_size, or batches of all samples with shard=True"
+            f"batch_sampler ({type(batch_sampler).__name__}) gives batches of one of "
+            f"{sampler.num_replicas} ranks: pass its "
+            f"{type(sampler).__name__} as sampler=, with batch_size, or batches of all samples "
+            "with shard=True"
         )
 
 
@@ -225,7 +233,9 @@ class Settings:
         return math.ceil(num_samples / order.batch_size)
 
     def rank_and_world_size(self) -> tuple[int, int]:
-        """Return this process's rank among those that share the batches, as far as it is known by now."""
+        """Return this process's rank among those that share the batches, as far as it is known by
+        now.
+        """
         distributed = self.order.distributed
         if distributed is not None:
             return distributed.rank, distributed.num_replicas
@@ -267,7 +277,8 @@ class Settings:
                 start_method=_start_method(self.multiprocessing_context),
                 stall_timeout=self.timeout or None,
             )
-        # As torch counts them: the batch that a worker is making is one of those that it prefetches.
+        # As torch counts them: the batch that a worker is making is one of those that it
+        # prefetches.
         prefetched = 2 if self.prefetch_factor is None else self.prefetch_factor
         augmenter: DeterministicAugmenter = DeterministicAugmenter(
             source,

@@ -1,12 +1,13 @@
 """An augmenter that is given to a training library as it is, where a DataLoader belongs.
 
-Lightning's sanity check would take batches out of its one stream, Trainer would start an epoch again that it resumes, and
-Accelerate's prepare would leave it alone without a word, so that its place is in no checkpoint.
+Lightning's sanity check would take batches out of its one stream, Trainer would start an epoch
+again that it resumes, and Accelerate's prepare would leave it alone without a word, so that its
+place is in no checkpoint.
 
-Who asks is read from the calling frame, because the questions do not tell. Accelerate asks only ``isinstance(loader,
-DataLoader)``, as many do for whom no is the right answer. Lightning and Trainer also read ``dataset``, ``sampler`` and
-``batch_sampler``, but by ``getattr`` with a default, as loops of users do: an error there would refuse programs that are
-right.
+Who asks is read from the calling frame, because the questions do not tell. Accelerate asks only
+``isinstance(loader, DataLoader)``, as many do for whom no is the right answer. Lightning and
+Trainer also read ``dataset``, ``sampler`` and ``batch_sampler``, but by ``getattr`` with a default,
+as loops of users do: an error there would refuse programs that are right.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def refuse_to_be_a_loader(depth: int = 2) -> None:
     if asking.startswith(_ASKING):
         library = asking.partition(".")[0]
         raise TypeError(
-            f"{library} was given a DeterministicAugmenter, whose one stream it would not read as it reads a DataLoader: pass "
+            f"{library} was given a DeterministicAugmenter, whose one stream it would not read as "
+            "it reads a DataLoader: pass "
             "detaug.DataLoader(dataset, ...), or the augmenter's aug.loader()"
         )

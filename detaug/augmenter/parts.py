@@ -1,6 +1,7 @@
 """Parts of collated batches, put together to one batch.
 
-Accelerate gives each rank a slice of a batch (split_batches), or fills a rank's last batch with samples of the first ones.
+Accelerate gives each rank a slice of a batch (split_batches), or fills a rank's last batch with
+samples of the first ones.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ class Part(NamedTuple):
 def gathered(parts: Sequence[Part], is_default: bool) -> Any:
     """Return the samples of all parts as one collated batch.
 
-    Tensors and arrays ``(size, ...)`` are indexed along their first axis, mappings entry by entry. A list or tuple is either
-    such a collection, or has one entry for each sample.
+    Tensors and arrays ``(size, ...)`` are indexed along their first axis, mappings entry by entry.
+    A list or tuple is either such a collection, or has one entry for each sample.
 
     Args:
         parts: of batches of one structure.
-        is_default: they were collated by torch's `default_collate`, whose lists have one entry for each sample only where
-            these are texts.
+        is_default: they were collated by torch's `default_collate`, whose lists have one entry for
+            each sample only where these are texts.
 
     Raises:
         ValueError: it cannot be said what belongs to which sample.
@@ -95,8 +96,11 @@ def _has_samples(value: Any, size: int) -> bool:
 def _unclear(part: Part) -> ValueError:
     kind = type(part.batch).__name__
     return ValueError(
-        f"{len(part.places)} of the {part.size} samples of a batch were asked for, to share it among ranks or to fill a rank's "
-        f"last batch, and its {kind} does not say what belongs to which sample: tensors and arrays must have one entry for "
-        "each along their first axis. Pass drop_last=True, or a batch_size that divides the samples among all ranks, or a "
+        f"{len(part.places)} of the {part.size} samples of a batch were asked for, to share it "
+        "among ranks or to fill a rank's "
+        f"last batch, and its {kind} does not say what belongs to which sample: tensors and arrays "
+        "must have one entry for "
+        "each along their first axis. Pass drop_last=True, or a batch_size that divides the "
+        "samples among all ranks, or a "
         "collate_fn that returns a dict of tensors"
     )

@@ -8,8 +8,9 @@
               │
           state_dict    stands after the batch that the loop was given last
 
-Two passes never give the same epoch, whatever `set_epoch` is called between them: libraries count epochs in ways of their
-own (from 1, from 0 again after a resume, once for several passes). Only a fixed epoch is given again and again.
+Two passes never give the same epoch, whatever `set_epoch` is called between them: libraries count
+epochs in ways of their own (from 1, from 0 again after a resume, once for several passes). Only a
+fixed epoch is given again and again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ class BatchStream(Protocol):
         epoch: the epoch of the batch that is due.
         position: where the stream stands; compared, kept, and returned to `move_to`.
         next_key: (epoch, step) of the batch that is due; None at an epoch's end.
-        has_finished_epoch: whether all batches of the epoch were taken, as far as that is known beforehand.
+        has_finished_epoch: whether all batches of the epoch were taken, as far as that is known
+            beforehand.
     """
 
     @property
@@ -128,7 +130,9 @@ class Epochs:
 
     @property
     def is_guessed(self) -> bool:
-        """Whether nobody but Accelerate's own count, which starts at 0 in every process, has named the epoch."""
+        """Whether nobody but Accelerate's own count, which starts at 0 in every process, has named
+        the epoch.
+        """
         return self.fixed is None and self._num_namings <= 1 and not self.name
 
     def load(self, next_epoch: int, rest: Rest | None) -> None:
@@ -175,8 +179,9 @@ class Epochs:
             return self._is_named_since_load and name == name_at_save
         if name is None or name <= name_at_save:
             return True
-        # The library has gone on to its next epoch. Lightning names it after iter(), and wants a new pass; Ignite and
-        # MONAI name it before, through the sampler, and would have stayed in the pass that was open.
+        # The library has gone on to its next epoch. Lightning names it after iter(), and wants a
+        # new pass; Ignite and MONAI name it before, through the sampler, and would have stayed in
+        # the pass that was open.
         return name == name_at_iter and name != self._firm_name and not rest.was_left
 
 
@@ -198,7 +203,8 @@ class Passes:
         self.epochs = epochs
         self._stream = stream
         self._on_batch = on_batch
-        #: After the batch that was given last, by whichever pass; None: that one's epoch is over, or none was given.
+        #: After the batch that was given last, by whichever pass; None: that one's epoch is over,
+        #: or none was given.
         self._position: Any = None
         #: The pass that gave it.
         self._reader: object = None
@@ -284,7 +290,8 @@ class Passes:
         """
         if not isinstance(state, dict) or not _REQUIRED <= set(state) <= _ALLOWED:
             raise ValueError(
-                f"this is no state of a loader: {state!r:.200}. A state of the augmenter goes into aug.load_state_dict"
+                f"this is no state of a loader: {state!r:.200}. A state of the augmenter goes into "
+                "aug.load_state_dict"
             )
         next_epoch = spawn_key_element("the state's 'next_epoch'", state["next_epoch"])
         name = state.get("named")

@@ -1,7 +1,8 @@
-"""What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that all read the same.
+"""What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that
+all read the same.
 
-It goes through the process group's store: rank 0 writes and never waits, so that a loader of rank 0 alone (a validation) is
-held up by nobody.
+It goes through the process group's store: rank 0 writes and never waits, so that a loader of rank 0
+alone (a validation) is held up by nobody.
 """
 
 from __future__ import annotations
@@ -22,27 +23,31 @@ logger = logging.getLogger("detaug")
 #: A rank looks for rank 0's first batch at so many of its own.
 _LOOKS = 32
 
-#: How many loaders of a name have drawn a seed, or read a first batch: the ranks make them in one order.
+#: How many loaders of a name have drawn a seed, or read a first batch: the ranks make them in one
+#: order.
 _drawn: Counter[str] = Counter()
 _compared: Counter[str] = Counter()
 
 
 def drawn_seed(name: str, rank: int, world_size: int) -> int:
-    """Return a seed from torch's default generator; of ranks that share batches, the one that rank 0 drew.
+    """Return a seed from torch's default generator; of ranks that share batches, the one that rank
+    0 drew.
 
     Args:
         name: the loader's branch of the seed tree.
         rank, world_size: of the ranks that share its batches; 0 and 1 where none do.
 
     Raises:
-        RankUnknown: (a ValueError) there is no process group through which to agree on one, or rank 0 has drawn none.
+        RankUnknown: (a ValueError) there is no process group through which to agree on one, or rank
+            0 has drawn none.
     """
     if world_size == 1:
         return _draw()
     advice = "pass seed=... on all ranks, or set DETAUG_SEED"
     if process_group() is None:
         raise RankUnknown(
-            f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and without a process group each "
+            f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and "
+            "without a process group each "
             f"would draw another: {advice}, or call torch.distributed.init_process_group first"
         )
     _drawn[name] += 1
@@ -55,7 +60,8 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
         seed = int(_store().get(key))
     except RuntimeError as error:  # torch's DistStoreError: a timeout
         raise RankUnknown(
-            f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the loader {name!r}: every rank "
+            f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the "
+            f"loader {name!r}: every rank "
             f"must read such a loader. Otherwise {advice}"
         ) from error
     logger.info("seed=%d (rank 0's, for the loader %r)", seed, name)
@@ -106,8 +112,10 @@ class FirstBatches:
         is_first_to_see = self._first == _store().get(self._key).decode()
         if is_first_to_see and _store().add(f"{self._key}/told", 1) == 1:
             logger.warning(
-                "ranks 0 and %d of %d read the same batches of the loader %r: a training needs shard=True, or a "
-                "DistributedSampler, for each rank to get its share. Where all ranks are to see all data, this is right",
+                "ranks 0 and %d of %d read the same batches of the loader %r: a training needs "
+                "shard=True, or a "
+                "DistributedSampler, for each rank to get its share. Where all ranks are to see "
+                "all data, this is right",
                 self._rank,
                 self._world_size,
                 self._name,

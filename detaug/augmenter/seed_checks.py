@@ -1,4 +1,6 @@
-"""Augmenters that should share a seed and do not (ranks), and those that share one and should not (train and val)."""
+"""Augmenters that should share a seed and do not (ranks), and those that share one and should not
+(train and val).
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ _said: set[tuple[int, ...]] = set()
 class RankSeeds:
     """Compares the seeds of all ranks with rank 0's, where `torch.distributed` is initialised.
 
-    Rank 0 leaves its seed in the process group's store, under the augmenter's name. Nobody waits, for it may come later or never:
-    a rank that does not find it looks again at its next batches.
+    Rank 0 leaves its seed in the process group's store, under the augmenter's name. Nobody waits,
+    for it may come later or never: a rank that does not find it looks again at its next batches.
     """
 
     def __init__(self, rank: int, name: str, seed: Seed) -> None:
@@ -59,9 +61,12 @@ class RankSeeds:
         if (first := self._store.get(self._key).decode()) != self._seed:
             self._left = _ASKED_AT_MOST
             raise ValueError(
-                f"the ranks of this training have different seeds: rank 0 has seed {first}, rank {self._rank} has seed "
-                f"{self._seed}. Each would take its steps of another stream, and none of them could be made again with one "
-                "seed. Pass the same seed on all ranks; rank= and world_size= see to it that each rank gets its own batches."
+                f"the ranks of this training have different seeds: rank 0 has seed {first}, rank "
+                f"{self._rank} has seed "
+                f"{self._seed}. Each would take its steps of another stream, and none of them "
+                "could be made again with one "
+                "seed. Pass the same seed on all ranks; rank= and world_size= see to it that each "
+                "rank gets its own batches."
             )
         self._left = 0
 
@@ -117,7 +122,8 @@ def warn_if_seed_is_shared(augmenter: RunningAugmenter) -> None:
         logger.warning(
             "two augmenters of this program, one of %s and one of %s, draw the same random "
             "numbers, batch by batch: both "
-            'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and name="val".',
+            'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and '
+            'name="val".',
             other.source_name,
             augmenter.source_name,
             augmenter.seed,

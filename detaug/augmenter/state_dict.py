@@ -32,11 +32,12 @@ class State:
         epoch, step: what is due next.
         taken: batches this rank took in the epoch, since there are so many ranks.
         pipeline: declared parameters, a line each (see `detaug.objects.description`).
-        loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty: that is not known.
+        loader_states: where a loader's copies stand (see `detaug.pipeline.loader_states`); empty:
+            that is not known.
         values: what no parameter declares, a line each (see `detaug.pipeline.undeclared`).
         skipped: batches that were left out directly before the position.
-        before: batches that all ranks took in the epoch when there were more or fewer of them; None: it was begun by as
-            many ranks as there are.
+        before: batches that all ranks took in the epoch when there were more or fewer of them;
+            None: it was begun by as many ranks as there are.
     """
 
     seed: Seed
@@ -80,12 +81,14 @@ class State:
         ]
         if missing:
             raise ValueError(
-                f"this is no state dict of a DeterministicAugmenter: {', '.join(map(repr, missing))} missing "
+                "this is no state dict of a DeterministicAugmenter: "
+                f"{', '.join(map(repr, missing))} missing "
                 f"(it has {', '.join(map(repr, list(state)[:8])) or 'nothing'})"
             )
         if state["format"] != _FORMAT:
             raise ValueError(
-                f"the state dict has format {state['format']!r}, this version of detaug reads {_FORMAT}"
+                f"the state dict has format {state['format']!r}, this version of detaug reads "
+                f"{_FORMAT}"
             )
         for key in ("name", "pipeline", "loader_states", "values"):
             if not isinstance(state.get(key, ""), str):
@@ -112,7 +115,8 @@ class State:
             or (before is None and first % numbers["world_size"])
         ):
             raise ValueError(
-                f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of {numbers['world_size']}"
+                f"the state dict's step {numbers['step']} is none of rank {numbers['rank']} of "
+                f"{numbers['world_size']}"
             )
         return State(
             seed=checked_seed(state["seed"]),
@@ -148,8 +152,8 @@ class State:
             wrong.append(f"pipeline: {identity.differences(ours.pipeline, self.pipeline)}")
         if wrong:
             raise StateMismatch(
-                "this state dict was saved by another pipeline, and going on from it would give other batches. "
-                + ". ".join(wrong)
+                "this state dict was saved by another pipeline, and going on from it would give "
+                "other batches. " + ". ".join(wrong)
             )
 
     def position_for(self, rank: int, world_size: int) -> Position:

@@ -1,4 +1,6 @@
-"""A loader and an augmentation pipeline as batchgenerators' users write them; neither knows of detaug."""
+"""A loader and an augmentation pipeline as batchgenerators' users write them; neither knows of
+detaug.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,17 @@ from batchgenerators.transforms.spatial_transforms import MirrorTransform, Spati
 
 from detaug.demo.mri import Case, turned_template
 
-#: The loader cuts a patch this much larger than the network's, so that rotation and scaling find voxels at its edges.
+#: The loader cuts a patch this much larger than the network's, so that rotation and scaling find
+#: voxels at its edges.
 MARGIN = 1.3
 
 
 class MRIPatchLoader(DataLoader):  # type: ignore[misc]  # batchgenerators has no types
-    """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users of batchgenerators do.
+    """Random patches of (D, H, W) voxels of random cases, drawn from NumPy's global state as users
+    of batchgenerators do.
 
-    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name, ...]}``.
+    Each batch is ``{'data': (B, 1, D, H, W) float32, 'seg': (B, 1, D, H, W) int16, 'keys': [name,
+    ...]}``.
     """
 
     def __init__(self, cases: Sequence[Case], batch_size: int, patch_size: Sequence[int]) -> None:
@@ -57,9 +62,10 @@ def enlarged(patch_size: Sequence[int]) -> tuple[int, ...]:
 
 
 def training_transforms(patch_size: Sequence[int]) -> Compose:
-    """batchgenerators' own 3-D augmentation: what nnU-Net v1 used, with an elastic deformation.
+    """Batchgenerators' own 3-D augmentation: what nnU-Net v1 used, with an elastic deformation.
 
-    'data' and 'seg' come out as float32 (B, C, D, H, W) of this size; what goes in may be larger (`enlarged`).
+    'data' and 'seg' come out as float32 (B, C, D, H, W) of this size; what goes in may be larger
+    (`enlarged`).
     """
     angle = (-np.pi / 6, np.pi / 6)
     return Compose(
@@ -90,7 +96,9 @@ def training_transforms(patch_size: Sequence[int]) -> Compose:
 
 
 def demo_pipeline(edge: int) -> tuple[MRIPatchLoader, Any]:
-    """What `detaug preview` and `detaug bench` show without a pipeline: nnU-Net's transforms on cubic patches, by detaug."""
+    """What `detaug preview` and `detaug bench` show without a pipeline: nnU-Net's transforms on
+    cubic patches, by detaug.
+    """
     from detaug.nnunet import training_transforms as nnunets
 
     size = (edge,) * 3

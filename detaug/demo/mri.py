@@ -1,6 +1,7 @@
 """Real MRI with labels: the MNI152 template (T1, 1 mm, average of 152 adults) and its tissue maps.
 
-Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as it comes in nilearn's wheel.
+Source: ICBM 2009a nonlinear symmetric template (Fonov et al., NeuroImage 54, 2011), as it comes in
+nilearn's wheel.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class Case:
 
 @lru_cache(maxsize=1)
 def load_template() -> Case:
-    """The whole head of the template, cut to the box of the brain: (145, 181, 155) voxels from 197×233×189.
+    """The whole head of the template, cut to the box of the brain: (145, 181, 155) voxels from
+    197×233×189.
 
-    Axes run to the right, to the front and upwards. The arrays are read-only, because every caller gets the same.
+    Axes run to the right, to the front and upwards. The arrays are read-only, because every caller
+    gets the same.
 
     Raises:
         NotInstalled: (a ModuleNotFoundError) nilearn is not.
@@ -52,7 +55,8 @@ def load_template() -> Case:
             from nilearn import datasets
     except ModuleNotFoundError as error:
         raise NotInstalled(
-            f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install 'detaug[demo]'",
+            f"the MRI data comes with nilearn, and {error.name} is not installed here: pip install "
+            "'detaug[demo]'",
             name=error.name,
         ) from error
     t1, grey, white = (

@@ -1,5 +1,6 @@
-"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a toy data set, straight
-through, and killed and continued, compared byte for byte."""
+"""Data sets in nnU-Net's own format, planned and preprocessed by it; and the demo: a training on a
+toy data set, straight through, and killed and continued, compared byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +30,16 @@ CASES = 5
 #: Features of the network's first stage; nnU-Net's own 32 would take minutes on a CPU.
 FEATURES = 4
 
-#: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions that read them once.
+#: Where nnU-Net looks for its folders. They have to be set before nnunetv2 is imported by versions
+#: that read them once.
 _FOLDERS = {"nnUNet_raw": "raw", "nnUNet_preprocessed": "preprocessed", "nnUNet_results": "results"}
 
 
 @contextmanager
 def nnunet_folders(root: Path) -> Iterator[Path]:
-    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below a folder; afterwards the
-    environment is as it was."""
+    """Inside, nnU-Net keeps everything in ``raw``, ``preprocessed`` and ``results`` below a folder;
+    afterwards the environment is as it was.
+    """
     for folder in _FOLDERS.values():
         (root / folder).mkdir(parents=True, exist_ok=True)
     with mock.patch.dict(
@@ -85,9 +88,11 @@ def write_raw_dataset(
 def plan_and_preprocess(
     dataset_id: int = 1, configurations: Sequence[str] = ("3d_fullres",)
 ) -> None:
-    """nnU-Net's fingerprint extraction, experiment planning and preprocessing; nothing of what it prints is shown.
+    """nnU-Net's fingerprint extraction, experiment planning and preprocessing; nothing of what it
+    prints is shown.
 
-    To be called inside `nnunet_folders`, and, as nnU-Net spawns processes, from under ``if __name__ == "__main__"``.
+    To be called inside `nnunet_folders`, and, as nnU-Net spawns processes, from under ``if __name__
+    == "__main__"``.
     """
     nnunet = planning()
     with redirect_stdout(io.StringIO()):
@@ -105,7 +110,9 @@ def plan_and_preprocess(
 
 
 def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
-    """Write the raw data set: bright balls in noise, each with its labels; the same files from one seed."""
+    """Write the raw data set: bright balls in noise, each with its labels; the same files from one
+    seed.
+    """
     rng = np.random.default_rng(seed)
 
     def case(number: int) -> tuple[str, list[Any], Any]:
@@ -127,7 +134,8 @@ def make_toy_dataset(dataset: Path, seed: int = SEED) -> None:
 def train_and_compare(root: Path, shown: Progress) -> Trainings:
     """Make the data set, have nnU-Net plan and preprocess it, train, kill, continue, and compare.
 
-    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an empty folder for its three.
+    To be called from under ``if __name__ == "__main__"``: nnU-Net spawns processes. `root` is an
+    empty folder for its three.
 
     Raises:
         UnusableError: the first training ended with an error.

@@ -1,4 +1,6 @@
-"""The demo: one pipeline on real MRI through the stock augmenter and through detaug's, under varied circumstances."""
+"""The demo: one pipeline on real MRI through the stock augmenter and through detaug's, under varied
+circumstances.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Run(Row):
     Attributes:
         augmenter: `STOCK` or `OURS`.
         kill: a worker is killed by SIGKILL after a third of the batches.
-        resume: half of the batches are taken from a new augmenter, with one process more, that has loaded the state.
+        resume: half of the batches are taken from a new augmenter, with one process more, that has
+            loaded the state.
         fingerprint: of its batches' fingerprints in their order.
     """
 
@@ -82,7 +85,11 @@ class Runs(Report[Run]):
         stock_differs = any(run.verdict == DIFFERENT for run in self.rows if run.augmenter == STOCK)
         agree = "differ" if stock_differs else "agree this time"
         ours = [run for run in self.rows if run.augmenter == OURS]
-        some = f"{sum(not run.ok for run in ours)} of {len(ours)} runs differ from the first: this is a bug in detaug"
+        some = (
+            f"{sum(not run.ok for run in ours)} of {len(ours)} runs differ from the first: "
+            "this "
+            "is a bug in detaug"
+        )
         every = f"all {len(ours)} runs agree, byte for byte and in the same order"
         return [
             runs,
@@ -158,8 +165,9 @@ def augmenter_of(name: str, processes: int, patch: int = PATCH) -> Iterator[Any]
         NonDetMultiThreadedAugmenter,
     )
 
-    # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from which batchgenerators' noise
-    # draws, is not, and the order is left to whichever worker is first.
+    # The best that it offers: NumPy and torch are seeded, with 32 bits. Python's `random`, from
+    # which batchgenerators' noise draws, is not, and the order is left to whichever worker is
+    # first.
     seeds = [
         SeedTree(SEED).child(f"stock/{worker}").integer(bits=32) for worker in range(processes)
     ]

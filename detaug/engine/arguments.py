@@ -1,5 +1,6 @@
-"""What users pass to the augmenter: its groups of arguments, `Check` and `Skip` (executors have their own), and what is refused
-of all arguments, with the value seen and what is allowed."""
+"""What users pass to the augmenter: its groups of arguments, `Check` and `Skip` (executors have
+their own), and what is refused of all arguments, with the value seen and what is allowed.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,8 @@ def epoch_for_all_ranks(source: Source, world_size: int, tail: str) -> None:
     ends = not source.stateless and not source.endless
     if number is None and (ends or tail == "pad"):
         raise ValueError(
-            f"world_size={world_size} ranks, which must all get the same number of batches, need the "
+            f"world_size={world_size} ranks, which must all get the same number of batches, need "
+            "the "
             f"number of batches of an epoch, and {source.class_name} does not say it: pass "
             "batches_per_epoch=..., counted over all ranks"
         )
@@ -119,7 +121,8 @@ def executor(value: Any) -> Any:
         hasattr(value, name) for name in ("travels", "num_workers", "start")
     ):
         raise TypeError(
-            f"executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got {value!r}"
+            "executor must be LocalProcesses(...), InThisProcess(), RayExecutor(...) or None, got "
+            f"{value!r}"
         )
     return value
 
@@ -147,7 +150,9 @@ def ledger(value: Any, rank: int, world_size: int) -> Path | None:
 def old_style_seeds(
     seeds: Any, seed: Any, num_processes: int, num_streams: Any
 ) -> list[int] | None:
-    """The seed list that batchgenerators' augmenters take, or None where there is none (``[None, None]`` is none)."""
+    """The seed list that batchgenerators' augmenters take, or None where there is none (``[None,
+    None]`` is none).
+    """
     if seeds is None:
         return None
     if seed is not None:
@@ -160,7 +165,8 @@ def old_style_seeds(
         ) from None
     if len(listed) != num_processes:
         raise ValueError(
-            f"seeds must have one entry for each process: len(seeds) is {len(listed)}, num_processes {num_processes}"
+            f"seeds must have one entry for each process: len(seeds) is {len(listed)}, "
+            f"num_processes {num_processes}"
         )
     if all(entry is None for entry in listed):
         return None
@@ -173,22 +179,26 @@ def old_style_seeds(
 
 @dataclass(frozen=True)
 class Check:
-    """The run-time check: batches are made a second time, and what draws from the operating system is reported.
+    """The run-time check: batches are made a second time, and what draws from the operating system
+    is reported.
 
     ``check=20`` is ``check=Check(every=20)``, ``check=False`` is ``check=Check(every=0)``.
 
     Args:
-        every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made a second time, from a
-            pristine copy in another process, and compared, for at most about 1 % of the workers' time
-            (docs/how.md); 1: every batch is, whatever it costs; 0: none.
-        ignore: keys of a batch that may differ from one making to the next, such as a process number. A ledger
-            leaves them out as well.
-        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn", or None: an error
-            among a worker's first batches, a warning later, when a training is under way.
-        guard: report generators that are created without a seed while batches are made, with the line that does it.
+        every: the second, fourth, eighth ... batch of each worker, and then one in so many, is made
+            a second time, from a pristine copy in another process, and compared, for at most about
+            1 % of the workers' time (docs/how.md); 1: every batch is, whatever it costs; 0: none.
+        ignore: keys of a batch that may differ from one making to the next, such as a process
+            number. A ledger leaves them out as well.
+        on_mismatch: how a batch that differs is reported: "raise" (ReproducibilityError), "warn",
+            or None: an error among a worker's first batches, a warning later, when a training is
+                under way.
+        guard: report generators that are created without a seed while batches are made, with the
+            line that does it.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, or `on_mismatch` is given although no batch is compared.
+        TypeError, ValueError: an argument cannot be right, or `on_mismatch` is given although no
+            batch is compared.
     """
 
     every: int = 100
@@ -203,7 +213,8 @@ class Check:
             one_of("Check's on_mismatch", self.on_mismatch, ("raise", "warn"))
             if not self.every:
                 raise ValueError(
-                    f"on_mismatch={self.on_mismatch!r} has no effect with every=0, which compares no batch: leave it out, or "
+                    f"on_mismatch={self.on_mismatch!r} has no effect with every=0, which compares "
+                    "no batch: leave it out, or "
                     "pass another every="
                 )
         if not isinstance(self.guard, bool):
@@ -211,7 +222,9 @@ class Check:
 
     @classmethod
     def of(cls, value: Any) -> Check:
-        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default) or False (none)."""
+        """What the augmenter's argument ``check`` means: itself, its `every`, True (as by default)
+        or False (none).
+        """
         if isinstance(value, Check):
             return value
         if isinstance(value, bool):
@@ -220,24 +233,28 @@ class Check:
             return cls(every=count("check", value))
         except TypeError:
             raise TypeError(
-                f"check must be Check(every=..., ignore=..., on_mismatch=..., guard=...), an integer (its every), True or "
+                "check must be Check(every=..., ignore=..., on_mismatch=..., guard=...), an "
+                "integer (its every), True or "
                 f"False, got {value!r}"
             ) from None
 
 
 @dataclass(frozen=True)
 class Skip:
-    """``on_error=Skip()``: batches whose loader or transform raises are left out, the same ones in every run, and logged.
+    """``on_error=Skip()``: batches whose loader or transform raises are left out, the same ones in
+    every run, and logged.
 
     Args:
-        most: how many batches of this rank in a row may be left out, also across epochs. The next one that fails
-            raises; it is the same one with any number of processes and after a resume. None: any number.
+        most: how many batches of this rank in a row may be left out, also across epochs. The next
+            one that fails raises; it is the same one with any number of processes and after a
+            resume. None: any number.
 
     Raises:
         TypeError, ValueError: `most` is no such number.
     """
 
-    #: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken pipeline.
+    #: A batch in a hundred that cannot be made is a bad case; a hundred in a row are a broken
+    #: pipeline.
     most: int | None = 100
 
     def __post_init__(self) -> None:

@@ -1,4 +1,6 @@
-"""What becomes of a task in the process that makes its batch: a worker of this machine, or an actor of a cluster."""
+"""What becomes of a task in the process that makes its batch: a worker of this machine, or an actor
+of a cluster.
+"""
 
 from __future__ import annotations
 

@@ -40,7 +40,8 @@ class ErrorRecord:
         traceback: as text.
         users_part: of the traceback, what comes from the user's first line on; without the summary.
         pickled: the exception, or what of it can be pickled (see `rebuild`); None: nothing.
-        advice: the limit of the system that it speaks of, if it does, as met in the process that raised it.
+        advice: the limit of the system that it speaks of, if it does, as met in the process that
+            raised it.
         index: the item of a data set that was being fetched; None: none, or several at once.
     """
 
@@ -54,7 +55,9 @@ class ErrorRecord:
 
 
 def describe(error: BaseException) -> ErrorRecord:
-    """Take an exception down. Fails for none: not for those that cannot be printed, nor those that do not pickle."""
+    """Take an exception down. Fails for none: not for those that cannot be printed, nor those that
+    do not pickle.
+    """
     try:
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
@@ -121,7 +124,9 @@ def _pickled(error: BaseException) -> bytes | None:
 
 
 def rebuild(record: ErrorRecord) -> BaseException | None:
-    """The exception; one made of its class and what could be sent of it, where its own constructor cannot be used."""
+    """The exception; one made of its class and what could be sent of it, where its own constructor
+    cannot be used.
+    """
     if record.pickled is None:
         return None
     with suppress(Exception):
@@ -138,7 +143,9 @@ def rebuild(record: ErrorRecord) -> BaseException | None:
 
 @dataclass(frozen=True)
 class BatchLocator:
-    """What messages say of where a batch is: its seed's path, and which items of a data set make it."""
+    """What messages say of where a batch is: its seed's path, and which items of a data set make
+    it.
+    """
 
     branch: SeedBranch
     source: Source
@@ -159,7 +166,9 @@ def error_of(
     where: str,
     original: BaseException | None = None,
 ) -> BatchError:
-    """The error for an exception in a loader or transform; `original` where it was raised in this process."""
+    """The error for an exception in a loader or transform; `original` where it was raised in this
+    process.
+    """
     if original is None:
         original = rebuild(record)
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
@@ -171,7 +180,8 @@ def error_of(
     )
     users_part = f"\n{record.users_part}\n\n" if record.users_part else ""
     text = (
-        f"{record.summary}\n{users_part}{advice}{raised_in}while {fetching} {describe_batch(key, places)} {where}\n"
+        f"{record.summary}\n{users_part}{advice}{raised_in}while {fetching} "
+        f"{describe_batch(key, places)} {where}\n"
         f"{_how_to_make_again(key, places)}"
     )
     error = batch_error(original, text)
@@ -191,8 +201,9 @@ def error_of(
 def died(
     key: BatchKey, places: BatchLocator, times: int, exitcode: int | None, peak: int, why: str
 ) -> WorkerDied:
-    """The error for a batch that killed its workers; `exitcode`: of the last one, None on another machine; `why`: by whom it was
-    killed, where that is known."""
+    """The error for a batch that killed its workers; `exitcode`: of the last one, None on another
+    machine; `why`: by whom it was killed, where that is known.
+    """
     memory = f"; the last one's memory had peaked at {peak / 2**20:.0f} MiB" if peak else ""
     advice = f" It was {why.rstrip('.')}." if why else ""
     how = "" if exitcode is None else f", the last with {signal_name(exitcode)}"
@@ -223,7 +234,9 @@ def _how_to_make_again(key: BatchKey, places: BatchLocator) -> str:
 
 
 def describe_batch(key: BatchKey, places: BatchLocator) -> str:
-    """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the data set)``."""
+    """``epoch 3, step 17 (stream 5, turn 1)``; of a data set ``epoch 3, step 17 (items 4, 0 of the
+    data set)``.
+    """
     turn, stream = divmod(key.step, places.branch.num_streams)
     detail = f"stream {stream}, turn {turn}"
     if indices := places.indices(key):

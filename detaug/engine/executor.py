@@ -1,11 +1,13 @@
-"""The contract between the augmenter and what makes its batches: in this process, in processes of this machine, elsewhere.
+"""The contract between the augmenter and what makes its batches: in this process, in processes of
+this machine, elsewhere.
 
-The augmenter knows what is to be made (`EngineContext`); an `Executor` starts an `Engine` for it. A batch's bytes follow from the
-work alone, so an executor may choose where and when each is made, and nothing else. `tests/support/executor_suite.py` is the
-suite that every executor passes.
+The augmenter knows what is to be made (`EngineContext`); an `Executor` starts an `Engine` for it. A
+batch's bytes follow from the work alone, so an executor may choose where and when each is made, and
+nothing else. `tests/support/executor_suite.py` is the suite that every executor passes.
 
-An engine that makes batches ahead derives from `detaug.engine.prefetching_engine.PrefetchingEngine`. An executor for other machines is a
-room of its own, as `detaug.ray` is.
+An engine that makes batches ahead derives from
+`detaug.engine.prefetching_engine.PrefetchingEngine`. An executor for other machines is a room of
+its own, as `detaug.ray` is.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class EngineContext:
     """What is to be made, and what is known of it.
 
     Attributes:
-        schedule: which batch is due, and which to make. An engine with threads of its own guards it with a lock; the
-            augmenter reads its position only.
+        schedule: which batch is due, and which to make. An engine with threads of its own guards it
+            with a lock; the augmenter reads its position only.
     """
 
     pipeline: Pipeline
@@ -66,14 +68,17 @@ class EngineContext:
 
 
 class Engine(Protocol):
-    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the user's threads."""
+    """Gives the batches of its work in order. `next`, `put_back` and `move` are called by the
+    user's threads.
+    """
 
-    #: Whether it makes batches ahead, in other processes. Then it lives on until `close`, and no fork can use it.
+    #: Whether it makes batches ahead, in other processes. Then it lives on until `close`, and no
+    #: fork can use it.
     prefetches: bool
 
     def next(self) -> Any:
-        """The due batch, once it is there. The position moves behind it last of all: whatever is raised before that,
-        KeyboardInterrupt too, leaves the batch due.
+        """The due batch, once it is there. The position moves behind it last of all: whatever is
+        raised before that, KeyboardInterrupt too, leaves the batch due.
 
         Raises:
             StopIteration: the epoch has ended; the position is at the start of the next one.
@@ -85,11 +90,14 @@ class Engine(Protocol):
         """The batch that `next` has just given is due again."""
 
     def move(self, position: Position) -> None:
-        """Go elsewhere. What is already there or being made for the new place may be kept; what failed is tried again."""
+        """Go elsewhere. What is already there or being made for the new place may be kept; what
+        failed is tried again.
+        """
 
     def close(self) -> None:
-        """End everything that was started, and give back all memory but that of batches the user holds. May be called
-        several times, from any thread, and in a fork, where it does nothing."""
+        """End everything that was started, and give back all memory but that of batches the user
+        holds. May be called several times, from any thread, and in a fork, where it does nothing.
+        """
 
 
 class Executor(Protocol):
@@ -97,11 +105,14 @@ class Executor(Protocol):
 
     @property
     def travels(self) -> bool:
-        """Whether the pipeline is sent to other interpreters, so that what cannot be is refused when the augmenter is made."""
+        """Whether the pipeline is sent to other interpreters, so that what cannot be is refused
+        when the augmenter is made.
+        """
 
     def num_workers(self, num_processes: int) -> int:
-        """How many batches are made at a time, where the user asked for so many processes: the window has as many steps
-        more than ``num_cached``. 0: each is made in this process when it is asked for.
+        """How many batches are made at a time, where the user asked for so many processes: the
+        window has as many steps more than ``num_cached``. 0: each is made in this process when it
+        is asked for.
 
         Raises:
             ValueError: with so many processes the executor would have no effect, or they with it.

@@ -1,5 +1,6 @@
-"""Batches made in the calling process: for ``num_processes=0`` and for replay. Same bytes, and the caller's own random
-state, settings and thread counts are as they were afterwards."""
+"""Batches made in the calling process: for ``num_processes=0`` and for replay. Same bytes, and the
+caller's own random state, settings and thread counts are as they were afterwards.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ from detaug.system.interrupts import is_interrupt, programs_handlers_noted
 
 @dataclass(frozen=True)
 class InThisProcess:
-    """``executor=InThisProcess()``: every batch is made in this process when it is asked for, as by ``num_processes=0``."""
+    """``executor=InThisProcess()``: every batch is made in this process when it is asked for, as by
+    ``num_processes=0``.
+    """
 
     travels = False
 
@@ -45,7 +48,8 @@ class InThisProcess:
         """See `detaug.engine.executor.Executor`; so with the following."""
         if num_processes:
             raise ValueError(
-                f"executor=InThisProcess() makes every batch in this process, so num_processes={num_processes} has no "
+                "executor=InThisProcess() makes every batch in this process, so "
+                f"num_processes={num_processes} has no "
                 "effect: pass num_processes=0, or leave executor out"
             )
         return 0
@@ -55,7 +59,9 @@ class InThisProcess:
 
 
 class InProcess:
-    """The engine without workers: each batch is made when it is asked for. See `detaug.engine.executor.Engine`."""
+    """The engine without workers: each batch is made when it is asked for. See
+    `detaug.engine.executor.Engine`.
+    """
 
     prefetches = False
 
@@ -145,7 +151,8 @@ class InProcess:
             )
             return own_copy(batch), check, producer.loader_state
 
-    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`: what is asked for is done at once
+    # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`: what is asked for is done
+    # at once
 
     def fail(self, error: BaseException) -> None:
         """See there; so with the following."""
@@ -169,7 +176,9 @@ class InProcess:
         self._work.checks.stop()
         self._checking.give_up()
         self.warn_once(
-            "batches are not made a second time to be compared: in this process a second copy of the "
-            f"pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked pass num_processes=1, "
+            "batches are not made a second time to be compared: in this process a second copy of "
+            "the "
+            f"pipeline raises {record.summary.rstrip('.')}. {ONE_COPY} To have batches checked "
+            "pass num_processes=1, "
             "to do without this warning check=False"
         )

@@ -21,8 +21,9 @@ class WorkerConfig:
             never.
         check_every: see `detaug.engine.recheck.requests.is_checked`; 0: nothing is checked.
         check_ignore: keys of batches that may differ.
-        noted: a ledger is kept: every batch that is made travels as (batch, `detaug.ledger.lines.Note`), and `Engine.next`
-            gives that pair; these keys are left out of its fingerprints. None: there is no ledger.
+        noted: a ledger is kept: every batch that is made travels as (batch,
+            `detaug.ledger.lines.Note`), and `Engine.next` gives that pair; these keys are left out
+            of its fingerprints. None: there is no ledger.
         num_workers: how many processes make batches.
         variables: of the user's modules and classes, as the program has them
             (`detaug.pipeline.undeclared`); a fresh interpreter may have others.

@@ -18,9 +18,11 @@ class Position(NamedTuple):
 
     Attributes:
         epoch, step: what is due next.
-        taken: steps of this rank that were handed out (or skipped) in this epoch, since there are as many ranks as now.
+        taken: steps of this rank that were handed out (or skipped) in this epoch, since there are
+            as many ranks as now.
         before: batches that all ranks took in this epoch when there were more or fewer ranks.
-        skipped: how many steps of this rank were skipped in a row directly before it, those of earlier epochs too.
+        skipped: how many steps of this rank were skipped in a row directly before it, those of
+            earlier epochs too.
     """
 
     epoch: int
@@ -65,8 +67,9 @@ Outcome = Delivered | Failed | Skipped
 
 
 class TakeResult(NamedTuple):
-    """What `Schedule.take` took, where it stood, and the steps before it that were skipped. No outcome: it is not known yet, and
-    nothing was taken."""
+    """What `Schedule.take` took, where it stood, and the steps before it that were skipped. No
+    outcome: it is not known yet, and nothing was taken.
+    """
 
     position: Position
     outcome: Outcome | EpochEnd | None
@@ -74,16 +77,24 @@ class TakeResult(NamedTuple):
 
 
 def skipped_outcome(error: BatchError, max_skips: int | None) -> Skipped:
-    """The outcome of a batch that failed. The error is prepared for being raised as the one that is too many."""
+    """The outcome of a batch that failed. The error is prepared for being raised as the one that is
+    too many.
+    """
     text = str(error)
     first_line, rest = text.partition("\n")[::2]
-    too_many = f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at most {max_skips} in a row."
+    too_many = (
+        f"This is one batch too many that failed: Skip(most={max_skips}) leaves out at "
+        "most "
+        f"{max_skips} in a row."
+    )
     error.args = (f"{first_line}\n{too_many}\n{rest}",)
     return Skipped(error, text, f"epoch {error.epoch}, step {error.step}")
 
 
 class SkipLog:
-    """Logs batches that were left out, in their order: each error (class and message) in full once, then in a line."""
+    """Logs batches that were left out, in their order: each error (class and message) in full once,
+    then in a line.
+    """
 
     def __init__(self) -> None:
         self._times: Counter[str] = Counter()

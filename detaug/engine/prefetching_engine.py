@@ -1,11 +1,13 @@
 """The user's side of an engine that makes batches ahead, in a thread of its own.
 
 Division of labour:
-- the user's threads read the due outcome and move the position, under the lock, and wake the engine's thread;
-- the engine's thread hands out what is to be made, takes in what was made, and tells waiting users of what is due.
+- the user's threads read the due outcome and move the position, under the lock, and wake the
+  engine's thread;
+- the engine's thread hands out what is to be made, takes in what was made, and tells waiting users
+  of what is due.
 
-What the two share is the schedule, under `_lock`, and a few attributes that change by one operation of C code each, so that an
-interrupt in the user's thread finds them whole.
+What the two share is the schedule, under `_lock`, and a few attributes that change by one operation
+of C code each, so that an interrupt in the user's thread finds them whole.
 """
 
 from __future__ import annotations
@@ -43,14 +45,15 @@ from detaug.system.processes import signal_name
 
 logger = logging.getLogger("detaug")
 
-#: How long (seconds) an epoch's end waits for checks that are under way: under "spawn" on a busy machine their process takes long
-#: to start.
+#: How long (seconds) an epoch's end waits for checks that are under way: under "spawn" on a busy
+#: machine their process takes long to start.
 _EPOCH_END_PATIENCE = 60.0
 #: How long (seconds) `close` waits for checks that are under way.
 _CLOSE_PATIENCE = 2.0
 
 
-#: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is lost between the two.
+#: Tasks that a worker has at a time: one that it is making, and one that waits, so that no time is
+#: lost between the two.
 _TASKS = 2
 
 
@@ -64,7 +67,8 @@ def assign_tasks(
     Args:
         workers: Those that are there. They have an `index`, to which streams belong, and `tasks`:
             the batches they were given.
-        starting: Indices of workers that will be there in a moment. Nobody takes their streams over.
+        starting: Indices of workers that will be there in a moment. Nobody takes their streams
+            over.
     """
     present = {worker.index for worker in workers} | set(starting)
     for number in range(_TASKS):
@@ -82,8 +86,10 @@ def assign_tasks(
 class PrefetchingEngine:
     """What `detaug.engine.executor.Engine` asks for.
 
-    A subclass makes the run-time check (`_checking`), starts and stops its processes, says what the thread does (`_turn`) and how
-    it is woken (`_wake`), and starts all of it (`_begin`). `max_restarts`: workers that one batch may end in a row."""
+    A subclass makes the run-time check (`_checking`), starts and stops its processes, says what the
+    thread does (`_turn`) and how it is woken (`_wake`), and starts all of it (`_begin`).
+    `max_restarts`: workers that one batch may end in a row.
+    """
 
     prefetches = True
     _thread: threading.Thread
@@ -126,7 +132,8 @@ class PrefetchingEngine:
         """Give out what can be given out, and wait for what happens next."""
         raise NotImplementedError
 
-    # --- the user's thread ----------------------------------------------------------------------------------------
+    # --- the user's thread
+    # ----------------------------------------------------------------------------------------
 
     def next(self) -> Any:
         """See `detaug.engine.executor.Engine`; so with the following."""
@@ -139,7 +146,8 @@ class PrefetchingEngine:
                     taken = self._schedule.take()
                     outcome = taken.outcome
                     if outcome is None:
-                        # Before the lock is released: what comes from then on, the engine's thread tells us of.
+                        # Before the lock is released: what comes from then on, the engine's thread
+                        # tells us of.
                         self._waiting.add(me)
                     moved = self._schedule.position is not before
                     fatal = self._fatal
@@ -172,7 +180,8 @@ class PrefetchingEngine:
         finally:
             self._waiting.discard(me)
             if self._waiting:
-                self._tell_user()  # one note wakes one thread; the next one may have something to take as well
+                # one note wakes one thread; the next one may have something to take as well
+                self._tell_user()
         raise StopIteration
 
     def put_back(self, batch: Any) -> None:
@@ -215,7 +224,8 @@ class PrefetchingEngine:
         self._await_checks(_CLOSE_PATIENCE)
         self._closing = True  # first: the thread that is woken looks for it
         self._wake()
-        # Without the lock, which the thread takes on its way out. A collected augmenter is closed by whatever thread collects it.
+        # Without the lock, which the thread takes on its way out. A collected augmenter is closed
+        # by whatever thread collects it.
         if threading.current_thread() is not self._thread:
             self._thread.join()
         if isinstance(self._fatal, ReproducibilityError) and not self._fatal_is_told:
@@ -223,7 +233,8 @@ class PrefetchingEngine:
                 "%s", self._told(self._fatal)
             )  # a check found it after the last batch was taken
 
-    # --- the engine's thread --------------------------------------------------------------------------------------
+    # --- the engine's thread
+    # --------------------------------------------------------------------------------------
 
     def _begin(self, name: str) -> None:
         """Start the processes and the thread; nothing is left behind where they cannot be started."""
@@ -263,7 +274,8 @@ class PrefetchingEngine:
             self._news.put(None)
 
     def _tell_what_is_due(self) -> None:
-        # A thread that does not wait looks for itself; one that waits for another batch need not wake.
+        # A thread that does not wait looks for itself; one that waits for another batch need not
+        # wake.
         if self._waiting:
             with self._lock:
                 position, outcome = self._schedule.due()
@@ -278,7 +290,8 @@ class PrefetchingEngine:
         self._tell_user()
 
     def _finish(self, key: BatchKey, outcome: Outcome) -> None:
-        # The user may have moved since it was given out: the schedule then drops what is not wanted.
+        # The user may have moved since it was given out: the schedule then drops what is not
+        # wanted.
         with self._lock:
             self._schedule.finish(key, outcome)
 
@@ -291,8 +304,10 @@ class PrefetchingEngine:
     def _blame(
         self, key: BatchKey, worker: str, why: str, exitcode: int | None = None, peak: int = 0
     ) -> None:
-        """A worker ended while it made this, `why` if that is known: another makes it again, unless it has ended too many in a
-        row. `exitcode`: None on another machine; `peak`: the most memory it had, in bytes, 0 if that is not known."""
+        """A worker ended while it made this, `why` if that is known: another makes it again, unless
+        it has ended too many in a row. `exitcode`: None on another machine; `peak`: the most memory
+        it had, in bytes, 0 if that is not known.
+        """
         times = self._deaths[key] = self._deaths.get(key, 0) + 1
         if times >= self._max_restarts:
             del self._deaths[key]

@@ -95,7 +95,8 @@ class Replayer:
 
 #: Why a second copy of the pipeline may fail in a process that has another one.
 ONE_COPY = (
-    "What can be opened only once in a process (an LMDB environment, a file that is locked) cannot be "
+    "What can be opened only once in a process (an LMDB environment, a file that is locked) cannot "
+    "be "
     "used by two copies, and with num_processes=0 this process has the one that makes the batches."
 )
 

@@ -17,8 +17,8 @@ Invariants:
   in a padded round (``tail="pad"``) behind the epoch's last batch, which has the batch of one of
   the epoch's first steps. Positions are places; everything else holds steps. A step is wanted at
   one place at most.
-- Where the number of ranks changed in the middle of an epoch, its rounds begin elsewhere (`StepPlan`).
-  A position says where: its own step is of its rank.
+- Where the number of ranks changed in the middle of an epoch, its rounds begin elsewhere
+  (`StepPlan`). A position says where: its own step is of its rank.
 """
 
 from __future__ import annotations
@@ -171,7 +171,8 @@ class Schedule:
         length = self.plan.num_steps
         expected = "epochs were to have no end" if length is None else f"it was to have {length}"
         return ValueError(
-            f"the loader has no batch for step {key.step} of epoch {key.epoch}, but {expected}: the "
+            f"the loader has no batch for step {key.step} of epoch {key.epoch}, but {expected}: "
+            "the "
             f"{self.plan.world_size} ranks would not get the same number of batches. Pass as "
             "batches_per_epoch=... a number that the loader gives in every epoch, counted over all "
             "ranks"

@@ -10,7 +10,8 @@ from detaug.system.limits import usable_cores
 
 logger = logging.getLogger("detaug")
 
-#: A loop that waits for a larger share of an epoch's time is told so, if the epoch took so many seconds and batches.
+#: A loop that waits for a larger share of an epoch's time is told so, if the epoch took so many
+#: seconds and batches.
 _WORTH_TELLING, _SHORTEST, _FEWEST = 0.05, 10.0, 10
 _NO_WORKERS = "the calling process (num_processes=0)"
 
@@ -20,10 +21,12 @@ class RunStats:
     """What is counted. The user's threads write `waited`, the engine's thread all else.
 
     Attributes:
-        waited: seconds that the user's threads have waited for batches, but for the first one of each engine.
+        waited: seconds that the user's threads have waited for batches, but for the first one of
+            each engine.
         worked: seconds that batches took, in all processes together.
         restarts, retirements: processes that died, or exceeded their memory, and were replaced.
-        is_fresh: the engine has given no batch yet. The start of processes is no waiting, and not of an epoch's time.
+        is_fresh: the engine has given no batch yet. The start of processes is no waiting, and not
+            of an epoch's time.
     """
 
     waited: float = 0.0
@@ -51,7 +54,9 @@ class RunStats:
         self.is_fresh = False
 
     def on_epoch_end(self, number: int, num_processes: int) -> None:
-        """The log says so if the loop waited: the first time it is a warning. `num_processes` can make batches at a time."""
+        """The log says so if the loop waited: the first time it is a warning. `num_processes` can
+        make batches at a time.
+        """
         if self._began is None:
             return
         (clock, waited, worked), self._began = self._began, None
@@ -64,8 +69,10 @@ class RunStats:
         busy = (self.worked - worked) / (seconds * max(1, num_processes))
         logger.log(
             logging.INFO if self._is_told else logging.WARNING,
-            f"epoch {number}: the loop waited for data {100 * waited / seconds:.0f} % of its {seconds:.0f} s "
-            f"({self._batches / seconds:.3g} batches/s); batches are made by {makers}, busy {100 * busy:.0f} % of the time, "
+            f"epoch {number}: the loop waited for data {100 * waited / seconds:.0f} % of its "
+            f"{seconds:.0f} s "
+            f"({self._batches / seconds:.3g} batches/s); batches are made by {makers}, busy "
+            f"{100 * busy:.0f} % of the time, "
             f"on a machine with {usable_cores()} cores",
         )
         self._is_told = True

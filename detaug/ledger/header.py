@@ -61,7 +61,9 @@ def digest(declared: Sequence[str]) -> str:
 
 
 def lasting(environment: Any) -> dict[str, Any]:
-    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and without empty parts."""
+    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and
+    without empty parts.
+    """
     return {
         name: value
         for name, value in flat(environment)

@@ -19,8 +19,8 @@ def prefetch_to(loader: Iterable[Any], device: torch.device | str) -> Prefetched
 
     Args:
         loader: any; `state_dict`, `load_state_dict`, `set_epoch` and ``len`` are passed on to it.
-        device: of a CUDA device the copies overlap with the loop's work, and one batch more than the loop has is there.
-            For any other, each tensor is moved when its batch is asked for.
+        device: of a CUDA device the copies overlap with the loop's work, and one batch more than
+            the loop has is there. For any other, each tensor is moved when its batch is asked for.
     """
     return Prefetched(loader, torch.device(device))
 

@@ -13,7 +13,8 @@ from detaug.seeding.tree import SeedTree, spawn_key_element
 
 
 class Augmented(Dataset[Any]):
-    """A data set whose samples are transformed; sample i of an epoch is the same in every process and for any DataLoader.
+    """A data set whose samples are transformed; sample i of an epoch is the same in every process
+    and for any DataLoader.
 
     Args:
         dataset: gives dicts, such as ``{"image": (C, X, Y[, Z]), "segmentation": ...}``.
@@ -43,7 +44,8 @@ class Augmented(Dataset[Any]):
         sample = self.dataset[number]
         if not isinstance(sample, Mapping):
             raise TypeError(
-                f"Augmented needs samples that are dicts, such as {{'image': ..., 'segmentation': ...}}, and "
+                f"Augmented needs samples that are dicts, such as {{'image': ..., 'segmentation': "
+                f"...}}, and "
                 f"{type(self.dataset).__name__} gives {type(sample).__name__}"
             )
         return self.transform(**sample, rng=self._tree.generator(int(self._epoch), number))

@@ -66,8 +66,8 @@ class RunRecord:
 
     Each of them decides the training's bytes, and JSON can hold it.
 
-    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last three; docs/nnunet.md has a
-    table of them.
+    Each field is a part that ``DETAUG_ALLOW`` can name, but for the last three; docs/nnunet.md has
+    a table of them.
 
     Attributes:
         loading: "nnU-Net" or "detaug": whose loader and transforms.

@@ -1,12 +1,13 @@
 """A batch as a small pickle and the large buffers beside it: `pack` and `unpack`.
 
-Pickle's protocol 5 hands large buffers out instead of writing them; `reduce_bulk` makes arrays and tensors of every class do
-that. So a batch may be any picklable object, numpy comes back as numpy, tensors as tensors, and the same object twice in a
-batch is the same object twice on the other side.
+Pickle's protocol 5 hands large buffers out instead of writing them; `reduce_bulk` makes arrays and
+tensors of every class do that. So a batch may be any picklable object, numpy comes back as numpy,
+tensors as tensors, and the same object twice in a batch is the same object twice on the other side.
 
-A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by value. Sent back by value, a
-class would come in as a second one, or overwrite the attributes of the parent's own. So what came from the parent goes back as
-a name, and a class, of whose name cloudpickle sends the last part alone, as the number that it has for cloudpickle.
+A fresh interpreter does not run the user's script; cloudpickle sends it the script's classes by
+value. Sent back by value, a class would come in as a second one, or overwrite the attributes of the
+parent's own. So what came from the parent goes back as a name, and a class, of whose name
+cloudpickle sends the last part alone, as the number that it has for cloudpickle.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _SCRIPT = ("__main__", "__mp_main__")
 
 
 class Packed(NamedTuple):
-    """A batch, ready to be written: its structure, and its large parts in the order in which `unpack` wants them."""
+    """A batch, ready to be written: its structure, and its large parts in the order in which
+    `unpack` wants them.
+    """
 
     pickled: bytes
     buffers: list[Bytes]
@@ -57,7 +60,9 @@ def unpack(pickled: Any, buffers: Iterable[Any]) -> Any:
 
 
 def _is_owned(view: memoryview) -> bool:
-    """Whether it keeps its memory. Views of memory in compiled code (SimpleITK's images) do not: it ends with the batch."""
+    """Whether it keeps its memory. Views of memory in compiled code (SimpleITK's images) do not: it
+    ends with the batch.
+    """
     owner: Any = view
     while isinstance(owner, memoryview):
         owner = owner.obj
@@ -65,7 +70,9 @@ def _is_owned(view: memoryview) -> bool:
 
 
 def _reduce_by_name(obj: Any) -> Any:
-    """What pickle is to write for a class or function that only the script has, else NotImplemented."""
+    """What pickle is to write for a class or function that only the script has, else
+    NotImplemented.
+    """
     if (
         not isinstance(obj, (type, types.FunctionType))
         or obj.__module__ not in _SCRIPT
@@ -89,14 +96,18 @@ def find_in_script(module: str, qualname: str, number: str) -> Any:
     )
     if found is None or "<" in found.__qualname__:
         raise AttributeError(
-            f"the batch holds {module}.{qualname}, which is defined in a function, or which the calling process no longer has: a "
-            "class of the batch must exist there under that name for as long as the augmenter is used"
+            f"the batch holds {module}.{qualname}, which is defined in a function, or which the "
+            "calling process no longer has: a "
+            "class of the batch must exist there under that name for as long as the augmenter is "
+            "used"
         )
     return found
 
 
 def _named(module: str, qualname: str) -> Any:
-    """What stands under the name; the script's is ``__main__`` where multiprocessing has not renamed it."""
+    """What stands under the name; the script's is ``__main__`` where multiprocessing has not
+    renamed it.
+    """
     found: Any = sys.modules.get(
         "__main__" if module == "__mp_main__" and module not in sys.modules else module
     )

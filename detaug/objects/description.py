@@ -1,16 +1,16 @@
 """A pipeline's description: class names and declared arguments, which state dicts are compared by.
 
 Pickle bytes are no identity: they change with caches and library versions. A declared argument is
-an argument of ``__init__`` that the object keeps under the same name, or with underscores before it.
-An object whose class has no text here is described by its class and its declared arguments.
+an argument of ``__init__`` that the object keeps under the same name, or with underscores before
+it. An object whose class has no text here is described by its class and its declared arguments.
 
 Two pipelines that were constructed alike have the same description in every process: it holds no
 address, no hash order and no default ``repr``. The order of a dict counts, since a loader may
 enumerate its keys; the order of a set does not.
 
 The cost is bounded. Long containers and arrays are described by a digest. The digest of an array
-beyond 64 kB covers 17 blocks of 4 kB, the digest of a long list covers 10,000 items; both are evenly
-spaced. Memory maps are described by their shape.
+beyond 64 kB covers 17 blocks of 4 kB, the digest of a long list covers 10,000 items; both are
+evenly spaced. Memory maps are described by their shape.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def differences(ours: list[str], theirs: list[str]) -> str:
 class _Walk:
     """A walk over what objects declare.
 
-    `detaug.objects.walking.walk` meets whatever an object holds, each once. A description shows what was
-    declared, at every path where it stands, whether or not two paths share one object.
+    `detaug.objects.walking.walk` meets whatever an object holds, each once. A description shows
+    what was declared, at every path where it stands, whether or not two paths share one object.
     """
 
     def __init__(self) -> None:

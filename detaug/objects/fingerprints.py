@@ -38,7 +38,8 @@ _BYTES_AT_A_TIME = 2**19
 _DECIMAL_BITS = 14_280
 #: How deep objects may lie in each other: beyond that Python's own stack would be the limit.
 _DEEPEST = 40
-#: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN that counts for all.
+#: By dtype: the bits of infinity (of the largest number, where there is none), and those of the NaN
+#: that counts for all.
 _HALF, _SINGLE, _DOUBLE = (
     (0x7C00, 0x7E00),
     (0x7F800000, 0x7FC00000),

@@ -1,8 +1,10 @@
-"""A pipeline on its way to other interpreters: `freeze`, `Frozen.thaw`, and the block of memory between them.
+"""A pipeline on its way to other interpreters: `freeze`, `Frozen.thaw`, and the block of memory
+between them.
 
-Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. The bytes of large arrays and tensors travel
-beside the pickle, in one block of shared memory, which all workers map privately: they are there once, and what a worker
-writes stays with it. Copies within one process are made by `detaug.pipeline.copying` instead: cloudpickle would give the classes of a
+Objects that plain pickle refuses (lambdas, local classes) go through cloudpickle. The bytes of
+large arrays and tensors travel beside the pickle, in one block of shared memory, which all workers
+map privately: they are there once, and what a worker writes stays with it. Copies within one
+process are made by `detaug.pipeline.copying` instead: cloudpickle would give the classes of a
 script other attributes.
 """
 
@@ -70,8 +72,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def freeze(value: Any) -> Frozen:
-    """Take `value` as it is now; what its large arrays hold may change until it is written. An object that cannot be pickled
-    raises what it likes."""
+    """Take `value` as it is now; what its large arrays hold may change until it is written. An
+    object that cannot be pickled raises what it likes.
+    """
     _send_the_script_by_value()
     return Frozen(*dumped(value, _Pickler, lambda raw: raw.nbytes >= _BULK_BYTES))
 
@@ -103,8 +106,9 @@ def write_payload(frozen: Frozen, job: Any) -> int:
 
 
 def read_payload(descriptor: int) -> tuple[Frozen, Any]:
-    """What `write_payload` wrote. The arrays are private to this process; the descriptor stays open, for copies of them
-    map the block again."""
+    """What `write_payload` wrote. The arrays are private to this process; the descriptor stays
+    open, for copies of them map the block again.
+    """
     block = CopyOnWriteBlock(descriptor).bytes()
     structure, sizes, job = pickle.loads(block.data)  # which reads no further than the pickle goes
     offsets, size_of_all = pack_offsets(sizes)
@@ -115,8 +119,10 @@ def read_payload(descriptor: int) -> tuple[Frozen, Any]:
 
 
 def _send_the_script_by_value() -> None:
-    """In a process that multiprocessing started, the user's script is called ``__mp_main__``, and no other interpreter
-    can import it under that name; as ``__main__`` cloudpickle sends it by value by itself."""
+    """In a process that multiprocessing started, the user's script is called ``__mp_main__``, and
+    no other interpreter can import it under that name; as ``__main__`` cloudpickle sends it by
+    value by itself.
+    """
     script = sys.modules.get("__mp_main__")
     if script is not None and script.__name__ not in cloudpickle.list_registry_pickle_by_value():
         cloudpickle.register_pickle_by_value(script)

@@ -29,8 +29,10 @@ _LED_THROUGH = (
 def shared_generators(
     references: Iterable[Any], is_generator: Callable[[type], bool]
 ) -> dict[str, Any]:
-    """Generators that a pipeline's classes and functions lead to, and that belong to no object: attributes of classes, variables
-    of modules, what functions keep. By path: ``"package.module.Class.attribute"``."""
+    """Generators that a pipeline's classes and functions lead to, and that belong to no object:
+    attributes of classes, variables of modules, what functions keep. By path:
+    ``"package.module.Class.attribute"``.
+    """
     roots = ((home_of(value), value) for value in references)
     met = walk(roots, into=lambda value: not is_generator(type(value)), parts=_reached_from)
     return {path: value for path, value in met if is_generator(type(value))}
@@ -99,14 +101,17 @@ def _names_in(code: types.CodeType) -> frozenset[str]:
 
 _WITHOUT_GENERATORS = (
     *("numpy", "torch", "scipy", "numba", "detaug", "cloudpickle", "builtins"),
-    # A pipeline in a test's module leads through them to the whole session of tests, and none of theirs is a pipeline's.
+    # A pipeline in a test's module leads through them to the whole session of tests, and none of
+    # theirs is a pipeline's.
     *("pytest", "_pytest", "pluggy", "xdist", "hypothesis"),
 )
 
 
 @lru_cache(maxsize=4096)
 def _is_in_reach(module: str) -> bool:
-    """Not in Python's and the mathematics libraries' own modules: their generators are the global ones."""
+    """Not in Python's and the mathematics libraries' own modules: their generators are the global
+    ones.
+    """
     top = str(module).partition(".")[0]
     return top not in _WITHOUT_GENERATORS and (
         top not in sys.stdlib_module_names or top == "__main__"

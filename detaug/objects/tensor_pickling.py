@@ -1,7 +1,8 @@
-"""What pickle writes for arrays and tensors, so that their bytes travel as buffers beside the pickle.
+"""What pickle writes for arrays and tensors, so that their bytes travel as buffers beside the
+pickle.
 
-torch's own pickles copy twice and go through a file format; NumPy writes what is strided, or of a subclass, into the pickle.
-A class that has a way of its own for the bytes keeps it.
+torch's own pickles copy twice and go through a file format; NumPy writes what is strided, or of a
+subclass, into the pickle. A class that has a way of its own for the bytes keeps it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _PICKLING = ("__reduce_ex__", "__reduce__", "__setstate__", "__getstate__")
 
 
 def reduce_bulk(obj: Any) -> Any:
-    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does well."""
+    """How to write an array or a tensor; NotImplemented for everything else, and where pickle does
+    well.
+    """
     if isinstance(obj, np.ndarray):
         return _reduce_array(obj)
     if type(obj) is torch.Tensor and not obj.__dict__:
@@ -53,9 +56,11 @@ def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
 
 
 def reduce_tensor(tensor: torch.Tensor) -> Any:
-    """What pickle is to write for a tensor: how to make it from its bytes, or NotImplemented for torch's own way.
+    """What pickle is to write for a tensor: how to make it from its bytes, or NotImplemented for
+    torch's own way.
 
-    Dtype, shape, strides of dense tensors (channels_last), and requires_grad are kept; a view becomes a tensor of its own.
+    Dtype, shape, strides of dense tensors (channels_last), and requires_grad are kept; a view
+    becomes a tensor of its own.
 
     Raises:
         TypeError: the tensor is part of a graph.
@@ -80,12 +85,15 @@ def reduce_tensor(tensor: torch.Tensor) -> Any:
 def _refuse_graph(tensor: torch.Tensor) -> None:
     if tensor.requires_grad and not tensor.is_leaf:
         raise TypeError(
-            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() it"
+            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be sent; detach() "
+            "it"
         )
 
 
 def _reduce_subclass_of_tensor(tensor: torch.Tensor) -> Any:
-    """The class's own pickle (MONAI's MetaTensor has none), with the tensor inside it written as an array."""
+    """The class's own pickle (MONAI's MetaTensor has none), with the tensor inside it written as an
+    array.
+    """
     _refuse_graph(tensor)
     reduced = tensor.__reduce_ex__(5)  # type: ignore[no-untyped-call]
     rebuild, arguments = reduced[:2] if isinstance(reduced, tuple) else (None, ())

@@ -24,7 +24,8 @@ from detaug.objects.references import home_of, is_the_users_own, is_users_module
 from detaug.objects.walking import Edge, attributes_of, parts_of_function, slots_of
 
 _SUBSCRIPT = "[]"
-#: These run before a pipeline is taken: what they write is as much a setting as what a module writes.
+#: These run before a pipeline is taken: what they write is as much a setting as what a module
+#: writes.
 _CONSTRUCTORS = ("__init__", "__new__", "__post_init__", "__init_subclass__", "__set_name__")
 #: Methods that are called although no code of the user's names them.
 _CALLED_BY_DETAUG = ("set_epoch", "warm_up", "generate_train_batch", "get_indices", "reset")
@@ -105,7 +106,8 @@ class _Search:
     def written(self) -> Iterator[str]:
         """Yield the paths of what the code writes while it makes batches.
 
-        A method that no code of the pipeline's calls is for the program: what it writes is a setting.
+        A method that no code of the pipeline's calls is for the program: what it writes is a
+        setting.
         """
         for method, path in self._writes:
             if not method or method in self._names_in_code:

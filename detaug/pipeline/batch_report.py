@@ -1,4 +1,6 @@
-"""What one making of a batch was: fingerprints that another making is compared with, and where the two diverge."""
+"""What one making of a batch was: fingerprints that another making is compared with, and where the
+two diverge.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ _SET_BY_DETAUG = ("data_loader.thread_id",)
 class BatchReport:
     """Fingerprints of a batch by key, as the loader gave it and as it is delivered.
 
-    `random` and `raw_random`: see `random_keys`; `late`: see `detaug.pipeline.copying.generators.made_late`.
+    `random` and `raw_random`: see `random_keys`; `late`: see
+    `detaug.pipeline.copying.generators.made_late`.
     """
 
     raw: dict[str, str]
@@ -53,8 +56,9 @@ class BatchReport:
 
 @dataclass(frozen=True)
 class TraceResponse:
-    """How a batch came to be: what each transform returned, (class, fingerprint), and what loader, classes and modules held, by
-    path."""
+    """How a batch came to be: what each transform returned, (class, fingerprint), and what loader,
+    classes and modules held, by path.
+    """
 
     stages: list[tuple[str, str]] = field(default_factory=list)
     state: dict[str, str] = field(default_factory=dict)
@@ -142,7 +146,8 @@ def _has_two_values(value: Any) -> bool:
     with suppress(
         Exception
     ):  # a sparse tensor, a subclass that cannot be compared: a report makes no batch fail
-        # Without the subclass: to compare two of its numbers may take it as long as all the rest of the batch.
+        # Without the subclass: to compare two of its numbers may take it as long as all the rest of
+        # the batch.
         if isinstance(value, torch.Tensor):
             flat: Any = value.as_subclass(torch.Tensor).reshape(-1)
             is_float = flat.dtype.is_floating_point and flat.device.type == "cpu"
@@ -158,7 +163,9 @@ def _has_two_values(value: Any) -> bool:
 def explain(
     make: Callable[[], Any], objects: Mapping[str, Any], references: list[Any]
 ) -> TraceResponse:
-    """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it was made from."""
+    """Make a batch, and note what each transform on the way returns, and the state (`state_of`) it
+    was made from.
+    """
     found = TraceResponse(state=state_of(objects, references))
     with observe_stages(
         lambda name, result: found.stages.append((name[:60], lenient_fingerprint(result)))
@@ -172,7 +179,9 @@ def explain(
 
 @contextmanager
 def observe_stages(note: Callable[[str, Any], None]) -> Iterator[None]:
-    """Inside, `note` gets the class of each transform, loader or data set that returns something in this thread, and what."""
+    """Inside, `note` gets the class of each transform, loader or data set that returns something in
+    this thread, and what.
+    """
     room = iter(range(_MOST_KEYS))
 
     def listen(frame: types.FrameType, event: str, result: Any) -> None:
@@ -225,7 +234,9 @@ def state_of(objects: Mapping[str, Any], references: list[Any]) -> dict[str, str
 
 
 def what_diverged(live: TraceResponse, fresh: TraceResponse) -> tuple[str, list[Change]]:
-    """Return the first transform whose result differs between two makings of one batch, and the values that had changed."""
+    """Return the first transform whose result differs between two makings of one batch, and the
+    values that had changed.
+    """
     stage = ""
     for output, other_output in zip(live.stages, fresh.stages, strict=False):
         if output != other_output:

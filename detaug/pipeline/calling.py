@@ -13,11 +13,13 @@ _CONTRACT = "monai.transforms.transform.MapTransform"
 
 
 def called(transform: Any, way: str | None) -> Any:
-    """A transform that takes a dict as keyword arguments and anything else as its one argument, as an augmenter calls it.
+    """A transform that takes a dict as keyword arguments and anything else as its one argument, as
+    an augmenter calls it.
 
     Args:
         transform: the user's; None for none.
-        way: one of `WAYS`; None: "dict" for transforms of libraries that are known to take one, else "kwargs".
+        way: one of `WAYS`; None: "dict" for transforms of libraries that are known to take one,
+            else "kwargs".
     """
     if transform is None or way == "kwargs" or (way is None and not takes_a_dict(type(transform))):
         return transform
@@ -46,7 +48,9 @@ class AsDict:
 
 
 class AsPositional(AsDict):
-    """A transform of several arguments: the items of a list or tuple, the values of a dict in their order."""
+    """A transform of several arguments: the items of a list or tuple, the values of a dict in their
+    order.
+    """
 
     def __call__(self, *items: Any, **batch: Any) -> Any:
         if batch:

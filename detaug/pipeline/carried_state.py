@@ -1,4 +1,5 @@
-"""Tells the user which state of the transforms is put back after every batch and would have changed the next.
+"""Tells the user which state of the transforms is put back after every batch and would have changed
+the next.
 
 Every batch starts from the transforms as they were passed. A counter, running statistics or a
 curriculum of the user's own therefore stands still: that makes the batches reproducible, and is
@@ -45,7 +46,9 @@ _SHUFFLED = {
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object in the transforms: the object's path, and how it is written after it."""
+    """An attribute of an object in the transforms: the object's path, and how it is written after
+    it.
+    """
 
     owner: str
     label: str

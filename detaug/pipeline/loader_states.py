@@ -6,8 +6,8 @@ has them is trusted to say all that its batches depend on; `detaug verify` compa
 
 Invariants:
 - A state is plain JSON: going through text changes nothing about it.
-- Which states are behind the reader follows from the position alone, so that a batch that is due again (Ctrl-C) takes
-  its state back with it.
+- Which states are behind the reader follows from the position alone, so that a batch that is due
+  again (Ctrl-C) takes its state back with it.
 - What other threads read is replaced whole, never changed in place.
 """
 
@@ -35,7 +35,9 @@ class CannotRestore(Exception):
 
 
 class LoaderState(NamedTuple):
-    """Where the copy of a stream stands: see `detaug.pipeline.streams.StreamCopy`; `text` is the loader's own state as JSON."""
+    """Where the copy of a stream stands: see `detaug.pipeline.streams.StreamCopy`; `text` is the
+    loader's own state as JSON.
+    """
 
     stream: int
     epoch: int
@@ -49,13 +51,16 @@ class LoaderState(NamedTuple):
 
 
 def text_of(state: Any) -> str:
-    """A loader's state as JSON. NotPlain: reading it again would give something else, or it is too large."""
+    """A loader's state as JSON. NotPlain: reading it again would give something else, or it is too
+    large.
+    """
     try:
         text = json.dumps(state, allow_nan=False)
         # By their texts, which tell a tuple from a list, and a subclass from its base.
         if repr(json.loads(text)) != repr(state):
             raise NotPlain(
-                "only dicts with keys of text, lists, str, int, float, bool and None come back from JSON as they were"
+                "only dicts with keys of text, lists, str, int, float, bool and None come back "
+                "from JSON as they were"
             )
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPlain(f"it cannot be written as JSON: {type(error).__name__}: {error}") from error

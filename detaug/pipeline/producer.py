@@ -1,4 +1,6 @@
-"""A batch as a pure function of (pipeline, seed, epoch, step): reseed, take from the source, transform."""
+"""A batch as a pure function of (pipeline, seed, epoch, step): reseed, take from the source,
+transform.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,8 @@ def log_nothing(text: str, level: int = logging.WARNING, /) -> None:
 class Pipeline:
     """A source and the transform of its batches (or None), taken as they were handed in.
 
-    TypeError: what has to be copied, or sent to other interpreters (`must_pickle`), cannot be; the message names it.
+    TypeError: what has to be copied, or sent to other interpreters (`must_pickle`), cannot be; the
+    message names it.
 
     Args:
         said: what the user was told before, which is not said again. It is added to.
@@ -99,7 +102,9 @@ class Pipeline:
         return PipelineSnapshot(source, transform, keep)
 
     def freeze(self) -> Frozen:
-        """What other interpreters make it from. TypeError: something in it cannot be sent; the message names it."""
+        """What other interpreters make it from. TypeError: something in it cannot be sent; the
+        message names it.
+        """
         copy = self.pristine.new_loader()
         transform = TransformCopies(self.pristine).fresh(copy).value["transform"]
         try:
@@ -110,19 +115,22 @@ class Pipeline:
             )
             reason = why_not_picklable(parts, "").removeprefix(".")
             raise TypeError(
-                f"{reason}. This start method sends the loader and the transform to other interpreters: keep such an object "
+                f"{reason}. This start method sends the loader and the transform to other "
+                "interpreters: keep such an object "
                 "out of them (open it on first use), pass a callable that makes the loader, or use "
                 "executor=LocalProcesses(start_method='fork')."
             ) from error
 
 
 class Producer:
-    """Makes batches in one process: any of them from a stateless source, stream by stream otherwise.
+    """Makes batches in one process: any of them from a stateless source, stream by stream
+    otherwise.
 
     Args:
         log: called with what the user should know.
         guard: report generators created without a seed.
-        only: nothing else in this process copies the pipeline or uses the objects that the user passed.
+        only: nothing else in this process copies the pipeline or uses the objects that the user
+            passed.
         takes_states: after each batch, ask the loader's copy for its state, if it has any.
         looks_at_state: make an early batch again from what the one before it has left behind in the
             transforms, and tell the user of state that would have changed it.
@@ -164,7 +172,8 @@ class Producer:
         self.loader_state: LoaderState | None = None
         if pristine.settled:
             log(
-                f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it chooses an algorithm by the "
+                f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it "
+                "chooses an algorithm by the "
                 "clock"
             )
 
@@ -317,7 +326,9 @@ class Producer:
         return transforms
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
-        """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch pristine."""
+        """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch
+        pristine.
+        """
         loader = self._loader
         if loader is None or (loader.template.tellable and epoch != self._told_epoch):
             loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
@@ -453,13 +464,16 @@ def _call(transform: Any, item: Any) -> Any:
             and _does_not_fit(error, item)
         ):
             raise TypeError(
-                f"{error}. A batch that is a dict is passed as keyword arguments, transform(**batch), as batchgenerators does; "
-                'for a transform that takes the dict itself pass call="dict", for one of positional arguments call="args"'
+                f"{error}. A batch that is a dict is passed as keyword arguments, "
+                "transform(**batch), as batchgenerators does; "
+                'for a transform that takes the dict itself pass call="dict", for one of '
+                'positional arguments call="args"'
             ) from error
         raise
     if made is None and item is not None:
         raise TypeError(
-            f"the transform {transform_name(transform)} returned None in the place of the batch. A transform returns what it "
+            f"the transform {transform_name(transform)} returned None in the place of the batch. A "
+            "transform returns what it "
             "made, also where it changed the batch in place: is its return statement missing?"
         )
     return made

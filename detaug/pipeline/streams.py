@@ -1,10 +1,13 @@
-"""One stream of a stream-bound loader (one that is not stateless): its own copy, stepped forward in order.
+"""One stream of a stream-bound loader (one that is not stateless): its own copy, stepped forward in
+order.
 
 Invariants:
-- `epoch` and `turn` name the batch that the copy gives next. A turn is used up by a batch, by an exception of the loader's
-  (a loader that raises may have moved on, or may be dead), never by the end of a pass.
-- Where a copy stands is a function of (epoch, turn) alone: running, resume, replay and a worker that takes over all step
-  through the same turns. A loader's own state (`restore`) leads to the same place as stepping does, or it is a wrong one.
+- `epoch` and `turn` name the batch that the copy gives next. A turn is used up by a batch, by an
+  exception of the loader's (a loader that raises may have moved on, or may be dead), never by the
+  end of a pass.
+- Where a copy stands is a function of (epoch, turn) alone: running, resume, replay and a worker
+  that takes over all step through the same turns. A loader's own state (`restore`) leads to the
+  same place as stepping does, or it is a wrong one.
 """
 
 from __future__ import annotations
@@ -24,14 +27,18 @@ from detaug.seeding.generators import preserved_global_rngs, reseed_global_rngs
 from detaug.system.interrupts import is_interrupt
 from detaug.system.process_settings import ProcessSettings
 
-#: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after twice, four times ... as long.
+#: Stepping a loader forward for longer than this (seconds) is logged, and how far it is after
+#: twice, four times ... as long.
 _NOTICEABLE = 5.0
-#: A pass that is walked through to its end, for the sake of a later epoch, and is longer than this has none.
+#: A pass that is walked through to its end, for the sake of a later epoch, and is longer than this
+#: has none.
 _LONGEST_PASS = 1_000_000
 
 
 class StreamEnded(Exception):
-    """The stream that was to give this batch has no more in this epoch. Not an error: the step is a gap."""
+    """The stream that was to give this batch has no more in this epoch. Not an error: the step is a
+    gap.
+    """
 
 
 class StreamCursor:
@@ -39,7 +46,8 @@ class StreamCursor:
 
     Args:
         batch: for which it is made; its epoch and stream are what counts.
-        state: stand where another copy of this stream stood when its loader had that state. CannotRestore: the loader raises.
+        state: stand where another copy of this stream stood when its loader had that state.
+            CannotRestore: the loader raises.
     """
 
     def __init__(
@@ -103,8 +111,9 @@ class StreamCursor:
         return LoaderState(self._stream, self.epoch, self.turn, self.in_mid_pass, text)
 
     def step_forward_to(self, epoch: int, turn: int) -> None:
-        """Take and drop what comes before that batch, seeding each as if it were kept. StreamEnded: there is no such batch.
-        RuntimeError: the epoch lies behind the end of a pass that has none."""
+        """Take and drop what comes before that batch, seeding each as if it were kept. StreamEnded:
+        there is no such batch. RuntimeError: the epoch lies behind the end of a pass that has none.
+        """
         started, noticeable = time.monotonic(), _NOTICEABLE
         while (self.epoch, self.turn) < (epoch, turn):
             if self.epoch < epoch and (self.ended or self.turn == self._turns):
@@ -114,7 +123,8 @@ class StreamCursor:
                 raise StreamEnded
             if self.epoch < epoch and self._turns is None and self.turn >= _LONGEST_PASS:
                 raise RuntimeError(
-                    f"epoch {epoch} begins where the loader's pass ends, but stream {self._stream} gave {self.turn} "
+                    f"epoch {epoch} begins where the loader's pass ends, but stream {self._stream} "
+                    f"gave {self.turn} "
                     f"batches of epoch {self.epoch} without an end. {_ADVICE}"
                 )
             self._drop_one()
@@ -122,7 +132,8 @@ class StreamCursor:
                 noticeable *= 2
                 self._log(
                     f"stream {self._stream} is being stepped forward to epoch {epoch}, turn {turn} "
-                    f"(now at epoch {self.epoch}, turn {self.turn}); a stateless loader would not need it"
+                    f"(now at epoch {self.epoch}, turn {self.turn}); a stateless loader would not "
+                    "need it"
                     + (
                         f". {_ADVICE}"
                         if self._turns is None and not self.source.pass_per_epoch
@@ -131,8 +142,9 @@ class StreamCursor:
                 )
 
     def take(self, batch: Current) -> Any:
-        """The next raw batch, which is `batch`. StreamEnded: the pass is over. With an exception of the loader's the turn is
-        used up."""
+        """The next raw batch, which is `batch`. StreamEnded: the pass is over. With an exception of
+        the loader's the turn is used up.
+        """
         if self.ended:
             raise StreamEnded
         try:
@@ -156,7 +168,8 @@ class StreamCursor:
         return item
 
     def _make(self, batch: Current) -> Any:
-        # Generators that shuffle what the streams share are in one state in all of them: reseeding would tear them apart.
+        # Generators that shuffle what the streams share are in one state in all of them: reseeding
+        # would tear them apart.
         self._seed(batch.sequence(), owned=not self.source.streams_share_data)
         with making(batch):
             return self.source.make(batch)
@@ -171,7 +184,8 @@ class StreamCursor:
         if self.source.endless and not self.source.streams_share_data and self._num_streams > 1:
             kind = type(self.source.loader).__name__
             self._log(
-                f"{kind} ends, which it did not say: each of its {self._num_streams} streams gives all of its items, so every "
+                f"{kind} ends, which it did not say: each of its {self._num_streams} streams gives "
+                "all of its items, so every "
                 "item comes as often. Pass num_streams=1, or let its copies share the items out by "
                 "number_of_threads_in_multithreaded"
             )
@@ -187,7 +201,8 @@ class StreamCursor:
                 raise
             # It is that batch's failure, and not that of the batch which is wanted.
             self._log(
-                f"stepping stream {self._stream} forward: the loader raised {type(error).__name__}: {error} at epoch "
+                f"stepping stream {self._stream} forward: the loader raised "
+                f"{type(error).__name__}: {error} at epoch "
                 f"{batch.epoch}, step {batch.step}, which is passed over as on_error=Skip() does"
             )
 
@@ -199,6 +214,7 @@ class StreamCursor:
 
 
 _ADVICE = (
-    "If the loader has no end, pass batches_per_epoch=...: its epochs then go on from one another. Or give it a "
+    "If the loader has no end, pass batches_per_epoch=...: its epochs then go on from one another. "
+    "Or give it a "
     "method set_epoch(epoch), or declare it stateless=True if it keeps nothing between batches"
 )

@@ -1,4 +1,5 @@
-"""Values that batches may depend on and that no declared parameter shows, compared where they may differ.
+"""Values that batches may depend on and that no declared parameter shows, compared where they may
+differ.
 
 There are two kinds: attributes, as the constructors have left them (a fitted table, an order that
 was drawn), and variables of the user's modules and classes, as far as the pipeline's code reads
@@ -193,7 +194,8 @@ def remarks_on_variables(pristine: PipelineSnapshot, program: Mapping[str, str])
     for path, ours, theirs in _differing(variables_in(code_of(pristine)), program):
         text = (
             f"{path} is {theirs} in the program and {ours} in a fresh interpreter, which has "
-            "imported the module anew, so batches that it makes may differ. Set it where the module "
+            "imported the module anew, so batches that it makes may differ. Set it where the "
+            "module "
             "is imported, or pass it as an argument of the loader or the transform"
         )
         remarks.append(Remark(text, _level_of(ours, theirs)))

@@ -1,4 +1,5 @@
-"""The values that a pipeline's batches may depend on and that no parameter declares, as short texts.
+"""The values that a pipeline's batches may depend on and that no parameter declares, as short
+texts.
 
 Left out is what differs between two correct runs, or is too large to look at:
 - generators, which are seeded for every batch;

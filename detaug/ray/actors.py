@@ -1,4 +1,6 @@
-"""What runs on the nodes: an actor with a pristine copy of the pipeline, which makes the batches it is asked for."""
+"""What runs on the nodes: an actor with a pristine copy of the pipeline, which makes the batches it
+is asked for.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ _MAPPED = 65_536
 
 
 class Reply(NamedTuple):
-    """What an actor answers. Of `made` the contents are `Packed`: Ray writes the buffers into its object store as they are."""
+    """What an actor answers. Of `made` the contents are `Packed`: Ray writes the buffers into its
+    object store as they are.
+    """
 
     made: TaskResult
     check: RecheckCandidate | None  # where it may be made a second time
@@ -42,8 +46,9 @@ class Reply(NamedTuple):
 
 
 def _writable(buffer: Bytes) -> Bytes:
-    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only, for others may read them;
-    nobody else reads an answer."""
+    """The same bytes, to be written to. Ray maps its store for writing and marks arrays read-only,
+    for others may read them; nobody else reads an answer.
+    """
     if buffer.nbytes < _MAPPED:
         return buffer.copy()
     room = (ctypes.c_ubyte * buffer.nbytes).from_address(buffer.ctypes.data)
@@ -53,8 +58,10 @@ def _writable(buffer: Bytes) -> Bytes:
 
 
 class BatchMaker:
-    """An actor, with an index from 0 as `place`. Its methods run one after the other, in one thread. Arrays of the pipeline that
-    is `shipped` lie in the store, where others read them as well."""
+    """An actor, with an index from 0 as `place`. Its methods run one after the other, in one
+    thread. Arrays of the pipeline that is `shipped` lie in the store, where others read them as
+    well.
+    """
 
     def __init__(self, shipped: tuple[Frozen, WorkerConfig], place: int) -> None:
         frozen, job = shipped

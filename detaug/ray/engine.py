@@ -1,12 +1,13 @@
-"""The driver's side of the cluster engine: one thread that starts actors, hands out tasks and takes in batches.
+"""The driver's side of the cluster engine: one thread that starts actors, hands out tasks and takes
+in batches.
 
-A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its node's object store → Ray
-brings it to this node and tells of it from a thread of its own, which leaves an event → the thread maps the batch and puts it
-into the schedule.
+A batch's way: the thread calls `BatchMaker.make` of an actor → the actor's answer lies in its
+node's object store → Ray brings it to this node and tells of it from a thread of its own, which
+leaves an event → the thread maps the batch and puts it into the schedule.
 
-An actor's death: every call that was under way fails → the actor is forgotten with the first event, its tasks are open again,
-and another actor takes its index; until it is there, others take its streams over. What a dead actor still has to say is not
-listened to.
+An actor's death: every call that was under way fails → the actor is forgotten with the first event,
+its tasks are open again, and another actor takes its index; until it is there, others take its
+streams over. What a dead actor still has to say is not listened to.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Actor:
         index: stream-bound streams belong to it.
         report: from its process; None: it is not there yet.
         tasks: whose answers have not come, in the order in which they are made.
-        stream_positions: of each stream that it has a copy of, the (epoch, turn) that the copy gives next.
+        stream_positions: of each stream that it has a copy of, the (epoch, turn) that the copy
+            gives next.
     """
 
     number: int
@@ -84,8 +86,9 @@ class Actor:
 
 
 class RayEngine(PrefetchingEngine):
-    """Actors for one pipeline, and their batches in order (`detaug.engine.executor.Engine`). This process is connected to the
-    cluster."""
+    """Actors for one pipeline, and their batches in order (`detaug.engine.executor.Engine`). This
+    process is connected to the cluster.
+    """
 
     def __init__(
         self,
@@ -193,7 +196,9 @@ class RayEngine(PrefetchingEngine):
         take: Callable[[Any], None],
         lost: Callable[[BaseException], None],
     ) -> None:
-        """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both in the engine's thread."""
+        """Call a method of an actor: `take` is given what it returns, `lost` why it does not, both
+        in the engine's thread.
+        """
 
         def took(result: Callable[[], Any]) -> None:
             if actor.number not in self._actors:  # it is dead to us; who asked it is told so
@@ -210,7 +215,8 @@ class RayEngine(PrefetchingEngine):
                 take(answer)
 
         future = getattr(actor.handle, method).remote(*arguments).future()
-        # No reference to it is kept but the future's: the batch's memory is given back with the batch.
+        # No reference to it is kept but the future's: the batch's memory is given back with the
+        # batch.
         future.add_done_callback(lambda done: self._events.put(partial(took, done.result)))
 
     def _died(self, actor: Actor, error: exceptions.RayError) -> None:
@@ -242,8 +248,10 @@ class RayEngine(PrefetchingEngine):
         long_ago, each_wants = time.monotonic() - _PATIENCE, self._num_cpus
         if any(each.report is None and each.started < long_ago for each in self._actors.values()):
             self.warn_once(
-                f"of {len(self._actors)} actors some still start, or wait for a place: each wants {each_wants:g} CPUs. "
-                "Add nodes, or pass fewer num_actors or a smaller num_cpus; until then the others make all batches"
+                f"of {len(self._actors)} actors some still start, or wait for a place: each wants "
+                f"{each_wants:g} CPUs. "
+                "Add nodes, or pass fewer num_actors or a smaller num_cpus; until then the others "
+                "make all batches"
             )
 
     # --- tasks and batches
@@ -285,7 +293,9 @@ class RayEngine(PrefetchingEngine):
     # --- the run-time check, see `detaug.engine.recheck.rechecker.Asks`
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
-        """See there; `another` is an actor other than the one that made the batch, unless there is no other."""
+        """See there; `another` is an actor other than the one that made the batch, unless there is
+        no other.
+        """
         actor = self._actors.get(worker)
         if another:
             others = sorted(

@@ -1,4 +1,6 @@
-"""`RayExecutor`: connects to a cluster, and says how many actors make batches there and what each of them is given."""
+"""`RayExecutor`: connects to a cluster, and says how many actors make batches there and what each
+of them is given.
+"""
 
 from __future__ import annotations
 
@@ -20,21 +22,23 @@ _VARIABLES = (*THREAD_VARIABLES, "PYTHONHASHSEED")
 class RayExecutor:
     """Actors of a Ray cluster make the batches; nothing about them changes but the speed.
 
-    ``num_processes`` of the augmenter are actors on this node, which are asked first; `num_actors` more run wherever there
-    are CPUs. The loader and the transform are sent to each node once. A batch comes back through Ray's object store, and is
-    mapped without a copy; it is writable, and stays valid as long as it is held. At most ``num_processes + num_actors +
-    num_cached`` batches are made ahead; Ray writes those that an object store cannot hold to its node's disk.
+    ``num_processes`` of the augmenter are actors on this node, which are asked first; `num_actors`
+    more run wherever there are CPUs. The loader and the transform are sent to each node once. A
+    batch comes back through Ray's object store, and is mapped without a copy; it is writable, and
+    stays valid as long as it is held. At most ``num_processes + num_actors + num_cached`` batches
+    are made ahead; Ray writes those that an object store cannot hold to its node's disk.
 
-    Actors and nodes may die, be removed and be added at any time: what was lost is made again. Files that the loader reads
-    must be there on every node, under the same path.
+    Actors and nodes may die, be removed and be added at any time: what was lost is made again.
+    Files that the loader reads must be there on every node, under the same path.
 
     Args:
         num_actors: actors beside those of this node.
-        address: of the cluster, as for ``ray.init``: ``"auto"``, ``"host:6379"``, ``"local"`` for a new one on this
-            machine; None: the one that this program is connected to, else the one that ``RAY_ADDRESS`` names or that runs on
-            this machine, else a new one on this machine.
+        address: of the cluster, as for ``ray.init``: ``"auto"``, ``"host:6379"``, ``"local"`` for a
+            new one on this machine; None: the one that this program is connected to, else the one
+            that ``RAY_ADDRESS`` names or that runs on this machine, else a new one on this machine.
         num_cpus: of an actor. Batches are made by one thread.
-        runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules, variables.
+        runtime_env: Ray's, for the actors: packages, ``working_dir`` with the user's modules,
+            variables.
         max_restarts: raise `WorkerDied` after one batch has ended this many actors in a row.
 
     Raises:
@@ -62,8 +66,8 @@ class RayExecutor:
 
     @classmethod
     def from_url(cls, url: str) -> RayExecutor:
-        """``ray://ADDRESS?num_actors=16&num_cpus=1``; the address is ``auto`` or ``host:port`` of the cluster's head, or
-        nothing: as None.
+        """``ray://ADDRESS?num_actors=16&num_cpus=1``; the address is ``auto`` or ``host:port`` of
+        the cluster's head, or nothing: as None.
 
         Raises:
             ValueError: the text says anything else, or no number of actors.
@@ -90,7 +94,8 @@ class RayExecutor:
         number = num_processes + self.num_actors
         if not number:
             raise ValueError(
-                "num_processes=0 and RayExecutor(num_actors=0) leave no actor that makes batches: pass more of either"
+                "num_processes=0 and RayExecutor(num_actors=0) leave no actor that makes batches: "
+                "pass more of either"
             )
         return number
 
@@ -144,6 +149,8 @@ def connect(address: str | None) -> None:
     except Exception as error:
         where = f"at {address!r}" if address is not None else "here"
         raise ConnectionError(
-            f"no connection to the Ray cluster {where}: {error}. Start one with `ray start --head`, and give its address, or "
-            "None for one on this machine; Ray and Python must be of the same versions on all its nodes"
+            f"no connection to the Ray cluster {where}: {error}. Start one with `ray start "
+            "--head`, and give its address, or "
+            "None for one on this machine; Ray and Python must be of the same versions on all its "
+            "nodes"
         ) from error

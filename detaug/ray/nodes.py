@@ -12,7 +12,8 @@ import ray
 from detaug.training.environment import numpy_features, version_of
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
-#: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of itself and of Python.
+#: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of
+#: itself and of Python.
 _LIBRARIES = ("ray", "numpy", "scipy", "torch", "numba", "batchgenerators", "batchgeneratorsv2")
 #: The widest vector instructions of each architecture say it all.
 _TELLING = ("AVX512_SKX", "AVX512F", "AVX2", "FMA3", "SVE", "ASIMD")
@@ -25,8 +26,8 @@ class NodeReport:
     Attributes:
         name: the node's host name and address, for messages.
         detaug: (version, seed scheme, numerics version).
-        facts: of libraries their versions, and the processor: the architecture and the vector instructions that NumPy chooses
-            its code by.
+        facts: of libraries their versions, and the processor: the architecture and the vector
+            instructions that NumPy chooses its code by.
     """
 
     node_id: str
@@ -57,8 +58,10 @@ def why_unusable(node: NodeReport, ours: NodeReport) -> str:
     """Why a node's batches would be other ones; empty: they would not."""
     if node.detaug[1:] != ours.detaug[1:]:
         return (
-            f"node {node.name} has detaug {node.detaug[0]} (seed scheme {node.detaug[1]}, numerics {node.detaug[2]}), this "
-            f"process {ours.detaug[0]} ({ours.detaug[1]}, {ours.detaug[2]}): their batches differ. Install the same version"
+            f"node {node.name} has detaug {node.detaug[0]} (seed scheme {node.detaug[1]}, numerics "
+            f"{node.detaug[2]}), this "
+            f"process {ours.detaug[0]} ({ours.detaug[1]}, {ours.detaug[2]}): their batches differ. "
+            "Install the same version"
         )
     return ""
 
@@ -71,8 +74,10 @@ def remark(node: NodeReport, ours: NodeReport) -> str:
         if node.facts.get(name) != here
     ]
     return (
-        f"node {node.name} differs: {', '.join(differing)}. detaug's own transforms give the same bytes; NumPy, SciPy and torch "
-        "choose their code by version and processor, so that what loaders and other libraries' transforms compute may differ"
+        f"node {node.name} differs: {', '.join(differing)}. detaug's own transforms give the same "
+        "bytes; NumPy, SciPy and torch "
+        "choose their code by version and processor, so that what loaders and other libraries' "
+        "transforms compute may differ"
         if differing
         else ""
     )

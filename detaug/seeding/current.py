@@ -61,7 +61,9 @@ class Current:
 
     @property
     def generator(self) -> np.random.Generator:
-        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws follow each other."""
+        """The batch's (or the sample's) own Generator: one object for the whole batch, so draws
+        follow each other.
+        """
         if self._generator is None:
             self._generator = make_generator(self.sequence())
         return self._generator
@@ -80,12 +82,14 @@ class Current:
     def empty(
         self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: Any = np.float32
     ) -> np.ndarray[Any, Any]:
-        """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it is not copied any more.
+        """An array as `numpy.empty` makes it, for a large part of this batch: put into the batch it
+        is not copied any more.
 
-        In a worker it lies in the shared memory that the batch travels in; elsewhere it is an ordinary array. Its contents
-        are undefined, so write all of it. It is for this batch: what a loader still holds of it when the batch is done is
-        copied, as any other array is (so do generator functions, whose frames hold what they yielded last). A process that
-        the loader forks meanwhile shares it: what one writes, the other sees.
+        In a worker it lies in the shared memory that the batch travels in; elsewhere it is an
+        ordinary array. Its contents are undefined, so write all of it. It is for this batch: what a
+        loader still holds of it when the batch is done is copied, as any other array is (so do
+        generator functions, whose frames hold what they yielded last). A process that the loader
+        forks meanwhile shares it: what one writes, the other sees.
 
         Args:
             shape: of the array; a number or several.
@@ -105,14 +109,16 @@ _making = _Making()
 
 
 def current() -> Current:
-    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`, `.sample`.
+    """The batch that is being made in this thread: `.generator`, `.epoch`, `.step`, `.stream`,
+    `.sample`.
 
     Raises:
         RuntimeError: no batch is being made here.
     """
     if _making.batch is None:
         raise RuntimeError(
-            "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside its loader or "
+            "detaug.current() is known only while a DeterministicAugmenter makes a batch (inside "
+            "its loader or "
             "transform, in the thread that called it). Elsewhere, take a Generator from "
             "detaug.SeedTree(seed).generator(epoch, step)."
         )

@@ -1,12 +1,15 @@
-"""Python's, NumPy's and torch's random number generators: seeded in place from a SeedSequence, with as many bits as each can
-take; their states taken and put back. No other file writes into these states.
+"""Python's, NumPy's and torch's random number generators: seeded in place from a SeedSequence, with
+as many bits as each can take; their states taken and put back. No other file writes into these
+states.
 
-The same sequence always gives the same state, whatever state the generator was in, and the sequence is never changed.
+The same sequence always gives the same state, whatever state the generator was in, and the sequence
+is never changed.
 
-Libraries that keep generators of their own for the whole process (or thread), which no seed of these three reaches, are known:
-OpenCV, Numba-compiled code, and the one that all MONAI transforms share. None is imported for that. torchvision, TorchIO and
-Kornia draw from torch's generator; scikit-image, SciPy and scikit-learn from NumPy's. SimpleITK's noise filters take their seed
-from the clock, one filter at a time: nothing can be set for all of them.
+Libraries that keep generators of their own for the whole process (or thread), which no seed of
+these three reaches, are known: OpenCV, Numba-compiled code, and the one that all MONAI transforms
+share. None is imported for that. torchvision, TorchIO and Kornia draw from torch's generator;
+scikit-image, SciPy and scikit-learn from NumPy's. SimpleITK's noise filters take their seed from
+the clock, one filter at a time: nothing can be set for all of them.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ GENERATORS = (
     random.Random,
     torch.Generator,
 )
-#: Bytes of the state of torch's CPU generator: seed (8), left (4), seeded (4), next (8), 624 words of 8 bytes each,
-#: then the cached normals.
+#: Bytes of the state of torch's CPU generator: seed (8), left (4), seeded (4), next (8), 624 words
+#: of 8 bytes each, then the cached normals.
 _TORCH_STATE_BYTES = 5056
 _TORCH_STATE = slice(24, 24 + 8 * 624)
 MT19937_WORDS = 624
@@ -42,9 +45,11 @@ MT19937_BYTES = 4 * MT19937_WORDS
 #: What `write_torch_words` takes.
 TORCH_BYTES = MT19937_BYTES + 8
 _GLOBAL_BYTES = 2 * MT19937_BYTES + TORCH_BYTES
-#: Where Numba's two states are among the bytes for libraries; OpenCV's four and MONAI's 32 come before.
+#: Where Numba's two states are among the bytes for libraries; OpenCV's four and MONAI's 32 come
+#: before.
 _NUMBA = slice(40, 40 + MT19937_BYTES), slice(40 + MT19937_BYTES, 40 + 2 * MT19937_BYTES)
-# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two after them are unused.
+# `reseed_global_rngs` seeds a bit generator with fewer words of the same SeedSequence: the two
+# after them are unused.
 _WORDS_BEFORE_ACCELERATORS = 18
 _NUMPY_KINDS = (
     np.random.MT19937,
@@ -56,13 +61,16 @@ _NUMPY_KINDS = (
 
 
 def random_bytes(sequence: np.random.SeedSequence, count: int) -> bytes:
-    """`count` bytes: the raw output of ``numpy.random.SFC64(sequence)``, which spreads the sequence's 128 bits ten times faster
-    than ``generate_state`` does."""
+    """`count` bytes: the raw output of ``numpy.random.SFC64(sequence)``, which spreads the
+    sequence's 128 bits ten times faster than ``generate_state`` does.
+    """
     return np.random.SFC64(sequence).random_raw(-(-count // 8)).tobytes()[:count]
 
 
 def _mersenne_words(words: bytes) -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The 624 words of a state. Of the first one a single bit is used, and must not let all the state be zero."""
+    """The 624 words of a state. Of the first one a single bit is used, and must not let all the
+    state be zero.
+    """
     state = np.frombuffer(words, np.uint32, MT19937_WORDS).copy()
     state[0] = 0x80000000
     return state
@@ -124,10 +132,11 @@ def seed_torch_generator(generator: torch.Generator, sequence: np.random.SeedSeq
 
 
 def write_torch_words(generator: torch.Generator, words: bytes) -> None:
-    """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES`: 19,936 bits instead of `manual_seed`'s 32.
+    """Write the whole Mersenne Twister of a generator on the CPU, from `TORCH_BYTES`: 19,936 bits
+    instead of `manual_seed`'s 32.
 
-    The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence. RuntimeError: this torch lays the
-    state out in another way.
+    The cached normals are cleared. `initial_seed()` then gives 63 bits of the same sequence.
+    RuntimeError: this torch lays the state out in another way.
     """
     content = _empty_torch_state().copy()
     content[_TORCH_STATE].view(np.uint64)[:] = _mersenne_words(words)
@@ -138,7 +147,9 @@ def write_torch_words(generator: torch.Generator, words: bytes) -> None:
 
 @cache
 def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The state of a newly seeded generator, after a look whether it is laid out as this file takes it to be."""
+    """The state of a newly seeded generator, after a look whether it is laid out as this file takes
+    it to be.
+    """
     state: np.ndarray[Any, np.dtype[np.uint8]] = (
         torch.Generator().manual_seed(5489).get_state().numpy().copy()
     )
@@ -147,8 +158,10 @@ def _empty_torch_state() -> np.ndarray[Any, np.dtype[np.uint8]]:
         state[_TORCH_STATE].view(np.uint64), expected
     ):
         raise RuntimeError(
-            f"torch {torch.__version__} keeps the state of its CPU generator ({state.nbytes} bytes) in another way than "
-            f"this version of detaug knows ({_TORCH_STATE_BYTES} bytes); use a later detaug or an earlier torch"
+            f"torch {torch.__version__} keeps the state of its CPU generator ({state.nbytes} "
+            "bytes) in another way than "
+            f"this version of detaug knows ({_TORCH_STATE_BYTES} bytes); use a later detaug or an "
+            "earlier torch"
         )
     return state
 
@@ -158,7 +171,8 @@ def state_of(generator: Any) -> Any:
     if isinstance(generator, (np.random.Generator, np.random.BitGenerator)):
         return _bits_of(generator).state
     if isinstance(generator, np.random.RandomState):
-        # A pair: numpy.random.set_bit_generator may give the global one another bit generator meanwhile.
+        # A pair: numpy.random.set_bit_generator may give the global one another bit generator
+        # meanwhile.
         return generator._bit_generator, generator.get_state(legacy=False)
     if isinstance(generator, torch.Generator):
         return generator.get_state()
@@ -189,8 +203,9 @@ def global_generators() -> list[Any]:
 
 
 def device_generators(kind: str) -> list[torch.Generator]:
-    """Those of the "cuda", "xpu" or "mps" devices that this process can ask: none in a forked child, where CUDA cannot be
-    used again."""
+    """Those of the "cuda", "xpu" or "mps" devices that this process can ask: none in a forked
+    child, where CUDA cannot be used again.
+    """
     if kind == "mps":
         return [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
     module: Any = getattr(torch, kind, None)
@@ -218,11 +233,12 @@ def preserved(generators: Iterable[Any]) -> Iterator[None]:
 
 
 def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
-    """Write the whole states of Python's and NumPy's global generators and of torch's default one for the CPU, and seed
-    the process-wide generators of libraries that are loaded, all from disjoint bytes of one child.
+    """Write the whole states of Python's and NumPy's global generators and of torch's default one
+    for the CPU, and seed the process-wide generators of libraries that are loaded, all from
+    disjoint bytes of one child.
 
-    Code that draws from these (nnU-Net's loader, batchgenerators, TorchIO) is then a pure function of the batch.
-    `torch.manual_seed` would reach for CUDA in every worker, and take only 32 bits.
+    Code that draws from these (nnU-Net's loader, batchgenerators, TorchIO) is then a pure function
+    of the batch. `torch.manual_seed` would reach for CUDA in every worker, and take only 32 bits.
     """
     words = random_bytes(sequence, _GLOBAL_BYTES + _NUMBA[-1].stop)
     write_python_random(random._inst, words[:MT19937_BYTES])
@@ -236,9 +252,12 @@ def reseed_global_rngs(sequence: np.random.SeedSequence) -> None:
 
 
 def seed_global_generators(sequence: np.random.SeedSequence) -> None:
-    """As `reseed_global_rngs`, and all accelerators' generators, from words of `sequence` that these do not use."""
+    """As `reseed_global_rngs`, and all accelerators' generators, from words of `sequence` that
+    these do not use.
+    """
     low, high = (int(word) for word in sequence.generate_state(_WORDS_BEFORE_ACCELERATORS + 2)[-2:])
-    # It seeds every kind of device, now or when the device is first used, and the CPU, which is reseeded below.
+    # It seeds every kind of device, now or when the device is first used, and the CPU, which is
+    # reseeded below.
     torch.manual_seed(low | (high & 0x7FFFFFFF) << 32)
     reseed_global_rngs(sequence)
 
@@ -251,7 +270,9 @@ def preserved_global_rngs() -> Iterator[None]:
 
 
 def seed_libraries(words: bytes) -> None:
-    """Seed their generators, in the calling thread. Which others are loaded changes no library's bytes."""
+    """Seed their generators, in the calling thread. Which others are loaded changes no library's
+    bytes.
+    """
     opencv, numba, monai = _opencv(), _numba(), _monai()
     if opencv is not None:
         opencv.setRNGSeed(struct.unpack_from("=i", words)[0])  # 32 bits, signed: all that it takes
@@ -267,8 +288,8 @@ def seed_libraries(words: bytes) -> None:
 def preserved_libraries() -> Iterator[None]:
     """Put these generators back at the block's end.
 
-    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand. The second of a pair of
-    normals, which Numba keeps for the next call, is lost.
+    OpenCV's state cannot be read: its generator continues from a number drawn from it beforehand.
+    The second of a pair of normals, which Numba keeps for the next call, is lost.
     """
     with ExitStack() as stack:
         numba, opencv, monai = _numba(), _opencv(), _monai()
@@ -298,7 +319,9 @@ def _numba_states(numba: Any) -> list[int]:
 
 
 def _monai() -> Any:
-    """The RandomState that every MONAI transform draws from until ``set_random_state`` gives it its own."""
+    """The RandomState that every MONAI transform draws from until ``set_random_state`` gives it its
+    own.
+    """
     kind = getattr(sys.modules.get("monai.transforms.transform"), "Randomizable", None)
     shared = getattr(kind, "R", None)
     return shared if isinstance(shared, np.random.RandomState) else None

@@ -1,7 +1,7 @@
 """The rank of this process in a distributed training, and the seed that all ranks have in common.
 
-The rank is `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's srun (not sbatch, whose
-script is one process) or Open MPI's mpirun.
+The rank is `torch.distributed`'s where that is initialised, else the launcher's: torchrun, Slurm's
+srun (not sbatch, whose script is one process) or Open MPI's mpirun.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from detaug.seeding.tree import SEED_VARIABLE, Seed, non_negative_int, resolve_s
 
 logger = logging.getLogger("detaug")
 
-#: (rank, number of processes) by launcher. Slurm sets SLURM_NTASKS for a batch script too, SLURM_STEP_NUM_TASKS with srun.
+#: (rank, number of processes) by launcher. Slurm sets SLURM_NTASKS for a batch script too,
+#: SLURM_STEP_NUM_TASKS with srun.
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
@@ -38,11 +39,15 @@ def launcher() -> tuple[str, str]:
 
 
 class RankUnknown(RuntimeError, ValueError):
-    """Something needs this process's rank, or a value from rank 0, and there is no process group to ask."""
+    """Something needs this process's rank, or a value from rank 0, and there is no process group to
+    ask.
+    """
 
 
 def process_group() -> tuple[int, int] | None:
-    """(rank, world size) of the default process group; None where `torch.distributed` is not initialised."""
+    """(rank, world size) of the default process group; None where `torch.distributed` is not
+    initialised.
+    """
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
     return torch.distributed.get_rank(), torch.distributed.get_world_size()
@@ -58,16 +63,19 @@ def known_rank(rank: int | None = None) -> int | None:
         return _from_environment(launcher()[0]) if given is None else given
     if given not in (None, group[0]):
         raise ValueError(
-            f"rank={given} was given, but torch.distributed says that this process is rank {group[0]} of {group[1]}: "
+            f"rank={given} was given, but torch.distributed says that this process is rank "
+            f"{group[0]} of {group[1]}: "
             "pass that rank, or leave rank out"
         )
     return group[0]
 
 
 def place() -> tuple[int | None, int | None]:
-    """(rank, number of processes that train together), by the process group, else by the launcher; (0, 1) where nothing
-    speaks of ranks. None is what nothing says: Lightning's processes have ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank
-    before ``fit`` makes the group. ValueError: the launcher's variables are no numbers."""
+    """(rank, number of processes that train together), by the process group, else by the launcher;
+    (0, 1) where nothing speaks of ranks. None is what nothing says: Lightning's processes have
+    ``LOCAL_RANK`` and ``WORLD_SIZE``, and no rank before ``fit`` makes the group. ValueError: the
+    launcher's variables are no numbers.
+    """
     group = process_group()
     if group is not None:
         return group
@@ -78,7 +86,9 @@ def place() -> tuple[int | None, int | None]:
 
 
 def known_rank_and_world_size() -> tuple[int, int]:
-    """(rank, number of processes that train together). RankUnknown: nothing says which of several this process is."""
+    """(rank, number of processes that train together). RankUnknown: nothing says which of several
+    this process is.
+    """
     rank, processes = place()
     if rank is None or processes is None:
         found = {
@@ -86,7 +96,8 @@ def known_rank_and_world_size() -> tuple[int, int]:
         }
         told = ", ".join(f"{name}={value}" for name, value in found.items())
         raise RankUnknown(
-            f"{told} in the environment does not say which of how many ranks this process is: do this {WHERE_RANKS_ARE_KNOWN}, "
+            f"{told} in the environment does not say which of how many ranks this process is: do "
+            f"this {WHERE_RANKS_ARE_KNOWN}, "
             "or pass the numbers"
         )
     return rank, processes
@@ -102,10 +113,14 @@ def check_all_are_known(world_size: int) -> None:
     if least > world_size:
         this = f"rank {rank}" if rank is not None else f"local rank {local_rank}"
         raise ValueError(
-            f"{'' if processes else 'at least '}{least} processes train together (this is {this}), and {world_size} is "
-            "known of here, so that each would be given the same batches. Pass rank=torch.distributed.get_rank() and "
-            f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a torch Dataset with "
-            "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all batches"
+            f"{'' if processes else 'at least '}{least} processes train together (this is {this}), "
+            f"and {world_size} is "
+            "known of here, so that each would be given the same batches. Pass "
+            "rank=torch.distributed.get_rank() and "
+            f"world_size=torch.distributed.get_world_size(), {WHERE_RANKS_ARE_KNOWN}, or read a "
+            "torch Dataset with "
+            "detaug.DataLoader(..., shard=True); rank=0, world_size=1 gives every process all "
+            "batches"
         )
 
 
@@ -120,16 +135,19 @@ def _from_environment(variable: str) -> int | None:
         return non_negative_int(variable, int(text)) if text else None
     except ValueError:
         raise ValueError(
-            f"{variable}={text!r} in the environment must be a non-negative integer, as launchers set it: correct it, "
+            f"{variable}={text!r} in the environment must be a non-negative integer, as launchers "
+            "set it: correct it, "
             f"or unset {variable}"
         ) from None
 
 
 def broadcast_from_rank_0(value: Any) -> Any:
-    """Rank 0's `value`, pickled, on every rank of the default process group. Every rank must call it.
+    """Rank 0's `value`, pickled, on every rank of the default process group. Every rank must call
+    it.
 
-    NCCL only moves GPU memory: the value then travels through this process's current device, or, where none was chosen yet,
-    the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet on device 0.
+    NCCL only moves GPU memory: the value then travels through this process's current device, or,
+    where none was chosen yet, the one of torchrun's ``LOCAL_RANK``, so that two ranks do not meet
+    on device 0.
     """
     held, device = [value], None
     if torch.distributed.get_backend() == "nccl" and torch.cuda.is_available():
@@ -141,13 +159,16 @@ def broadcast_from_rank_0(value: Any) -> Any:
 
 
 def common_seed(rank: int | None, verbose: bool = True) -> Seed:
-    """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else one that rank 0 draws and
-    logs. RankUnknown: one of several processes without a process group, where each would draw another."""
+    """The seed of all ranks where none was given: ``DETAUG_SEED`` (ValueError: it is no seed), else
+    one that rank 0 draws and logs. RankUnknown: one of several processes without a process group,
+    where each would draw another.
+    """
     given, group = bool(os.environ.get(SEED_VARIABLE)), process_group()
     processes = place()[1] or 1
     if group is None and not given and (rank or processes > 1):
         raise RankUnknown(
-            f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), no seed was given, and without "
+            f"this is one of {processes if processes > 1 else 'several'} processes (rank {rank}), "
+            "no seed was given, and without "
             f"a process group each would draw another: pass seed=, set {SEED_VARIABLE}, or call "
             "torch.distributed.init_process_group first"
         )

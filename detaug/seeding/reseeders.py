@@ -1,7 +1,7 @@
 """Which objects can be seeded, and how: a registry that users extend with `register_reseeder`.
 
-Types of other libraries are known by name and looked up among the classes an object's type derives from, so that
-nothing is imported for them.
+Types of other libraries are known by name and looked up among the classes an object's type derives
+from, so that nothing is imported for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Reseeder = Callable[[Any, np.random.SeedSequence], None]
 
 #: What users registered, by the type's name.
 _registered: dict[str, Reseeder] = {}
-#: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their own.
+#: What `reseeder_of` found for a type; a weak reference, because pipelines bring classes of their
+#: own.
 _found: WeakKeyDictionary[type, Reseeder | None] = WeakKeyDictionary()
 
 
@@ -33,11 +34,13 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
     """Have every object of a type seeded for each batch (each sample of a data set).
 
     Args:
-        kind: the type. It also applies to subclasses. A later registration of the same type replaces an earlier one, and
-            detaug's own.
-        function: called as ``function(obj, sequence)`` with a `numpy.random.SeedSequence` that no other object gets.
-            It sets all randomness of `obj`, whatever state it is in, and leaves the sequence as it is (no ``spawn``).
-            Worker processes get a copy of it: a function in a module, or anything else that cloudpickle can write.
+        kind: the type. It also applies to subclasses. A later registration of the same type
+            replaces an earlier one, and detaug's own.
+        function: called as ``function(obj, sequence)`` with a `numpy.random.SeedSequence` that no
+            other object gets. It sets all randomness of `obj`, whatever state it is in, and leaves
+            the sequence as it is (no ``spawn``).
+            Worker processes get a copy of it: a function in a module, or anything else that
+                cloudpickle can write.
 
     Raises:
         TypeError: `kind` is no type, or `function` cannot be called.
@@ -46,15 +49,17 @@ def register_reseeder(kind: type, function: Reseeder) -> None:
         raise TypeError(f"register_reseeder: kind must be a type, got {kind!r}")
     if not callable(function):
         raise TypeError(
-            f"register_reseeder: function must be callable as function(obj, sequence), got {function!r}"
+            "register_reseeder: function must be callable as function(obj, sequence), got "
+            f"{function!r}"
         )
     _registered[_name(kind)] = function
     _found.clear()
 
 
 def reseeder_of(kind: type) -> Reseeder | None:
-    """What seeds objects of that type, or None. Registrations of users come before detaug's own; among either, the
-    class that stands first in the type's method resolution order decides."""
+    """What seeds objects of that type, or None. Registrations of users come before detaug's own;
+    among either, the class that stands first in the type's method resolution order decides.
+    """
     try:
         return _found[kind]
     except KeyError:
@@ -93,7 +98,9 @@ def _name(kind: type) -> str:
 
 
 def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is seeded in place."""
+    """MONAI's protocol is ``set_random_state(state=RandomState)``. A transform's own ``R`` is
+    seeded in place.
+    """
     state = getattr(transform, "__dict__", {}).get("R")
     if not isinstance(state, np.random.RandomState):
         state = np.random.RandomState(np.random.MT19937(sequence))
@@ -102,8 +109,9 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
     if inherited != "monai.transforms.compose":
         transform.set_random_state(state=state)
         return
-    # A composition would hand 32 bits to each of its transforms: they get their own children instead, of other words than
-    # those of `sequence`, from which spawning would meet the children of the seed path.
+    # A composition would hand 32 bits to each of its transforms: they get their own children
+    # instead, of other words than those of `sequence`, from which spawning would meet the children
+    # of the seed path.
     transform.R = state
     words = sequence.generate_state(4, np.uint32)
     for number, part in enumerate(transform.transforms):
@@ -113,7 +121,9 @@ def _reseed_monai(transform: Any, sequence: np.random.SeedSequence) -> None:
 
 
 def _reseed_albumentations(transform: Any, sequence: np.random.SeedSequence) -> None:
-    """The protocol of Albumentations 2 and AlbumentationsX is ``set_random_state(generator, python_generator)``."""
+    """The protocol of Albumentations 2 and AlbumentationsX is ``set_random_state(generator,
+    python_generator)``.
+    """
     words = sequence.generate_state(16, np.uint32)
     number = int.from_bytes(words[8:].astype("<u4").tobytes(), "little")
     # The words 0 ... 7 are those that PCG64DXSM takes.

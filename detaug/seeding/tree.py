@@ -3,16 +3,18 @@
     entropy   = 4 uint32 words = blake2b-128 of an unambiguous encoding of (scheme, seed, name path)
     spawn_key = (epoch,) | (epoch, stream) | (epoch, stream, turn) | (epoch, stream, turn, sample)
 
-`numpy.random.SeedSequence` by itself aliases: ``5`` and ``[5, 0]`` give one stream, as do ``2**32 + 9`` and ``[9, 1]``,
-and a long seed runs into the spawn key. Hashing to exactly four words first leaves nothing ambiguous.
+`numpy.random.SeedSequence` by itself aliases: ``5`` and ``[5, 0]`` give one stream, as do ``2**32 +
+9`` and ``[9, 1]``, and a long seed runs into the spawn key. Hashing to exactly four words first
+leaves nothing ambiguous.
 
 Encoding (all of it hashed, in this order):
 
-    b"detaug-seed"  u32(scheme)  seed  u32(number of names)  { u32(length)  utf-8 bytes of the name } ...
-    seed = b"i" u32(length) big-endian bytes of the integer (zero: length 0)
+    b"detaug-seed"  u32(scheme)  seed  u32(number of names)  { u32(length)  utf-8 bytes of the name
+    } ... seed = b"i" u32(length) big-endian bytes of the integer (zero: length 0)
          | b"l" u32(number of integers) { u32(length) big-endian bytes } ...
 
-u32 is an unsigned 32-bit little-endian integer. The four words are the 16 digest bytes read as little-endian uint32.
+u32 is an unsigned 32-bit little-endian integer. The four words are the 16 digest bytes read as
+little-endian uint32.
 """
 
 from __future__ import annotations
@@ -43,11 +45,13 @@ class SeedTree:
     """One seed and all the streams below it.
 
     Args:
-        seed: a non-negative integer of any size, or a non-empty list of them. ``None`` draws one from the operating
-            system (or takes the environment's ``DETAUG_SEED``), logs it, and shows it as `.seed`.
+        seed: a non-negative integer of any size, or a non-empty list of them. ``None`` draws one
+            from the operating system (or takes the environment's ``DETAUG_SEED``), logs it, and
+            shows it as `.seed`.
 
     Raises:
-        TypeError: the seed is neither an integer nor a list of integers (bool and float are refused).
+        TypeError: the seed is neither an integer nor a list of integers (bool and float are
+            refused).
         ValueError: the seed is negative or an empty list.
     """
 
@@ -96,7 +100,8 @@ class SeedTree:
             sample: a sample's number within the batch.
 
         Raises:
-            TypeError, ValueError: a number is not an integer or out of range, or the level above it is missing.
+            TypeError, ValueError: a number is not an integer or out of range, or the level above it
+                is missing.
         """
         if epoch is None and (step, sample) != (None, None):
             raise ValueError("step and sample lie below an epoch: pass epoch too")
@@ -126,8 +131,8 @@ class SeedTree:
         return make_generator(self.sequence(epoch, step, num_streams, sample))
 
     def integer(self, bits: int = 31) -> int:
-        """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one (scikit-learn's
-        random_state, an experiment's trial seeds).
+        """An integer 0 ... 2**bits - 1 that stands for this branch, for libraries that want one
+        (scikit-learn's random_state, an experiment's trial seeds).
 
         Raises:
             ValueError: bits is not within 1 ... 64.
@@ -147,7 +152,9 @@ def make_generator(sequence: np.random.SeedSequence) -> np.random.Generator:
 
 
 def of_part(sequence: np.random.SeedSequence, part: bytes) -> np.random.SeedSequence:
-    """The node with the same key in another branch: that of a part of the pipeline, which has 16 bytes to its name."""
+    """The node with the same key in another branch: that of a part of the pipeline, which has 16
+    bytes to its name.
+    """
     entropy = _branch_of_part(tuple(sequence.entropy), part)  # type: ignore[arg-type]  # four words, in every branch
     return np.random.SeedSequence(entropy, spawn_key=sequence.spawn_key)
 
@@ -187,7 +194,9 @@ def _integer(number: int) -> bytes:
 
 
 def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
-    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from the OS and logged."""
+    """The seed as plain Python integers; ``None`` becomes ``DETAUG_SEED``, or a number drawn from
+    the OS and logged.
+    """
     if seed is not None:
         return checked_seed(seed)
     if text := os.environ.get(SEED_VARIABLE):
@@ -195,7 +204,8 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
             return seed_of_text(text)
         except ValueError:
             raise ValueError(
-                f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a non-negative integer, "
+                f"{SEED_VARIABLE}={text!r} in the environment is not a seed: it must be a "
+                "non-negative integer, "
                 "or several with commas between them"
             ) from None
     drawn = secrets.randbits(63)
@@ -209,8 +219,9 @@ def resolve_seed(seed: int | Sequence[int] | None) -> Seed:
 
 
 def seed_of_text(text: str) -> Seed:
-    """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with commas between them.
-    ValueError: it is something else."""
+    """A seed as ``DETAUG_SEED`` and command lines have it: a non-negative integer, or several with
+    commas between them. ValueError: it is something else.
+    """
     numbers = [int(part) for part in text.removesuffix(",").split(",")]  # "7," is a list of one
     return checked_seed(numbers if "," in text else numbers[0])
 
@@ -234,7 +245,9 @@ def checked_seed(seed: int | Sequence[int]) -> Seed:
 
 
 def non_negative_int(what: str, value: Any) -> int:
-    """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError where negative."""
+    """`value` as an int. Raises TypeError where it is not an integer (bool is refused), ValueError
+    where negative.
+    """
     number = _as_int(what, value, "a non-negative integer")
     if number < 0:
         raise ValueError(f"{what} must not be negative, got {number}")
@@ -265,8 +278,9 @@ def _as_int(what: str, value: Any, allowed: str) -> int:
 
 
 def spawn_key_element(what: str, value: Any) -> int:
-    """As `non_negative_int`, and at most 2**32 - 1: SeedSequence would spread a larger one over two words, and two
-    different keys could then be one."""
+    """As `non_negative_int`, and at most 2**32 - 1: SeedSequence would spread a larger one over two
+    words, and two different keys could then be one.
+    """
     number = non_negative_int(what, value)
     if number >= UINT32_RANGE:
         raise ValueError(f"{what} must be within 0 ... {UINT32_RANGE - 1}, got {number}")

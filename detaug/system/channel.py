@@ -1,7 +1,8 @@
 """Messages and file descriptors between two processes, over one socket pair, read without blocking.
 
-Each message carries its length. The reader keeps what came of one that is not complete, so a process that is stopped or killed
-while it sends holds nobody up. A descriptor comes with the first bytes of its message, or ahead of them.
+Each message carries its length. The reader keeps what came of one that is not complete, so a
+process that is stopped or killed while it sends holds nobody up. A descriptor comes with the first
+bytes of its message, or ahead of them.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ class ChannelClosed(Exception):
 
 
 class Channel:
-    """One end of a socket pair between processes of one program: what arrives may be unpickled. At most one descriptor goes with
-    each message."""
+    """One end of a socket pair between processes of one program: what arrives may be unpickled. At
+    most one descriptor goes with each message.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -60,7 +62,9 @@ class Channel:
         self._socket.close()
 
     def send(self, message: Any, descriptor: int | None = None) -> None:
-        """Send one message whole, and a descriptor with it, waiting for room. ChannelClosed: the other end is."""
+        """Send one message whole, and a descriptor with it, waiting for room. ChannelClosed: the
+        other end is.
+        """
         data = pickle.dumps(message, protocol=5)
         data = _HEAD.pack(len(data), descriptor is not None) + data
         try:
@@ -78,7 +82,9 @@ class Channel:
         return found[0]
 
     def receive_ready(self, most: int = 64) -> list[tuple[Any, int | None]]:
-        """The messages that have arrived, without waiting. ChannelClosed: nothing is left to read, and nothing will come."""
+        """The messages that have arrived, without waiting. ChannelClosed: nothing is left to read,
+        and nothing will come.
+        """
         found: list[tuple[Any, int | None]] = []
         while len(found) < most:
             if (message := self._next_message()) is not None:

@@ -12,19 +12,25 @@ from types import FrameType
 
 #: Seconds that the start of workers waits for other threads' imports.
 _PATIENCE = 20.0
-_INSTEAD = "Put what makes the batches into a function that the program calls, or below \"if __name__ == '__main__':\""
+_INSTEAD = (
+    'Put what makes the batches into a function that the program calls, or below "if '
+    "__name__ == '__main__':\""
+)
 
 
 def refuse_while_importing() -> None:
-    """Raise a RuntimeError in a thread that has come to a training loop while it imports a module: the workers would wait for
-    that import to end, or import the module as well, and each start workers of its own, without end."""
+    """Raise a RuntimeError in a thread that has come to a training loop while it imports a module:
+    the workers would wait for that import to end, or import the module as well, and each start
+    workers of its own, without end.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "<module>" and getattr(
             frame.f_globals.get("__spec__"), "_initializing", False
         ):
             raise RuntimeError(
-                f"the module {frame.f_globals.get('__name__')!r} makes batches while it is imported, and its loader or transform "
+                f"the module {frame.f_globals.get('__name__')!r} makes batches while it is "
+                "imported, and its loader or transform "
                 f"cannot be found by others before that has ended. {_INSTEAD}"
             )
         frame = frame.f_back
@@ -32,8 +38,8 @@ def refuse_while_importing() -> None:
 
 @contextmanager
 def no_imports_elsewhere() -> Iterator[None]:
-    """Inside, no other thread imports a module: in a process forked meanwhile that import would never end. The fork itself calls
-    `continue_importing`.
+    """Inside, no other thread imports a module: in a process forked meanwhile that import would
+    never end. The fork itself calls `continue_importing`.
 
     Raises:
         RuntimeError: an import has not ended in time; it may be waiting for these very batches.
@@ -44,7 +50,8 @@ def no_imports_elsewhere() -> Iterator[None]:
         while names := _imported_elsewhere():
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"workers cannot start: another thread has been importing the module {names[0]!r} for {_PATIENCE:.0f} s. "
+                    "workers cannot start: another thread has been importing the module "
+                    f"{names[0]!r} for {_PATIENCE:.0f} s. "
                     f"{_INSTEAD}"
                 )
             _imp.release_lock()

@@ -111,7 +111,9 @@ def _codes_of_handlers() -> dict[CodeType, dict[int, float]]:
 
 
 def _first_moment(number: signal.Signals) -> float:
-    """Return when (`time.monotonic`) the program may get that signal first; infinity: it has no such timer running."""
+    """Return when (`time.monotonic`) the program may get that signal first; infinity: it has no
+    such timer running.
+    """
     if number.name not in _TIMERS:
         return -math.inf
     left, _ = signal.getitimer(getattr(signal, _TIMERS[number.name]))

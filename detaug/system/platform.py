@@ -1,6 +1,7 @@
 """What the operating system has. Windows can neither fork nor pass descriptors between processes.
 
-Without these, batches are made in the calling process alone: no module may need them to be imported.
+Without these, batches are made in the calling process alone: no module may need them to be
+imported.
 """
 
 from __future__ import annotations

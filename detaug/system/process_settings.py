@@ -178,7 +178,9 @@ class ProcessSettings:
 
     @staticmethod
     def changed_by(function: Callable[[], None]) -> ProcessSettings:
-        """Call a function, put the settings back that it has changed, and return them as it left them."""
+        """Call a function, put the settings back that it has changed, and return them as it left
+        them.
+        """
         before = {name: _SETTINGS[name][0]() for name in _NAMES}
         function()
         changed = {}

@@ -1,4 +1,5 @@
-"""Mirroring, quarter turns and exchange of axes: maps that take the voxel grid onto itself, without interpolation.
+"""Mirroring, quarter turns and exchange of axes: maps that take the voxel grid onto itself, without
+interpolation.
 
 All three apply to ``image``, ``regression_target`` and ``segmentation`` (of any dtype).
 """
@@ -94,15 +95,20 @@ class Mirror(_AxisTransform):
 
 
 class Rot90(_AxisTransform):
-    """Quarter turns in randomly chosen planes, one after another. A shape that is not a cube's changes with them.
+    """Quarter turns in randomly chosen planes, one after another. A shape that is not a cube's
+    changes with them.
 
     Args:
-        num_axis_combinations: how many turns, rounded to the nearest integer (to the even one from halfway).
+        num_axis_combinations: how many turns, rounded to the nearest integer (to the even one from
+            halfway).
         num_rot_per_combination: the numbers of quarter turns to choose from.
-        allowed_axes: the spatial axes of which two are chosen for each plane, every pair as likely as the others.
+        allowed_axes: the spatial axes of which two are chosen for each plane, every pair as likely
+            as the others.
 
-    Params: ``{"num_rot_per_combination": [quarter turns], "axis_combinations": [[axis, axis], ...]}``, where axes count
-    the channels as axis 0. A quarter turn goes from the first to the second axis of its pair, as in `numpy.rot90`.
+    Params: ``{"num_rot_per_combination": [quarter turns], "axis_combinations": [[axis, axis],
+        ...]}``, where axes count
+    the channels as axis 0. A quarter turn goes from the first to the second axis of its pair, as in
+    `numpy.rot90`.
 
     Raises:
         ValueError: an allowed axis that the sample does not have, fewer than two of them.
@@ -126,7 +132,8 @@ class Rot90(_AxisTransform):
         self.allowed_axes = axes("allowed_axes", allowed_axes)
         if len(self.allowed_axes) < 2:
             raise ValueError(
-                f"allowed_axes must have at least two axes, which span a plane, got {allowed_axes!r}"
+                "allowed_axes must have at least two axes, which span a plane, got "
+                f"{allowed_axes!r}"
             )
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
@@ -171,11 +178,13 @@ class TransposeAxes(_AxisTransform):
     Args:
         allowed_axes: spatial axes, which must be equally long in the sample.
 
-    Params: ``{"axis_order": [0, ...]}``: axis a of the result is axis ``axis_order[a]`` of the source, axis 0 being the
+    Params: ``{"axis_order": [0, ...]}``: axis a of the result is axis ``axis_order[a]`` of the
+        source, axis 0 being the
     channels.
 
     Raises:
-        ValueError: an allowed axis that the sample does not have, or allowed axes of different lengths.
+        ValueError: an allowed axis that the sample does not have, or allowed axes of different
+            lengths.
     """
 
     def __init__(self, allowed_axes: Collection[int]) -> None:
@@ -186,7 +195,8 @@ class TransposeAxes(_AxisTransform):
         allowed = sorted(axes("allowed_axes", self.allowed_axes, len(space)))
         if len({space[axis] for axis in allowed}) > 1:
             raise ValueError(
-                f"axes of different lengths cannot be exchanged: allowed_axes are {self.allowed_axes}, the sample's "
+                "axes of different lengths cannot be exchanged: allowed_axes are "
+                f"{self.allowed_axes}, the sample's "
                 f"spatial shape is {space}"
             )
         order = list(range(len(space) + 1))

@@ -1,4 +1,5 @@
-"""batchgeneratorsv2's names for the transforms, so that code written for it needs other imports only.
+"""batchgeneratorsv2's names for the transforms, so that code written for it needs other imports
+only.
 
 `RemoveLabelTansform` is spelled like that there, too. `docs/transforms.md` has the table.
 """

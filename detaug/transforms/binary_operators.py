@@ -1,9 +1,10 @@
 """Random dilation, erosion, closing and opening of one-hot channels (nnU-Net's cascade).
 
-A dilation's footprint has rows along the last axis that are runs of voxels, each within the next wider one: balls and disks. A
-volume is (n0, n1, words) of bits, 64 voxels in a word: voxel 0 of a row is the lowest bit of its first word. The rows of the
-volume are dilated along themselves by one run after another, from the narrowest, and after each they are joined to the
-result wherever the footprint has such a row: one operation for 64 voxels and one row of the footprint.
+A dilation's footprint has rows along the last axis that are runs of voxels, each within the next
+wider one: balls and disks. A volume is (n0, n1, words) of bits, 64 voxels in a word: voxel 0 of a
+row is the lowest bit of its first word. The rows of the volume are dilated along themselves by one
+run after another, from the narrowest, and after each they are joined to the result wherever the
+footprint has such a row: one operation for 64 voxels and one row of the footprint.
 """
 
 from __future__ import annotations
@@ -35,27 +36,29 @@ from detaug.transforms.building.workspace import Workspace
 
 LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
 OPERATORS = ("dilation", "erosion", "closing", "opening")
-#: Runs of voxels along the last axis, from the shortest: its first and last offset, and the rows, by their offsets along the
-#: first two axes, that are such runs. Each run holds the one before it.
+#: Runs of voxels along the last axis, from the shortest: its first and last offset, and the rows,
+#: by their offsets along the first two axes, that are such runs. Each run holds the one before it.
 Footprint = list[tuple[tuple[int, int], list[tuple[int, int]]]]
 
 
 class ApplyRandomBinaryOperator(ImageTransform):
-    """Applies a random binary operator to each of some one-hot channels, in a random order. Voxels that a channel gains
-    are taken from the others.
+    """Applies a random binary operator to each of some one-hot channels, in a random order. Voxels
+    that a channel gains are taken from the others.
 
     Args:
-        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot labels.
-        any_of_these: what to choose from: ``dilation``, ``erosion``, ``closing``, ``opening``, or batchgeneratorsv2's
-            functions of these.
+        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot
+            labels.
+        any_of_these: what to choose from: ``dilation``, ``erosion``, ``closing``, ``opening``, or
+            batchgeneratorsv2's functions of these.
         strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
             (`ball`, `disk`). Below 1 it is empty, but for 0, which is one voxel.
         p_per_label: the probability of each channel.
 
-    Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one per channel]}``.
+    Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one
+        per channel]}``.
 
-    A channel counts as set where it is not 0, and is 0 and 1 afterwards. Beyond the border nothing is set for a dilation,
-    everything for an erosion. Closing and opening are made of both.
+    A channel counts as set where it is not 0, and is 0 and 1 afterwards. Beyond the border nothing
+    is set for a dilation, everything for an erosion. Closing and opening are made of both.
 
     Raises:
         IndexError: a channel that the image does not have.
@@ -116,8 +119,9 @@ def _name(wanted: Any) -> Any:
 
 
 def ball(radius: float) -> Footprint:
-    """`skimage.morphology.ball`: ``int(2 radius + 1)`` points, evenly from -radius to radius along each axis, of which
-    those within the radius belong to it. Between whole and half radii the points are farther than a voxel apart.
+    """`skimage.morphology.ball`: ``int(2 radius + 1)`` points, evenly from -radius to radius along
+    each axis, of which those within the radius belong to it. Between whole and half radii the
+    points are farther than a voxel apart.
     """
     count = int(2 * radius + 1)
     step = (radius + radius) / (count - 1) if count > 1 else 1.0
@@ -126,8 +130,8 @@ def ball(radius: float) -> Footprint:
 
 
 def disk(radius: float) -> Footprint:
-    """`skimage.morphology.disk`: points one voxel apart, from -radius on, of which those within the radius belong to
-    it.
+    """`skimage.morphology.disk`: points one voxel apart, from -radius on, of which those within the
+    radius belong to it.
     """
     count = math.ceil(2 * radius + 1) if radius else 1
     step = (-radius + 1) - -radius
@@ -203,7 +207,9 @@ def _places(offset: int, n: int) -> tuple[slice, slice]:
 
 
 def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
-    """Set those voxels i of each row for which voxel i + offset is set, nothing being set outside the row."""
+    """Set those voxels i of each row for which voxel i + offset is set, nothing being set outside
+    the row.
+    """
     skip, shift = divmod(abs(offset), 64)
     ahead, move, back = (
         (1, np.right_shift, np.left_shift) if offset >= 0 else (-1, np.left_shift, np.right_shift)

@@ -40,22 +40,25 @@ def _check_sigmas(given: ParamContext, value: Any) -> None:
 class GaussianBlur(ImageTransform):
     """Convolves with a Gaussian of standard deviation ``sigma`` voxels along every axis.
 
-    The kernel has as many taps as the odd number nearest to ``6 sigma + 0.5`` and is normalised; one tap (sigma below
-    0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost voxels' centres; where the kernel
-    reaches further than the axis is long, it is mirrored again and again (batchgeneratorsv2 raises an error there).
+    The kernel has as many taps as the odd number nearest to ``6 sigma + 0.5`` and is normalised;
+    one tap (sigma below 0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost
+    voxels' centres; where the kernel reaches further than the axis is long, it is mirrored again
+    and again (batchgeneratorsv2 raises an error there).
 
     NaN and infinity spread over as many voxels as the kernel reaches.
 
     Args:
-        blur_sigma: sigma in voxels, >= 0. A callable may ask for ``shape``, that of the image, and ``dim``: 1, 2, 3 for
-            the spatial axes, None where all of them get one sigma.
+        blur_sigma: sigma in voxels, >= 0. A callable may ask for ``shape``, that of the image, and
+            ``dim``: 1, 2, 3 for the spatial axes, None where all of them get one sigma.
         synchronize_channels: the same sigmas for all channels.
         synchronize_axes: the same sigma for all axes.
         p_per_channel: the probability of each channel.
-        benchmark: taken for batchgeneratorsv2's sake and without effect. There it lets a timing choose between two
-            algorithms, whose results differ; here nothing is ever chosen by timing.
+        benchmark: taken for batchgeneratorsv2's sake and without effect. There it lets a timing
+            choose between two algorithms, whose results differ; here nothing is ever chosen by
+            timing.
 
-    Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel that is blurred]}``;
+    Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel
+        that is blurred]}``;
     with ``synchronize_channels`` sigmas are ``[one per axis]``.
     """
 
@@ -100,7 +103,9 @@ class GaussianBlur(ImageTransform):
 
 
 def kernel_size(sigma: float, truncate: float = 6.0) -> int:
-    """The odd number of taps nearest to ``truncate * sigma + 0.5``, at least 1: batchgeneratorsv2's rule."""
+    """The odd number of taps nearest to ``truncate * sigma + 0.5``, at least 1: batchgeneratorsv2's
+    rule.
+    """
     wanted = sigma * truncate + 0.5
     size = round(wanted)
     if size % 2 == 0:
@@ -109,7 +114,9 @@ def kernel_size(sigma: float, truncate: float = 6.0) -> int:
 
 
 def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
-    """A normalised Gaussian kernel's weights at distance 0 ... radius, computed in float64, as float32."""
+    """A normalised Gaussian kernel's weights at distance 0 ... radius, computed in float64, as
+    float32.
+    """
     if radius == 0:
         return np.ones(1, np.float32)
     heights = [exponential(-0.5 * (distance / sigma) ** 2) for distance in range(radius + 1)]

@@ -59,13 +59,15 @@ class BrightnessAdditive(ImageTransform):
     Args:
         mu: the mean of the normal distribution that shifts are drawn from.
         sigma: its standard deviation.
-        synchronize_channels: one shift for all channels. It is then drawn **evenly between mu and sigma**, not from the
-            normal
-            distribution: what batchgeneratorsv2 0.3.6 does, and kept because its default is True. Hence mu must not be
+        synchronize_channels: one shift for all channels. It is then drawn **evenly between mu and
+            sigma**, not from the normal
+            distribution: what batchgeneratorsv2 0.3.6 does, and kept because its default is True.
+                Hence mu must not be
             greater than sigma then.
         p_per_channel: the probability of each channel.
 
-    Params: ``{"apply_to_channel": [channels], "shift": [one for every channel of the image] or None}``; None where no
+    Params: ``{"apply_to_channel": [channels], "shift": [one for every channel of the image] or
+        None}``; None where no
     channel was drawn.
     """
 
@@ -78,7 +80,8 @@ class BrightnessAdditive(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         if synchronize_channels and mu > sigma:
             raise ValueError(
-                "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu must not be greater "
+                "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu "
+                "must not be greater "
                 f"than sigma, got mu={mu!r}, sigma={sigma!r}"
             )
         if not synchronize_channels and sigma < 0:

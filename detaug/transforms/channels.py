@@ -15,7 +15,8 @@ from detaug.transforms.labels import labels_of_image
 
 
 class MoveSegAsOneHotToData(Transform):
-    """Appends one image channel per label, 1 where a channel of the segmentation has the label and else 0.
+    """Appends one image channel per label, 1 where a channel of the segmentation has the label and
+    else 0.
 
     Args:
         source_channel_idx: the segmentation's channel (nnU-Net: the previous stage's).

@@ -23,25 +23,31 @@ Size = int | Sequence[int]
 class CoarseDropout(ImageTransform):
     """Overwrites random regions (boxes in 3-D), or all but them.
 
-    The same regions in all channels; they may overlap. Arguments and defaults are those of MONAI's ``RandCoarseDropout``
-    (after DeVries and Taylor, "Improved regularization of convolutional neural networks with cutout", 2017), but for its
-    ``prob``: `RandomApply` has it. `BlankRectangle` has other regions in each channel.
+    The same regions in all channels; they may overlap. Arguments and defaults are those of MONAI's
+    ``RandCoarseDropout`` (after DeVries and Taylor, "Improved regularization of convolutional
+    neural networks with cutout", 2017), but for its ``prob``: `RandomApply` has it.
+    `BlankRectangle` has other regions in each channel.
 
     Args:
         holes: how many regions; at least 1.
-        spatial_size: voxels along each axis, or one number for all; -1 for the image's. Larger ones are cut to the image's.
+        spatial_size: voxels along each axis, or one number for all; -1 for the image's. Larger ones
+            are cut to the image's.
         dropout_holes: overwrite the regions; else all but the regions.
-        fill_value: a number; a range, from which each voxel is drawn evenly; or None for the range from the image's least
-            value to its largest, over all channels.
+        fill_value: a number; a range, from which each voxel is drawn evenly; or None for the range
+            from the image's least value to its largest, over all channels.
         max_holes: draw the number of regions evenly from ``holes`` to this, included.
-        max_spatial_size: draw each region's size along each axis evenly from ``spatial_size`` to this, included.
+        max_spatial_size: draw each region's size along each axis evenly from ``spatial_size`` to
+            this, included.
 
-    Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel indices, the upper ones
-    excluded. There is a key only where voxels are drawn: those of channel c and region h (of the whole image, without
+    Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel
+        indices, the upper ones
+    excluded. There is a key only where voxels are drawn: those of channel c and region h (of the
+        whole image, without
     ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.threefry`).
 
     Raises:
-        ValueError: from `sample`, sizes for another number of axes, or a least size above the largest one.
+        ValueError: from `sample`, sizes for another number of axes, or a least size above the
+            largest one.
     """
 
     def __init__(
@@ -83,7 +89,8 @@ class CoarseDropout(ImageTransform):
         )
         if any(low > high for low, high in zip(least, largest, strict=True)):
             raise ValueError(
-                f"spatial_size must not be greater than max_spatial_size, got {least} and {largest} voxels in an image of "
+                f"spatial_size must not be greater than max_spatial_size, got {least} and "
+                f"{largest} voxels in an image of "
                 f"{list(space)}"
             )
         most = self.holes if self.max_holes is None else self.max_holes

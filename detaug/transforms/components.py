@@ -16,17 +16,20 @@ from detaug.transforms.building.workspace import Workspace
 class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
     """Removes one connected component from each of some one-hot channels, in a random order.
 
-    Voxels of a channel belong to it where they are not 0, and together where they share a face, an edge or a corner.
+    Voxels of a channel belong to it where they are not 0, and together where they share a face, an
+    edge or a corner.
 
     Args:
-        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot labels.
-        fill_with_other_class_p: the probability that another of these channels, each as likely as the others, gets the
-            component.
-        dont_do_if_covers_more_than_x_percent: only components smaller than this part of all voxels are removed (a
-            fraction, 0.25 for a quarter).
+        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot
+            labels.
+        fill_with_other_class_p: the probability that another of these channels, each as likely as
+            the others, gets the component.
+        dont_do_if_covers_more_than_x_percent: only components smaller than this part of all voxels
+            are removed (a fraction, 0.25 for a quarter).
         p_per_label: the probability of each channel.
 
-    Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. What components there are only the voxels tell: which
+    Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. What components there are only
+        the voxels tell: which
     one is removed is drawn from the key's Generator when the transform is applied.
 
     Raises:
@@ -74,8 +77,9 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
 
 
 def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The components of what is not 0, numbered from 1 in the order in which the first voxel of each is met: each voxel's, and
-    how many voxels each has."""
+    """The components of what is not 0, numbered from 1 in the order in which the first voxel of
+    each is met: each voxel's, and how many voxels each has.
+    """
     from scipy import ndimage  # which other transforms do without
 
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))

@@ -69,11 +69,13 @@ class Compose(_Composition):
 
     Args:
         transforms: what is applied, in order.
-        keys: what the keys of a call are, where they have other names than the roles: ``{"image": "image", "label":
-            "segmentation"}``. Roles are ``image``, ``segmentation`` and ``regression_target``; for whole batches also ``data``,
-            ``seg`` and ``target``; None: what is left as it is. Several names may have one role: such arrays (images of one
-            spatial shape, say) are joined along their channels while they are transformed.
-        dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch size says, if one has.
+        keys: what the keys of a call are, where they have other names than the roles: ``{"image":
+            "image", "label": "segmentation"}``. Roles are ``image``, ``segmentation`` and
+            ``regression_target``; for whole batches also ``data``, ``seg`` and ``target``; None:
+            what is left as it is. Several names may have one role: such arrays (images of one
+                spatial shape, say) are joined along their channels while they are transformed.
+        dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch
+            size says, if one has.
 
     Params: ``{"transforms": [params of each]}``.
 
@@ -162,7 +164,8 @@ class RandomApply(_Composition):
 
 
 class OneOf(_Composition):
-    """One of several transforms, each as likely as the others; their own probabilities hold as well.
+    """One of several transforms, each as likely as the others; their own probabilities hold as
+    well.
 
     Params: ``{"chosen": number, "params": params of that one}``.
     """
@@ -195,16 +198,21 @@ class OneOf(_Composition):
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
-    """The transforms as a list; a TypeError for what is none of detaug's, a ValueError for one with ``keys`` of its own."""
+    """The transforms as a list; a TypeError for what is none of detaug's, a ValueError for one with
+    ``keys`` of its own.
+    """
     for transform in transforms:
         if not isinstance(transform, Transform):
             raise TypeError(
-                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Wrap it in "
-                "detaug.transforms.ForeignTransform, or write it as a subclass of detaug.transforms.Transform."
+                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Wrap it "
+                "in "
+                "detaug.transforms.ForeignTransform, or write it as a subclass of "
+                "detaug.transforms.Transform."
             )
         if "keys" in vars(transform):
             raise ValueError(
-                f"keys={transform.keys!r} belongs to the outermost pipeline, which is the one that is called: pass it there, "
+                f"keys={transform.keys!r} belongs to the outermost pipeline, which is the one that "
+                "is called: pass it there, "
                 f"not to the {type(transform).__name__} within"
             )
     return list(transforms)

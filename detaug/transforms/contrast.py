@@ -27,13 +27,14 @@ _CHUNK = 2**15  # voxels that are still in the CPU's cache when they are clamped
 
 
 class BGContrast:
-    """Draws a contrast factor as batchgenerators does: half of the time below 1 (if the range reaches there), else
-    above.
+    """Draws a contrast factor as batchgenerators does: half of the time below 1 (if the range
+    reaches there), else above.
 
     Give it, or its `sample_contrast`, to `Contrast` as ``contrast_range``.
 
     Args:
-        contrast_range: (low, high), or a callable that gives the factor (it may have an argument ``rng``).
+        contrast_range: (low, high), or a callable that gives the factor (it may have an argument
+            ``rng``).
     """
 
     def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
@@ -63,7 +64,8 @@ class BGContrast:
 
 
 class Contrast(ChannelTransform):
-    """``(x - mean) · factor + mean`` for channels. A channel with a NaN or an infinity becomes NaN throughout.
+    """``(x - mean) · factor + mean`` for channels. A channel with a NaN or an infinity becomes NaN
+    throughout.
 
     Args:
         contrast_range: the factor; nnU-Net uses `BGContrast`.
@@ -71,7 +73,8 @@ class Contrast(ChannelTransform):
         synchronize_channels: one factor for all channels; else one for each.
         p_per_channel: the probability of each channel.
 
-    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None where no channel was
+    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None
+        where no channel was
     drawn.
     """
 
@@ -108,7 +111,8 @@ class Contrast(ChannelTransform):
 
 
 class InvertImage(ImageTransform):
-    """Mirrors the intensities of channels at their mean. A channel with a NaN or an infinity becomes NaN throughout.
+    """Mirrors the intensities of channels at their mean. A channel with a NaN or an infinity
+    becomes NaN throughout.
 
     Args:
         p_invert_image: the probability that anything is inverted.

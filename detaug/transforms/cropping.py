@@ -31,7 +31,8 @@ def crop_sample(
     starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
     if size == space and not any(starts):
         return
-    # of a crop beyond a volume at least the border's nearest voxels, for no volume is read without one
+    # of a crop beyond a volume at least the border's nearest voxels, for no volume is read without
+    # one
     lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
     highs = [
         min(max(low, s + w - 1) + 1, n)
@@ -67,7 +68,9 @@ def _cropped(
 
 
 def check_padding(workspace: Workspace, value: float) -> None:
-    """A ValueError where the segmentation cannot hold the label that it is padded with, whether or not it is padded."""
+    """A ValueError where the segmentation cannot hold the label that it is padded with, whether or
+    not it is padded.
+    """
     if "segmentation" not in workspace:
         return
     for dtype in workspace.label_dtypes():
@@ -107,7 +110,8 @@ class _Crop(Transform):
 class CenterCrop(_Crop):
     """Crops around the middle: around voxel ``n // 2`` of an axis of n.
 
-    Applies to ``image``, ``regression_target`` and ``segmentation``. Without padding the result is a view of the input.
+    Applies to ``image``, ``regression_target`` and ``segmentation``. Without padding the result is
+    a view of the input.
 
     Args:
         crop_size: voxels along each axis.
@@ -116,8 +120,8 @@ class CenterCrop(_Crop):
     Params: ``{"center": [voxels]}``.
 
     Raises:
-        ValueError: a size that does not fit the sample's dimensions, or a padding value that the segmentation's dtype
-            does not have.
+        ValueError: a size that does not fit the sample's dimensions, or a padding value that the
+            segmentation's dtype does not have.
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
@@ -125,7 +129,8 @@ class CenterCrop(_Crop):
 
 
 class RandomCrop(_Crop):
-    """Crops at a random place: each at which the crop is within the array is as likely as the others.
+    """Crops at a random place: each at which the crop is within the array is as likely as the
+    others.
 
     Along an axis that is shorter than the crop, the array is in the middle of its padding.
 

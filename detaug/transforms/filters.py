@@ -22,13 +22,15 @@ from detaug.transforms.building.workspace import Workspace
 class MedianFilter(ImageTransform):
     """Replaces each voxel by the median of a box around it.
 
-    The box of ``size`` voxels per axis begins ``size // 2`` before its voxel; of an even number of values the upper one
-    of the two in the middle is taken; beyond its ends an axis is mirrored at its outermost voxels' outer faces. All as
-    SciPy's ``median_filter`` has it. NaN counts as larger than infinity (as less than its negative if its sign is set).
+    The box of ``size`` voxels per axis begins ``size // 2`` before its voxel; of an even number of
+    values the upper one of the two in the middle is taken; beyond its ends an axis is mirrored at
+    its outermost voxels' outer faces. All as SciPy's ``median_filter`` has it. NaN counts as larger
+    than infinity (as less than its negative if its sign is set).
 
     Args:
         filter_size: the size in voxels, 1 to 15, or (low, high): even draws from low ... high - 1.
-        p_same_for_each_channel: the probability that all channels get one size; drawn for a range only with effect.
+        p_same_for_each_channel: the probability that all channels get one size; drawn for a range
+            only with effect.
         p_per_channel: the probability of each channel.
 
     Params: ``{"filter_sizes": [one per channel], "apply_channel": [one bool per channel]}``.
@@ -68,17 +70,22 @@ class MedianFilter(ImageTransform):
 
 
 class Sharpening(ImageTransform):
-    """Adds ``strength`` times the negative Laplacian: the sum of a voxel's differences to its nearest neighbours.
+    """Adds ``strength`` times the negative Laplacian: the sum of a voxel's differences to its
+    nearest neighbours.
 
-    Beyond the image's ends stand its outermost voxels. NaN and infinity spread to the nearest neighbours.
+    Beyond the image's ends stand its outermost voxels. NaN and infinity spread to the nearest
+    neighbours.
 
     Args:
         strength: the Laplacian's weight.
-        p_same_for_each_channel: the probability that all channels get the same strength and clamping.
+        p_same_for_each_channel: the probability that all channels get the same strength and
+            clamping.
         p_per_channel: the probability of each channel.
-        p_clamp_intensities: the probability of limiting a channel to the least and largest value that it had before.
+        p_clamp_intensities: the probability of limiting a channel to the least and largest value
+            that it had before.
 
-    Params: ``{"strengths": [...], "clamp_intensities": [bools], "apply_channel": [bools]}``, one per channel each.
+    Params: ``{"strengths": [...], "clamp_intensities": [bools], "apply_channel": [bools]}``, one
+        per channel each.
     """
 
     def __init__(
@@ -135,6 +142,7 @@ def _sizes(wanted: Any) -> Any:
     low, high = integer_range("filter_size", wanted, minimum=1)
     if low == high or high > LARGEST + 1:
         raise ValueError(
-            f"filter_size as a range must be (low, high), high not included and at most {LARGEST + 1}, got {wanted!r}"
+            "filter_size as a range must be (low, high), high not included and at most "
+            f"{LARGEST + 1}, got {wanted!r}"
         )
     return low, high

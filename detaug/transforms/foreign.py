@@ -19,20 +19,23 @@ from detaug.transforms.building.workspace import Workspace
 class ForeignTransform(Transform):
     """A transform of batchgeneratorsv2, or any callable of that kind, among those of detaug.
 
-    It is called with the sample's tensors as keyword arguments and gives a dictionary of tensors. While it runs, the global
-    generators of Python, NumPy and torch are seeded from the key in its params; afterwards they are as they were. So it
-    gives the same arrays for the same params, as long as it draws from these alone and keeps nothing from call to call; its
-    bytes may depend on the CPU, and what it draws is not known before it runs.
+    It is called with the sample's tensors as keyword arguments and gives a dictionary of tensors.
+    While it runs, the global generators of Python, NumPy and torch are seeded from the key in its
+    params; afterwards they are as they were. So it gives the same arrays for the same params, as
+    long as it draws from these alone and keeps nothing from call to call; its bytes may depend on
+    the CPU, and what it draws is not known before it runs.
 
     Args:
-        transform: gets ``image``, ``segmentation`` ... as far as there are any, float32 and labels of their own dtype. It may
-            write into them.
-        shapes_after: from the shapes before, by key, those after: for a transform whose output has others.
+        transform: gets ``image``, ``segmentation`` ... as far as there are any, float32 and labels
+            of their own dtype. It may write into them.
+        shapes_after: from the shapes before, by key, those after: for a transform whose output has
+            others.
 
     Params: ``{"key": 64 bits}``.
 
     Raises:
-        TypeError: from `apply`, if the transform gives no dictionary, or no tensors or (unmasked) arrays in it.
+        TypeError: from `apply`, if the transform gives no dictionary, or no tensors or (unmasked)
+            arrays in it.
         ValueError: from `apply`, if the output has other shapes than ``shapes_after`` says.
     """
 

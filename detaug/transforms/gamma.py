@@ -38,13 +38,15 @@ class Gamma(ChannelTransform):
 
     Args:
         gamma: the exponent, above 0 and at most 64; beyond, a ValueError.
-        p_invert_image: the probability, for each channel that is changed, that the curve is applied to its negative.
+        p_invert_image: the probability, for each channel that is changed, that the curve is applied
+            to its negative.
         synchronize_channels: one gamma for all channels; else one for each.
         p_per_channel: the probability of each channel.
-        p_retain_stats: the probability, for each channel that is changed, of giving it back its mean and standard
-            deviation.
+        p_retain_stats: the probability, for each channel that is changed, of giving it back its
+            mean and standard deviation.
 
-    Params: ``{"apply_to_channel": [channels], "retain_stats": [bools], "invert_image": [bools], "gamma": [numbers]}``,
+    Params: ``{"apply_to_channel": [channels], "retain_stats": [bools], "invert_image": [bools],
+        "gamma": [numbers]}``,
     each one per channel that is changed; None but for the first where there is none.
     """
 
@@ -107,7 +109,8 @@ def bend(
     if not math.isfinite(mean) or not math.isfinite(span):
         destination.fill(np.nan)
         return
-    # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or down
+    # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or
+    # down
     origin, direction = (high, -1.0) if invert else (low, 1.0)
     curve: tuple[Any, ...] = tuple(
         np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma)

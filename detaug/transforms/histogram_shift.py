@@ -22,20 +22,21 @@ from detaug.transforms.building.workspace import Workspace
 class HistogramShift(ChannelTransform):
     """Maps intensities by straight pieces between control points; least and largest value stay.
 
-    Control points are evenly spaced from the least to the largest value. Inner ones are moved one after another, each
-    evenly between the one before it (moved already) and the one after it, so that the curve never falls. Formula and
-    default are those of MONAI's ``RandHistogramShift``.
+    Control points are evenly spaced from the least to the largest value. Inner ones are moved one
+    after another, each evenly between the one before it (moved already) and the one after it, so
+    that the curve never falls. Formula and default are those of MONAI's ``RandHistogramShift``.
 
     Args:
-        num_control_points: how many, at least 3: one number, or a range (low, high), both included. The fewer, the
-            stronger the change.
-        synchronize_channels: one curve for all channels, from the image's least value to its largest, as in MONAI; else
-            each channel its own, over its own values.
+        num_control_points: how many, at least 3: one number, or a range (low, high), both included.
+            The fewer, the stronger the change.
+        synchronize_channels: one curve for all channels, from the image's least value to its
+            largest, as in MONAI; else each channel its own, over its own values.
         p_per_channel: the probability of each channel.
 
-    NaN stays NaN, and does not count as least or largest; with an infinity, the channels that are changed become NaN. An image
-    (or channel) of a single value is unchanged. Params: ``{"apply_to_channel": [channels], "control_points": [[0, ..., 1]
-    for each of them]}``: where the points go, in parts of the range.
+    NaN stays NaN, and does not count as least or largest; with an infinity, the channels that are
+    changed become NaN. An image (or channel) of a single value is unchanged. Params:
+    ``{"apply_to_channel": [channels], "control_points": [[0, ..., 1] for each of them]}``: where
+    the points go, in parts of the range.
 
     Raises:
         ValueError: fewer than 3 control points; from `apply`, points that are not.

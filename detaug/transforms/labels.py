@@ -1,4 +1,6 @@
-"""What is done with labels: removing one, joining them to regions, masking by them, smaller copies of them."""
+"""What is done with labels: removing one, joining them to regions, masking by them, smaller copies
+of them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class _LabelTransform(Transform):
-    """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does nothing."""
+    """A transform of ``segmentation`` alone that draws nothing; without a segmentation it does
+    nothing.
+    """
 
     needs = "segmentation"
     moves_voxels = False
@@ -115,7 +119,8 @@ class ConvertSegmentationToRegions(_LabelTransform):
 
 
 class MaskImage(Transform):
-    """Sets image voxels to a value where a channel of the segmentation is negative (nnU-Net: outside the mask).
+    """Sets image voxels to a value where a channel of the segmentation is negative (nnU-Net:
+    outside the mask).
 
     Args:
         apply_to_channels: channels of the image.
@@ -159,10 +164,11 @@ class DownsampleSegForDS(_LabelTransform):
     """Replaces the segmentation by a list of copies of it for deep supervision, one per scale.
 
     Args:
-        ds_scales: for each copy a factor, or one per spatial axis: an axis of n has ``round(n * factor)``. With 1
-            along every axis the copy is the segmentation itself.
+        ds_scales: for each copy a factor, or one per spatial axis: an axis of n has ``round(n *
+            factor)``. With 1 along every axis the copy is the segmentation itself.
 
-    Params: ``{}``. Voxel i of an axis of m, made from n, is voxel ``floor((i + 1/2) * n / m)``, which is torch's
+    Params: ``{}``. Voxel i of an axis of m, made from n, is voxel ``floor((i + 1/2) * n / m)``,
+        which is torch's
     ``nearest-exact``, with its rounding to float32.
 
     Raises:
@@ -233,9 +239,9 @@ def labels_of_image(workspace: Workspace, name: str) -> np.ndarray:
 
 @lru_cache(maxsize=256)
 def nearest(length: int, size: int) -> np.ndarray:
-    """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as torch's
-    nearest-exact finds it (which differs between CPUs where a finer axis meets the border between two voxels; this
-    does not). Every caller gets the same array, to be read.
+    """For each voxel of an axis of ``size``, the one of an axis of ``length`` that it lies in, as
+    torch's nearest-exact finds it (which differs between CPUs where a finer axis meets the border
+    between two voxels; this does not). Every caller gets the same array, to be read.
     """
     step = np.float32(length) / np.float32(size)
     rows: np.ndarray = np.floor(

@@ -32,7 +32,8 @@ from detaug.transforms.building.workspace import Workspace
 
 _NOTHING = 2.0**-150  # rounds to 0 in float32
 _ONE = np.float32(1)
-#: What a window's params may be: where its middle is, in parts of the axes, and its standard deviations in voxels.
+#: What a window's params may be: where its middle is, in parts of the axes, and its standard
+#: deviations in voxels.
 WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
 WINDOWS = each_channel(gate.optional(gate.fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
@@ -44,11 +45,13 @@ def _check_sigma(given: ParamContext, value: Any) -> None:
 
 
 class LocalWindow:
-    """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one factor per axis.
+    """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one
+    factor per axis.
 
-    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: if the image's first face is more than 8.2
-    standard deviations above the centre along any axis, or the largest share is below float32's least number, 1.4e-45, then
-    there is nothing (`detaug.kernels.windows.window_factors`).
+    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: if the image's first
+    face is more than 8.2 standard deviations above the centre along any axis, or the largest share
+    is below float32's least number, 1.4e-45, then there is nothing
+    (`detaug.kernels.windows.window_factors`).
 
     Args:
         shape: the image's spatial shape.
@@ -84,7 +87,9 @@ class LocalWindow:
         return (product - self._least) / (1.0 - self._least)
 
     def values(self, mean_centered: bool = False) -> np.ndarray:
-        """The window as a float32 array of the image's spatial shape, for callables that ask for it."""
+        """The window as a float32 array of the image's spatial shape, for callables that ask for
+        it.
+        """
         product = reduce(np.multiply.outer, self._factors)
         if self.is_flat:
             return np.zeros(product.shape, np.float32)
@@ -143,7 +148,9 @@ class _LocalTransform(ImageTransform):
 def _effective(
     workspace: Workspace, kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, LocalWindow, float]]:
-    """Those channels that they change, before and after, as (X, Y * Z); and each one's window and number."""
+    """Those channels that they change, before and after, as (X, Y * Z); and each one's window and
+    number.
+    """
     found = {}
     for c, (wanted, strength) in enumerate(zip(kernels, numbers, strict=True)):
         if wanted is not None and strength != without_effect:
@@ -158,17 +165,21 @@ class BrightnessGradientAdditive(_LocalTransform):
     """Adds a Gaussian window, scaled so that its largest absolute value is ``max_strength``.
 
     Args:
-        scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may ask for ``shape``, the
-            spatial shape, and ``dim``; one with other argument names gets these two by position.
-        loc: where its centre is along each axis, in parts of the axis' length (0 is the first voxel).
-        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and ``kernel``, the
-            window as float32 array; one with other argument names gets these two by position.
+        scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may ask
+            for ``shape``, the spatial shape, and ``dim``; one with other argument names gets these
+            two by position.
+        loc: where its centre is along each axis, in parts of the axis' length (0 is the first
+            voxel).
+        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and
+            ``kernel``, the window as float32 array; one with other argument names gets these two by
+            position.
         same_for_all_channels: one window and strength for all channels that are changed.
         mean_centered: subtract the window's mean first, so that the image's mean stays.
         clip_intensities: limit the result to the least and largest value of the whole image before.
         p_per_channel: the probability of each channel.
 
-    NaN stays where it is. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...], "strength":
+    NaN stays where it is. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale":
+        [...], "strength":
     s}]}``.
     """
 
@@ -220,13 +231,15 @@ class BrightnessGradientAdditive(_LocalTransform):
 class LocalContrast(_LocalTransform):
     """Scales the distance from the mean by ``new_contrast``, as much as a Gaussian window says.
 
-    The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1) (x - mean)``.
+    The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1)
+    (x - mean)``.
 
     Args:
         scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         new_contrast: the factor where the window is 1.
 
-    A NaN makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}],
+    A NaN makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or {"loc":
+        [...], "scale": [...]}],
     "contrasts": [one per channel: None or the factor]}``.
     """
 
@@ -266,14 +279,16 @@ class LocalContrast(_LocalTransform):
 
 
 class LocalGamma(_LocalTransform):
-    """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a Gaussian window says.
+    """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a
+    Gaussian window says.
 
     Args:
         scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         gamma: the exponent where the window is 1; above 0 and at most 64; beyond, a ValueError.
 
-    NaN stays where it is; an infinity makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or
-    {"loc": [...], "scale": [...]}], "gammas": [one per channel: None or the exponent]}``.
+    NaN stays where it is; an infinity makes its whole channel NaN. Params: ``{"kernels": [one per
+    channel: None or {"loc": [...], "scale": [...]}], "gammas": [one per channel: None or the
+        exponent]}``.
     """
 
     def __init__(
@@ -309,15 +324,18 @@ class LocalGamma(_LocalTransform):
 class LocalSmoothing(_LocalTransform):
     """Blurs with a Gaussian, as much as ``smoothing_strength`` times a Gaussian window says.
 
-    The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels' outer faces.
+    The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels'
+    outer faces.
 
     Args:
         scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         smoothing_strength: the blurred image's weight where the window is 1.
         kernel_size: the blur's sigma in voxels, >= 0, the same in all channels and along all axes.
 
-    NaN and infinity spread as far as the blur reaches. Params: ``{"kernels": [one per channel: None or {"loc": [...],
-    "scale": [...]}], "sigma": the blur's or None, "strengths": [one per channel: None or the weight]}``.
+    NaN and infinity spread as far as the blur reaches. Params: ``{"kernels": [one per channel: None
+        or {"loc": [...],
+    "scale": [...]}], "sigma": the blur's or None, "strengths": [one per channel: None or the
+    weight]}``.
     """
 
     def __init__(

@@ -24,25 +24,29 @@ _ONE_VOXEL: Table = (np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, n
 
 
 class SimulateLowResolution(ChannelTransform):
-    """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear interpolation).
+    """Samples down to ``scale`` times the voxels per axis (nearest neighbour), then back up (linear
+    interpolation).
 
-    An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half), but at least one.
-    Both ways voxels are taken as cells, not points (torch's "nearest-exact", and "linear" without aligned corners).
-    Where a coarse voxel's centre falls between two voxels, the one that torch's float32 arithmetic finds is taken;
-    interpolation weights are computed in float64.
+    An axis of n voxels goes through ``round(n * scale)`` (Python's rounding, to even at a half),
+    but at least one. Both ways voxels are taken as cells, not points (torch's "nearest-exact", and
+    "linear" without aligned corners). Where a coarse voxel's centre falls between two voxels, the
+    one that torch's float32 arithmetic finds is taken; interpolation weights are computed in
+    float64.
 
     NaN and infinity spread over the coarse voxels that hold them and to those next to them.
 
     Args:
-        scale: coarse voxels per voxel, > 0. A callable may ask for ``image``, ``channel`` (None where channels are
-            synchronised) and ``dim`` (0, 1, 2, or None where axes are synchronised).
+        scale: coarse voxels per voxel, > 0. A callable may ask for ``image``, ``channel`` (None
+            where channels are synchronised) and ``dim`` (0, 1, 2, or None where axes are
+            synchronised).
         synchronize_channels: the same scales for all channels.
         synchronize_axes: the same scale for all axes.
         ignore_axes: spatial axes that keep their resolution; None for none.
         allowed_channels: channels it may be applied to; None for all.
         p_per_channel: the probability of each of them.
 
-    Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``. Scales are float32
+    Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``.
+        Scales are float32
     numbers, as batchgeneratorsv2 holds them: the coarse shape follows from them.
     """
 
@@ -101,15 +105,18 @@ def coarse_shape(shape: Sequence[int], scales: Sequence[float]) -> list[int]:
 
 @lru_cache(maxsize=256)
 def sampling_table(n: int, coarse: int) -> Table:
-    """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next. Every caller gets the same
-    arrays, to be read."""
+    """Each coarse voxel's nearest one; each voxel's lower coarse one, and the weight of the next.
+    Every caller gets the same arrays, to be read.
+    """
     places = np.clip((np.arange(n) + 0.5) * coarse / n - 0.5, 0.0, coarse - 1.0)
     lower = np.floor(places).astype(np.int64)
     return nearest(n, coarse), lower, (places - lower).astype(np.float32)
 
 
 def _down_and_up(source: np.ndarray, destination: np.ndarray, tables: Sequence[Table]) -> None:
-    """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back: along Z, Y and then X."""
+    """A volume (X, Y, Z), which may be its own destination, at the coarse resolution and back:
+    along Z, Y and then X.
+    """
     coarse = picked(source[None], [near for near, _, _ in tables])[0]
     for axis in (2, 1, 0):
         n = destination.shape[axis]

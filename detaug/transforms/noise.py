@@ -22,12 +22,15 @@ class GaussianNoise(ChannelTransform):
     """Adds ``sigma`` times standard normals, other ones in every channel.
 
     Args:
-        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2 gives it this name).
+        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2
+            gives it this name).
         p_per_channel: the probability of each channel.
         synchronize_channels: one sigma for all channels; else one for each.
 
-    Params: ``{"apply_to_channel": [channels], "sigmas": [one per channel], "key": 64 bits}``. The field of channel c is
-    that of stream c under the key (`detaug.kernels.normals`), so that a channel's noise does not depend on the others.
+    Params: ``{"apply_to_channel": [channels], "sigmas": [one per channel], "key": 64 bits}``. The
+        field of channel c is
+    that of stream c under the key (`detaug.kernels.normals`), so that a channel's noise does not
+    depend on the others.
     """
 
     def __init__(
@@ -56,16 +59,19 @@ class GaussianNoise(ChannelTransform):
 
 
 class RicianNoise(ImageTransform):
-    """The magnitude of a complex signal with normal noise in both parts, with the image's own mean and standard
-    deviation.
+    """The magnitude of a complex signal with normal noise in both parts, with the image's own mean
+    and standard deviation.
 
-    ``√((x - min + sigma · real)² + (sigma · imaginary)²)``, then shifted and scaled; minimum, mean and standard
-    deviation are those of all channels together. An image with a NaN or an infinity becomes NaN throughout.
+    ``√((x - min + sigma · real)² + (sigma · imaginary)²)``, then shifted and scaled; minimum, mean
+    and standard deviation are those of all channels together. An image with a NaN or an infinity
+    becomes NaN throughout.
 
     Args:
-        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2 gives it this name).
+        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2
+            gives it this name).
 
-    Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real normals are those of stream 2 c under the key, its
+    Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real normals are those of stream 2
+        c under the key, its
     imaginary ones those of stream 2 c + 1 (`detaug.kernels.normals`).
     """
 

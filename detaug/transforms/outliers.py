@@ -23,16 +23,18 @@ _LEAST_DEVIATION = (
 class CutOffOutliers(ImageTransform):
     """Clamps channels to two of their own percentiles, found exactly and interpolated linearly.
 
-    A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value; the standard deviation that is
-    retained is that of the finite values. A percentile between a finite value and an infinity is that infinity.
+    A channel with a NaN becomes NaN throughout. An infinity is clamped as any other value; the
+    standard deviation that is retained is that of the finite values. A percentile between a finite
+    value and an infinity is that infinity.
 
     Args:
-        percentile_lower: 0 to 100. percentile_upper: 0 to 100; where a draw is below the lower one, it decides.
-        p_synchronize_channels: whether all channels get the same percentiles: any number but 0 means yes, and there is
-            no draw, as in batchgeneratorsv2 0.3.6.
+        percentile_lower: 0 to 100. percentile_upper: 0 to 100; where a draw is below the lower one,
+            it decides.
+        p_synchronize_channels: whether all channels get the same percentiles: any number but 0
+            means yes, and there is no draw, as in batchgeneratorsv2 0.3.6.
         p_per_channel: the probability of each channel.
-        p_retain_std: the probability, for each channel that is clamped, of giving it back its standard deviation,
-            around the mean that it has afterwards.
+        p_retain_std: the probability, for each channel that is clamped, of giving it back its
+            standard deviation, around the mean that it has afterwards.
 
     Params: ``{"percentiles": [(lower, upper) or None for each channel], "retain_std": [bools]}``.
     """
@@ -87,8 +89,9 @@ class CutOffOutliers(ImageTransform):
 
 
 def percentiles_of(values: np.ndarray, wanted: tuple[float, ...]) -> list[float]:
-    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in float64; NaN if there is
-    one among the values."""
+    """Percentiles of a flat float32 array, interpolated linearly between the two nearest ranks in
+    float64; NaN if there is one among the values.
+    """
     if np.isnan(values).any():
         return [math.nan] * len(wanted)
     values = values + np.float32(0)  # one kind of zero

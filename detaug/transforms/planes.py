@@ -1,4 +1,6 @@
-"""Volumes as stacks of planes, for transforms that leave the first axis alone (as nnU-Net's dummy 2-D does)."""
+"""Volumes as stacks of planes, for transforms that leave the first axis alone (as nnU-Net's dummy
+2-D does).
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,11 @@ _COUNTS = {
 
 
 class Convert3DTo2D(Transform):
-    """Makes the planes of (C, X, Y, Z) arrays channels: (C · X, Y, Z), channel c's plane x being number ``c · X + x``.
+    """Makes the planes of (C, X, Y, Z) arrays channels: (C · X, Y, Z), channel c's plane x being
+    number ``c · X + x``.
 
-    The numbers of channels wait in ``nchannels_img``, ``nchannels_seg`` and ``nchannels_regr_trg`` until `Convert2DTo3D`. No
-    voxel is copied.
+    The numbers of channels wait in ``nchannels_img``, ``nchannels_seg`` and ``nchannels_regr_trg``
+    until `Convert2DTo3D`. No voxel is copied.
 
     Params: ``{}``.
 
@@ -51,7 +54,8 @@ class Convert3DTo2D(Transform):
             if shape is not None:
                 if len(shape) != 4:
                     raise ValueError(
-                        f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got {tuple(shape)}"
+                        f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got "
+                        f"{tuple(shape)}"
                     )
                 changed |= {key: (shape[0] * shape[1], *shape[2:]), count: int(shape[0])}
         return {**shapes, **changed}
@@ -63,7 +67,8 @@ class Convert2DTo3D(Transform):
     Params: ``{"nchannels_img", "nchannels_seg", "nchannels_regr_trg"}`` of those that there are.
 
     Raises:
-        ValueError: `Convert3DTo2D` did not come before, or the number of channels changed in between.
+        ValueError: `Convert3DTo2D` did not come before, or the number of channels changed in
+            between.
     """
 
     spatial_dims = 2
@@ -87,8 +92,10 @@ class Convert2DTo3D(Transform):
             if shape is not None:
                 if channels is None or len(shape) != 3 or shape[0] % channels:
                     raise ValueError(
-                        f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: Convert3DTo2D must come before (it "
-                        f"leaves the number of channels in {count}, here {channels}), and the channels must stay as many"
+                        f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: "
+                        "Convert3DTo2D must come before (it "
+                        f"leaves the number of channels in {count}, here {channels}), and the "
+                        "channels must stay as many"
                     )
                 result[key] = (channels, shape[0] // channels, *shape[1:])
         return result

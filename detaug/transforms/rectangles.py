@@ -36,22 +36,24 @@ class BlankRectangle(ImageTransform):
     """Overwrites random rectangles (boxes in 3-D), each inside the image, with one value each.
 
     Args:
-        rectangle_size: voxels: one number for all axes, one for each axis, or (low, high) for each axis, from which
-            sizes are drawn, high excluded unless it equals low.
-        rectangle_value: a number, a range (low, high) to draw from evenly, or a callable. The callable is given the
-            rectangle's voxels as they are at that moment (a NumPy array, the caller's own copy), and a Generator if
-            it has an argument called ``rng``.
-        num_rectangles: how many in each channel, or a range (low, high), high excluded unless it equals low.
+        rectangle_size: voxels: one number for all axes, one for each axis, or (low, high) for each
+            axis, from which sizes are drawn, high excluded unless it equals low.
+        rectangle_value: a number, a range (low, high) to draw from evenly, or a callable. The
+            callable is given the rectangle's voxels as they are at that moment (a NumPy array, the
+            caller's own copy), and a Generator if it has an argument called ``rng``.
+        num_rectangles: how many in each channel, or a range (low, high), high excluded unless it
+            equals low.
         force_square: draw one size, from the first axis's range, for all axes.
         p_per_channel: the probability of each channel.
 
-    Params: ``{"apply_channel": [bools], "rectangles": [[(lower, upper), ...] per channel], "values": [[...] per
-    channel]}``; corners are lists of voxel indices, the upper ones excluded. With a callable, values are 64-bit keys of
-    Generators.
+    Params: ``{"apply_channel": [bools], "rectangles": [[(lower, upper), ...] per channel],
+        "values": [[...] per
+    channel]}``; corners are lists of voxel indices, the upper ones excluded. With a callable,
+    values are 64-bit keys of Generators.
 
     Raises:
-        ValueError: from `sample`, if a rectangle does not fit into the image, or there are sizes for another number of
-            axes.
+        ValueError: from `sample`, if a rectangle does not fit into the image, or there are sizes
+            for another number of axes.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""`SpatialTransform`: crop, rotation, scaling, shear, translation and elastic deformation as one resampling."""
+"""`SpatialTransform`: crop, rotation, scaling, shear, translation and elastic deformation as one
+resampling.
+"""
 
 from __future__ import annotations
 
@@ -44,59 +46,73 @@ _BORDER_MODES = ("zeros", "constant")
 
 
 class SpatialTransform(Transform):
-    """Crops a patch out of a sample, rotated, scaled, sheared, shifted and elastically deformed with given probabilities.
+    """Crops a patch out of a sample, rotated, scaled, sheared, shifted and elastically deformed
+    with given probabilities.
 
-    Where a draw asks for none of these, voxels are only copied (a centre crop without padding copies nothing).
-    Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) - mean + c`` of the source, with m the
-    patch's middle, A rotation, shear and scaling, u the displacement, c the crop's centre and mean the average of
-    ``A u`` (if ``center_deformation``). Coordinates are computed in float64 row by row; but for a
-    deformation's displacements no grid is made.
+    Where a draw asks for none of these, voxels are only copied (a centre crop without padding
+    copies nothing). Else each output voxel i of the patch takes the value at ``A (i - m + u(i)) -
+    mean + c`` of the source, with m the patch's middle, A rotation, shear and scaling, u the
+    displacement, c the crop's centre and mean the average of ``A u`` (if ``center_deformation``).
+    Coordinates are computed in float64 row by row; but for a deformation's displacements no grid is
+    made.
 
     Args:
         patch_size: voxels of the output along each of the two or three axes.
-        patch_center_dist_from_border: with ``random_crop``, how near the patch's centre may come to the source's
-            border, in voxels; one number, or one per axis.
+        patch_center_dist_from_border: with ``random_crop``, how near the patch's centre may come to
+            the source's border, in voxels; one number, or one per axis.
         random_crop: a random centre; else the middle.
-        p_elastic_deform, elastic_deform_scale, elastic_deform_magnitude: the probability of a deformation; the standard
-            deviation of its Gaussian filter as a part of the patch's edge; its largest displacement in voxels.
+        p_elastic_deform, elastic_deform_scale, elastic_deform_magnitude: the probability of a
+            deformation; the standard deviation of its Gaussian filter as a part of the patch's
+            edge; its largest displacement in voxels.
         p_synchronize_def_scale_across_axes: the probability of one scale for all axes.
-        p_rotation, rotation, p_rot_per_axis: the probability of a rotation; angles in radians, one drawn per axis; the
-            probability that an axis keeps its angle. In 2-D the last angle counts. Angles beyond a full turn are refused.
-        p_scaling, scaling, p_synchronize_scaling_across_axes: the probability of scaling; the factor (larger than 1 makes
-            objects smaller); the probability of one factor for all axes.
-        bg_style_seg_sampling: accepted for compatibility; it changes nothing, as in batchgeneratorsv2, where
-            both ways give the same labels.
-        mode_seg: ``nearest`` or ``bilinear`` (trilinear in 3-D): the argmax over the interpolated one-hot channels, and of
-            labels with equal weights that of the nearest voxel where it is one of them, else the lowest.
-        mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a = -0.75).
-        border_mode_seg, padding_mode_image: ``zeros`` or ``constant``: what lies outside is an image or a label of that value,
-            and takes part in the interpolation.
-        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int32 holds. A segmentation whose
-            dtype cannot hold it (uint8 and -1) is a ValueError, whether or not a sample needs it.
+        p_rotation, rotation, p_rot_per_axis: the probability of a rotation; angles in radians, one
+            drawn per axis; the probability that an axis keeps its angle. In 2-D the last angle
+            counts. Angles beyond a full turn are refused.
+        p_scaling, scaling, p_synchronize_scaling_across_axes: the probability of scaling; the
+            factor (larger than 1 makes objects smaller); the probability of one factor for all
+            axes.
+        bg_style_seg_sampling: accepted for compatibility; it changes nothing, as in
+            batchgeneratorsv2, where both ways give the same labels.
+        mode_seg: ``nearest`` or ``bilinear`` (trilinear in 3-D): the argmax over the interpolated
+            one-hot channels, and of labels with equal weights that of the nearest voxel where it is
+            one of them, else the lowest.
+        mode_image: ``nearest``, ``bilinear`` (trilinear in 3-D) or ``bicubic`` (Keys' kernel with a
+            = -0.75).
+        border_mode_seg, padding_mode_image: ``zeros`` or ``constant``: what lies outside is an
+            image or a label of that value, and takes part in the interpolation.
+        padding_value_seg, padding_value_image: for ``constant``; that of labels is one that int32
+            holds. A segmentation whose dtype cannot hold it (uint8 and -1) is a ValueError, whether
+            or not a sample needs it.
         center_deformation: see above.
         align_corners: as grid_sample has it.
-        p_shear, shear: the probability of shearing; the factors (displacement along one axis for each voxel along another),
-            one drawn for each pair of axes (0, 1), (0, 2), (1, 0) ..., and applied one after the other, as MONAI's `RandAffine`
+        p_shear, shear: the probability of shearing; the factors (displacement along one axis for
+            each voxel along another), one drawn for each pair of axes (0, 1), (0, 2), (1, 0) ...,
+            and applied one after the other, as MONAI's `RandAffine`
             has them: the volume stays. A is rotation @ shear @ scaling.
-        p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the sheared and rotated frame, as
-            MONAI's ``translate_range``: the patch shows what is that far from the crop's centre. (TorchIO's `RandomAffine` has
-            no shear, and translates by millimetres of the source's frame.)
+        p_translation, translation: the probability of a shift; voxels, one drawn per axis, in the
+            sheared and rotated frame, as MONAI's ``translate_range``: the patch shows what is that
+            far from the crop's centre. (TorchIO's `RandomAffine` has no shear, and translates by
+            millimetres of the source's frame.)
         seg_tiebreak: ``nearest``, as ``mode_seg`` says.
 
-    Callables for the scalars may ask for ``image``, ``dim``, ``patch_size``, ``deformation_scale`` (magnitude
-    only) and ``rng``; those of ``shear`` and ``translation`` for ``image``, ``dim`` (for a shear: the row) and ``rng``. With a
-    probability of 0 neither draws.
+    Callables for the scalars may ask for ``image``, ``dim``, ``patch_size``, ``deformation_scale``
+    (magnitude only) and ``rng``; those of ``shear`` and ``translation`` for ``image``, ``dim`` (for
+    a shear: the row) and ``rng``. With a probability of 0 neither draws.
 
-    Where the sample has a spacing (`detaug.torchio.Wrap`; `detaug.monai.Wrap` and MetaTensors), rotation, shear and scaling act
-    in millimetres along the array's axes, translations are millimetres, and an axis of one voxel stays as it is: a plane
-    stays in its plane. Deformations are in voxels.
+    Where the sample has a spacing (`detaug.torchio.Wrap`; `detaug.monai.Wrap` and MetaTensors),
+    rotation, shear and scaling act in millimetres along the array's axes, translations are
+    millimetres, and an axis of one voxel stays as it is: a plane stays in its plane. Deformations
+        are in voxels.
 
-    Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or None), ``elastic``
-    (None, or ``key``, ``sigmas`` and ``magnitudes`` of `detaug.transforms.geometry.elastic.displacement`).
+    Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or
+        None), ``elastic``
+    (None, or ``key``, ``sigmas`` and ``magnitudes`` of
+    `detaug.transforms.geometry.elastic.displacement`).
 
     Raises:
-        TypeError, ValueError: arguments of a wrong kind or out of range. ValueError: from `apply`, labels that are not whole
-            numbers (soft labels, NaN) or that int32 does not hold, whatever was drawn.
+        TypeError, ValueError: arguments of a wrong kind or out of range. ValueError: from `apply`,
+            labels that are not whole numbers (soft labels, NaN) or that int32 does not hold,
+            whatever was drawn.
     """
 
     def __init__(
@@ -274,7 +290,8 @@ class SpatialTransform(Transform):
         label = self.padding_value_seg if self.border_mode_seg == "constant" else 0.0
         if self.border_mode_seg == "constant":
             check_padding(workspace, label)
-        # Whatever was drawn: a sample whose labels cannot be resampled is an error also where it is only cropped.
+        # Whatever was drawn: a sample whose labels cannot be resampled is an error also where it is
+        # only cropped.
         label_dtype = resampling_dtype(workspace, label)
         center = [float(c) for c in params["center_location_in_pixels"]]
         if params["affine"] is None and params["elastic"] is None:
@@ -301,7 +318,8 @@ class SpatialTransform(Transform):
         grid = grid_among(shapes)
         if grid is None or DEFERRED in params:
             return announced
-        # What is turned, scaled or bent is the body; the patch lies straight around the crop's centre.
+        # What is turned, scaled or bent is the body; the patch lies straight around the crop's
+        # centre.
         center = params["center_location_in_pixels"]
         if params["affine"] is None and params["elastic"] is None:
             first = [math.floor(c) - n // 2 for c, n in zip(center, self.patch_size, strict=True)]

@@ -35,13 +35,15 @@ DEFAULT_BATCHES = 12
 RESUMED = "resumed at random steps"
 RESUMED_BY_STEPPING = "resumed at random steps, its loader stepped forward"
 
-#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one is missing.
+#: What a row is made of: numbers of the reference's batches with their fingerprints, None where one
+#: is missing.
 _Made = list[tuple[int, str | None]]
 
 
 class Reference(NamedTuple):
-    """The pipeline: its factory, its branch of the seed tree, and where its epochs are cut; and its batches as this process makes
-    them, one after the other: positions and fingerprints."""
+    """The pipeline: its factory, its branch of the seed tree, and where its epochs are cut; and its
+    batches as this process makes them, one after the other: positions and fingerprints.
+    """
 
     factory: Factory
     branch: SeedBranch
@@ -98,7 +100,9 @@ class RealRuns:
             )
 
     def notes(self, reference: Reference) -> list[str]:
-        """Return what an augmenter would log of state that its transforms carry from batch to batch."""
+        """Return what an augmenter would log of state that its transforms carry from batch to
+        batch.
+        """
         notes: list[str] = []
 
         def log(text: str, level: int = logging.WARNING) -> None:
@@ -207,8 +211,8 @@ def _row(what: str, reference: Reference, run: Callable[[], _Made]) -> Row:
 def _taken(
     augmenter: DeterministicAugmenter, count: int, before: Callable[[], None] = lambda: None
 ) -> Iterator[tuple[BatchKey, str]]:
-    """The augmenter's position before each of so many batches (a loader may give fewer), and their fingerprints, over the
-    ends of epochs; `before` is called before each.
+    """The augmenter's position before each of so many batches (a loader may give fewer), and their
+    fingerprints, over the ends of epochs; `before` is called before each.
 
     Raises:
         UnusableError: a batch has none.

@@ -17,7 +17,8 @@ from detaug.verification.trials import Interpreters, Outcome, Trial, TrialFailed
 #: No more lines than this are tried one by one; every batch that is made alone costs a process.
 _MOST_TRIED, _MOST_ALONE = 24, 4
 
-#: What is changed, in the order of the rows: what a row is called, and what a cause says of the line or the pipeline.
+#: What is changed, in the order of the rows: what a row is called, and what a cause says of the
+#: line or the pipeline.
 _FACTORS = {
     "nothing": ("made twice", "gives something else every time, under equal circumstances"),
     "history": ("made twice, after other batches", "depends on which batches were made before"),
@@ -27,11 +28,17 @@ _FACTORS = {
     ),
     "randomness": (
         "other random numbers from the operating system",
-        "draws random numbers from the operating system ({function}): use detaug.current().generator, or one seeded from it",
+        (
+            "draws random numbers from the operating system ({function}): use "
+            "detaug.current().generator, or one seeded from it"
+        ),
     ),
     "clock": (
         "another clock",
-        "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made by timing",
+        (
+            "lets the batch depend on the clock ({function}): a seed taken from it, or a choice made "
+            "by timing"
+        ),
     ),
     "process": (
         "another process number",
@@ -39,7 +46,10 @@ _FACTORS = {
     ),
     "folders": (
         "folders listed in another order",
-        "lets the batch depend on the order in which a folder lists its files ({function}): sort them",
+        (
+            "lets the batch depend on the order in which a folder lists its files ({function}): sort "
+            "them"
+        ),
     ),
     "global_state": (
         "another global random state before the first batch",
@@ -54,7 +64,9 @@ _BY_LINE = ("randomness", "clock", "process", "folders")
 
 
 class Experiment(NamedTuple):
-    """Trials that differ from the first in one thing alone, and the row that says so. For "alone", each makes one batch."""
+    """Trials that differ from the first in one thing alone, and the row that says so. For "alone",
+    each makes one batch.
+    """
 
     factor: str
     what: str
@@ -107,7 +119,8 @@ def causes_of(
         for cause in causes:
             found.setdefault(cause.site or cause.what, cause)
     with_line = tuple(cause for cause in found.values() if cause.site)
-    # What no seed governs depends on what was drawn before: history without a line is that same fault.
+    # What no seed governs depends on what was drawn before: history without a line is that same
+    # fault.
     return with_line if "randomness" in factors and with_line else tuple(found.values())
 
 

@@ -1,7 +1,8 @@
-"""The surroundings of a pipeline, held constant or changed: the system's randomness, clock, process number and folders.
+"""The surroundings of a pipeline, held constant or changed: the system's randomness, clock, process
+number and folders.
 
-Everything is held still in two runs but for one thing: if the batches differ, that thing is what they depend on. Where
-only the calls from one line are changed, it is that line.
+Everything is held still in two runs but for one thing: if the batches differ, that thing is what
+they depend on. Where only the calls from one line are changed, it is that line.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _CLOCKS = ("time", "monotonic", "perf_counter", "process_time", "thread_time")
 
 
 class Conditions(NamedTuple):
-    """What surrounds a pipeline: everything is held still, but for one thing at most ("randomness", "clock" ...), which is in
-    another state, for all calls or those from one line alone."""
+    """What surrounds a pipeline: everything is held still, but for one thing at most ("randomness",
+    "clock" ...), which is in another state, for all calls or those from one line alone.
+    """
 
     changed: str = ""
     number: int = 0
@@ -50,7 +52,9 @@ class Conditions(NamedTuple):
 
 
 class ControlledEnvironment:
-    """Functions that answer the pipeline's code as the conditions say, and note which lines asked, by which function."""
+    """Functions that answer the pipeline's code as the conditions say, and note which lines asked,
+    by which function.
+    """
 
     def __init__(self, conditions: Conditions) -> None:
         self.sites: dict[str, dict[Site, str]] = {
@@ -60,9 +64,12 @@ class ControlledEnvironment:
         self.begin_batch()
 
     def begin_batch(self) -> None:
-        """Each batch gets the same clock and the same random bytes at any place in the order of batches."""
+        """Each batch gets the same clock and the same random bytes at any place in the order of
+        batches.
+        """
         self._drawn = 0
-        # By thread: another one of the program's, which reads a clock just now, must not move the pipeline's.
+        # By thread: another one of the program's, which reads a clock just now, must not move the
+        # pipeline's.
         self._clocks_read: Counter[int] = Counter()
 
     @contextmanager
@@ -102,7 +109,9 @@ class ControlledEnvironment:
         answer: Callable[..., Any],
         caller: Callable[[FrameType], Site | None] = direct_caller,
     ) -> Callable[..., Any]:
-        """A function in the place of the module's, which gives the pipeline's code ``answer(state, *arguments)``."""
+        """A function in the place of the module's, which gives the pipeline's code ``answer(state,
+        *arguments)``.
+        """
         real = getattr(module, name)
 
         def function(*arguments: Any, **options: Any) -> Any:
@@ -135,7 +144,8 @@ class ControlledEnvironment:
         num_read = self._clocks_read[thread]
         if not state:
             return _START + 1e-3 * num_read
-        # From no time to twenty seconds later: whichever of two things is timed may be the quicker one.
+        # From no time to twenty seconds later: whichever of two things is timed may be the quicker
+        # one.
         return (
             _START + 1e6 * state + 10 * (num_read + random.Random(f"{state}/{num_read}").random())
         )

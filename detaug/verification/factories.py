@@ -1,4 +1,6 @@
-"""From ``module:factory`` to the factory, and from its result to a source, a transform, and an augmenter's arguments."""
+"""From ``module:factory`` to the factory, and from its result to a source, a transform, and an
+augmenter's arguments.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ from detaug.pipeline.sources import DatasetSource, Source, resolve_source
 
 Factory = Callable[[], Any]
 
-#: Samples in a batch of a data set that comes without a batch size; fewer where it is too small for so many batches.
+#: Samples in a batch of a data set that comes without a batch size; fewer where it is too small for
+#: so many batches.
 BATCH_SIZE, _BATCHES = 4, 4
 #: Of a pipeline whose augmenter has none, or that comes without one.
 DEFAULT_SEED = 1234
@@ -37,8 +40,9 @@ class NotPicklable(UnusableError):
 
 @dataclass(frozen=True)
 class FactoryResult:
-    """A freshly made pipeline, with the arguments of its augmenter, if it is one (then `version` is not None), else the defaults.
-    A seed that was drawn is None."""
+    """A freshly made pipeline, with the arguments of its augmenter, if it is one (then `version` is
+    not None), else the defaults. A seed that was drawn is None.
+    """
 
     source: Source
     transform: Any
@@ -52,8 +56,8 @@ class FactoryResult:
     def augmenter(
         self, processes: int = 0, seed: Any = None, **others: Any
     ) -> DeterministicAugmenter:
-        """An augmenter of the pipeline, alone and without the run-time check, but for `others`. Without a seed it has its own, or
-        `DEFAULT_SEED`.
+        """An augmenter of the pipeline, alone and without the run-time check, but for `others`.
+        Without a seed it has its own, or `DEFAULT_SEED`.
 
         Raises:
             TypeError, ValueError: these do not go with the pipeline.
@@ -68,8 +72,8 @@ class FactoryResult:
 def load_factory(target: str) -> Factory:
     """The factory that a command line names.
 
-    Modules are looked for in the current folder as well; a file's own folder is put on the import path, as Python does
-    for a script.
+    Modules are looked for in the current folder as well; a file's own folder is put on the import
+    path, as Python does for a script.
 
     Raises:
         UnusableError: there is no such module, file or factory; the message says which.
@@ -137,8 +141,10 @@ def call_factory(
     """What a factory gives.
 
     Args:
-        factory: returns (loader, transform), a map-style data set, (data set, transform) or a DeterministicAugmenter.
-        stateless: what the loader is declared to be; None: as an augmenter has it, else the safe reading.
+        factory: returns (loader, transform), a map-style data set, (data set, transform) or a
+            DeterministicAugmenter.
+        stateless: what the loader is declared to be; None: as an augmenter has it, else the safe
+            reading.
         batches_per_epoch: where epochs are cut; None: where the augmenter cuts them, else nowhere.
 
     Raises:
@@ -168,7 +174,8 @@ def call_factory(
     elif hasattr(made, "__next__") or hasattr(made, "__iter__"):
         what += ": return (it, None) if it is a loader without a transform"
     raise UnusableError(
-        "the factory must return (loader, transform), where the transform may be None, a map-style data set, (data set, "
+        "the factory must return (loader, transform), where the transform may be None, a map-style "
+        "data set, (data set, "
         f"transform), or a DeterministicAugmenter; it returned {what}"
     )
 

@@ -1,4 +1,6 @@
-"""What each transform of a pipeline returned, to see which is the first that differs, and by how much."""
+"""What each transform of a pipeline returned, to see which is the first that differs, and by how
+much.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from detaug.objects.differences import differences
 from detaug.objects.fingerprints import fingerprint_or_none
 from detaug.objects.walking import leaves
 
-#: The name of what returned something (a transform's class), and what: by their path in the batch arrays as copies, of anything
-#: else digests.
+#: The name of what returned something (a transform's class), and what: by their path in the batch
+#: arrays as copies, of anything else digests.
 Output = tuple[str, dict[str, Any]]
 
 
@@ -40,7 +42,9 @@ def _kept(value: Any) -> Any:
 
 
 def first_difference(first: list[Output], second: list[Output]) -> str:
-    """The first transform whose outputs differ in two runs of one batch, and how; "" where all are equal."""
+    """The first transform whose outputs differ in two runs of one batch, and how; "" where all are
+    equal.
+    """
     for (name, here), (other, there) in zip(first, second, strict=False):
         if name != other:
             return f"{name}: the order of transforms differs"

@@ -87,7 +87,8 @@ class ReplayResult:
     def shown(self) -> Iterator[Text]:
         """Yield the report, line by line."""
         yield Text(
-            f"{self.ledger}: {self.batches:,} batches of {self.epochs:,} whole epochs, digest {self.digest}"
+            f"{self.ledger}: {self.batches:,} batches of {self.epochs:,} whole epochs, digest "
+            f"{self.digest}"
         )
         for batch in self.different[:_MOST_NAMED]:
             yield Text(batch.text, "bold red")
@@ -102,7 +103,8 @@ class ReplayResult:
             return
         if not self.header:
             yield Text(
-                "parameters and versions are the same: data or code behind the same names changed, or the pipeline is not "
+                "parameters and versions are the same: data or code behind the same names changed, "
+                "or the pipeline is not "
                 "deterministic (detaug verify without --against finds the line)"
             )
             return
@@ -190,7 +192,8 @@ def _check_versions(header: Record) -> None:
     ):
         if header[name] != current:
             raise CannotReplay(
-                f"{text}: the ledger has {header[name]!r}, this detaug has {current}, which makes other batches. Install the "
+                f"{text}: the ledger has {header[name]!r}, this detaug has {current}, which makes "
+                "other batches. Install the "
                 f"detaug that wrote it ({header['detaug']})"
             )
 
@@ -230,7 +233,8 @@ def _make(replayer: Replayer, key: BatchKey) -> Any:
         ) from None
     except Exception as error:
         raise CannotReplay(
-            f"epoch {key.epoch}, step {key.step} cannot be made here: {type(error).__name__}: {error}"
+            f"epoch {key.epoch}, step {key.step} cannot be made here: {type(error).__name__}: "
+            f"{error}"
         ) from error
 
 

@@ -1,4 +1,6 @@
-"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it for people and as JSON."""
+"""The result of `detaug.verify`: a verdict for each row, the causes of differences, and all of it
+for people and as JSON.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ class Row(reports.Row):
 
     Attributes:
         what: the circumstance.
-        verdict: "equal", "different", "not run" (of a start method, or another interpreter, to which the pipeline cannot
-            be sent), or "failed" (it could not be measured).
+        verdict: "equal", "different", "not run" (of a start method, or another interpreter, to
+            which the pipeline cannot be sent), or "failed" (it could not be measured).
         batches: how many were compared.
         detail: how many of them differed, and the first that did; or why there is no verdict.
     """
@@ -35,7 +37,10 @@ class Row(reports.Row):
         """A row of which these batches differ, in order."""
         if not different:
             return cls(what, EQUAL, batches=batches)
-        detail = f"{len(different)} of {batches}, first epoch {different[0].epoch}, step {different[0].step}"
+        detail = (
+            f"{len(different)} of {batches}, first epoch {different[0].epoch}, step "
+            f"{different[0].step}"
+        )
         return cls(what, DIFFERENT, batches=batches, detail=detail)
 
     def told(self) -> Text:

@@ -1,4 +1,6 @@
-"""Batches made under given conditions, each trial in a process of its own: a fork of an interpreter in which nothing has run."""
+"""Batches made under given conditions, each trial in a process of its own: a fork of an interpreter
+in which nothing has run.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,9 @@ from detaug.verification.outputs import Output, output_of
 
 
 class Trial(NamedTuple):
-    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed, the interpreter
-    has another PYTHONHASHSEED); `watched`: the last one's outputs are kept."""
+    """Batches to be made in this order, and what surrounds the pipeline (where "hash" is changed,
+    the interpreter has another PYTHONHASHSEED); `watched`: the last one's outputs are kept.
+    """
 
     order: tuple[BatchKey, ...]
     conditions: Conditions = Conditions()
@@ -42,8 +45,10 @@ class Trial(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a trial gave: fingerprints of batches that could be made, which lines asked for random numbers, the clock ..., what
-    was watched, and what the first batch raised that could not be made."""
+    """What a trial gave: fingerprints of batches that could be made, which lines asked for random
+    numbers, the clock ..., what was watched, and what the first batch raised that could not be
+    made.
+    """
 
     prints: dict[BatchKey, str]
     sites: dict[str, dict[Site, str]]

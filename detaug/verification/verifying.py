@@ -1,4 +1,6 @@
-"""`detaug.verify`: run a pipeline under many circumstances, compare, and find the cause of what differs."""
+"""`detaug.verify`: run a pipeline under many circumstances, compare, and find the cause of what
+differs.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,12 @@ def verify(
     """Prove that a pipeline is deterministic under DeterministicAugmenter, or find what is not.
 
     Args:
-        factory: gives a freshly made pipeline at every call: (loader, transform), where the transform may be None; a
-            map-style data set, or (data set, transform), as for `DeterministicAugmenter.from_dataset`, with
-            shuffled batches of four samples; or a DeterministicAugmenter, whose loader, transform, seed, name,
-            num_streams, stateless, batches_per_epoch and keep are taken. Or where the factory is, as
-            ``"module:factory"`` or ``"path/to/file.py:factory"``. Called some thirty times.
+        factory: gives a freshly made pipeline at every call: (loader, transform), where the
+            transform may be None; a map-style data set, or (data set, transform), as for
+            `DeterministicAugmenter.from_dataset`, with shuffled batches of four samples; or a
+            DeterministicAugmenter, whose loader, transform, seed, name, num_streams, stateless,
+            batches_per_epoch and keep are taken. Or where the factory is, as ``"module:factory"``
+            or ``"path/to/file.py:factory"``. Called some thirty times.
         batches: how many every row compares.
         seed: the one seed of all rows; None: the augmenter's own, else 1234.
         processes: process counts; None: 1, 2 and 3.
@@ -52,12 +55,13 @@ def verify(
         progress: called with what is being done, how many rows are done, and how many there are.
 
     Returns:
-        A verdict for each row, and the causes of what differs. ``print`` shows it as a table; ``.ok`` is False if any row
-        differs or could not be measured.
+        A verdict for each row, and the causes of what differs. ``print`` shows it as a table;
+        ``.ok`` is False if any row differs or could not be measured.
 
     Raises:
         RuntimeError: there can be no worker processes on this system.
-        UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that can be compared.
+        UnusableError: (a ValueError) the factory does not give a pipeline that makes batches that
+            can be compared.
         TypeError, ValueError: another argument is invalid.
     """
     refuse_workers("detaug.verify")

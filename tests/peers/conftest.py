@@ -13,7 +13,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "example" not in metafunc.fixturenames:
         return
     cases = [
-        # The default tier has three forked workers. New interpreters import the library for seconds each.
+        # The default tier has three forked workers. New interpreters import the library for seconds
+        # each.
         pytest.param(
             example,
             method,

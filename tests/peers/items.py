@@ -1,4 +1,6 @@
-"""What all pipelines of this folder start from: one image, so that samples differ by what was drawn for them alone."""
+"""What all pipelines of this folder start from: one image, so that samples differ by what was drawn
+for them alone.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Example:
         name: what it shows.
         build: called as ``build(folder, **options)``; gives an augmenter with these options.
         indices: whether its batches name the items that they are made of.
-        checked: whether workers' batches are checked as well, which imports the library in a fresh interpreter.
+        checked: whether workers' batches are checked as well, which imports the library in a fresh
+            interpreter.
     """
 
     name: str

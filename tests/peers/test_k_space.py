@@ -26,7 +26,8 @@ def by_torchio(
 ) -> np.ndarray:
     """Apply one of its deterministic classes.
 
-    Its physical space has its origin in the middle of the volume, or of its first voxels of a shape.
+    Its physical space has its origin in the middle of the volume, or of its first voxels of a
+    shape.
     """
     affine = np.eye(4)
     affine[:3, 3] = [-(n - 1) / 2 for n in shape or volume.shape]
@@ -141,7 +142,9 @@ def test_where_nothing_comes_from_outside_motion_is_that_of_torchio(
 
 
 def test_the_largest_coefficient_is_found_wherever_it_is() -> None:
-    """A wave of a single frequency, and a constant: TorchIO's default of a spike is 1 to 3 times the largest one."""
+    """A wave of a single frequency, and a constant: TorchIO's default of a spike is 1 to 3 times
+    the largest one.
+    """
     i, j, k = np.indices((12, 10, 16))
     for wave in (
         np.ones((12, 10, 16)),

@@ -1,4 +1,6 @@
-"""What MONAI's data sets give is collated as by MONAI, without a collate_fn, and its tensors travel whole."""
+"""What MONAI's data sets give is collated as by MONAI, without a collate_fn, and its tensors travel
+whole.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ CROPS = Compose(
 
 
 def classes(image: MetaTensor) -> list[list[str]]:
-    """Of the transforms that were applied to each; beside it MONAI notes an address of the copy that was called."""
+    """Of the transforms that were applied to each; beside it MONAI notes an address of the copy
+    that was called.
+    """
     return [
         [str(operation["class"]) for operation in operations]
         for operations in image.applied_operations

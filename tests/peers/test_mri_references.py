@@ -1,4 +1,6 @@
-"""Transforms and options that TorchIO or MONAI have and batchgeneratorsv2 has not: what the original makes of the same params."""
+"""Transforms and options that TorchIO or MONAI have and batchgeneratorsv2 has not: what the
+original makes of the same params.
+"""
 
 from __future__ import annotations
 

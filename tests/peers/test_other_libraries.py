@@ -1,4 +1,6 @@
-"""torchvision, scikit-image, OpenCV and Numba: libraries that draw from torch's, NumPy's or their own generators."""
+"""torchvision, scikit-image, OpenCV and Numba: libraries that draw from torch's, NumPy's or their
+own generators.
+"""
 
 from __future__ import annotations
 

@@ -69,7 +69,9 @@ class TestTorchIO(Conformance):
 
 
 def queue(folder: Path, **options: Any) -> DeterministicAugmenter:
-    """It hands out patches in the order in which it loaded them: an item is not a function of its index."""
+    """It hands out patches in the order in which it loaded them: an item is not a function of its
+    index.
+    """
     patches = torchio.Queue(
         Noted(folder, subjects(), transform=rich()),
         max_length=6,

@@ -1,4 +1,6 @@
-"""Resident memory, descriptors, threads and processes of the calling process: whether they stay flat."""
+"""Resident memory, descriptors, threads and processes of the calling process: whether they stay
+flat.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ _PATIENCE = 60  # seconds
 
 
 def resources() -> dict[str, int]:
-    """Of this process; `processes` are all below it. The least of some looks: a descriptor may be on its way."""
+    """Of this process; `processes` are all below it. The least of some looks: a descriptor may be
+    on its way.
+    """
     gc.collect()
     looks = []
     for _ in range(_LOOKS):
@@ -38,8 +42,8 @@ def _look() -> dict[str, int]:
 def flat_since(before: dict[str, int], go_on: Callable[[], object] = lambda: None) -> str:
     """What there was and is, in words; an AssertionError where something has grown.
 
-    An interpreter that makes one batch again may be at work for seconds, and its end is seen with a later batch: `advance` makes
-    some.
+    An interpreter that makes one batch again may be at work for seconds, and its end is seen with a
+    later batch: `advance` makes some.
     """
     allowed = {**before, "MiB of memory": before["MiB of memory"] + _SLACK}
     deadline = time.monotonic() + _PATIENCE

@@ -21,7 +21,9 @@ from tests.support.processes import worker_pids
 
 @dataclass
 class Outcome:
-    """A row: what was done, how many faults were injected, batches compared with an undisturbed run, and what else was seen."""
+    """A row: what was done, how many faults were injected, batches compared with an undisturbed
+    run, and what else was seen.
+    """
 
     name: str
     faults: int = 0
@@ -47,7 +49,9 @@ class Outcome:
 def under_signals(
     kind: type[Endless], method: str, number: int, batches: int, faults: int, **limits: Any
 ) -> Outcome:
-    """That many signals, spread evenly over the batches and each sent to a random process at a random moment."""
+    """That many signals, spread evenly over the batches and each sent to a random process at a
+    random moment.
+    """
     outcome = Outcome(
         f"{signal.Signals(number).name} of workers, {kind.__name__.lower()} loader, {method}"
     )
@@ -101,13 +105,16 @@ def interrupts(
     processes: int = 2,
     within: float = 0.006,
 ) -> Outcome:
-    """Ctrl-C at any moment, at most `within` seconds after the one before, and the loop goes on. For the main thread."""
+    """Ctrl-C at any moment, at most `within` seconds after the one before, and the loop goes on.
+    For the main thread.
+    """
     where = "fork" if processes else "in process"
     outcome = Outcome(
         f"SIGINT of the training process at any moment, {kind.__name__.lower()} loader, {where}"
     )
     stop, chance = threading.Event(), random.Random(faults)
-    longest = within  # more after one that came before the next batch: a machine may be too slow to get anywhere
+    # more after one that came before the next batch: a machine may be too slow to get anywhere
+    longest = within
 
     def interrupt() -> None:
         while not stop.wait(chance.uniform(0.0, longest)):
@@ -143,7 +150,9 @@ def interrupts(
 
 
 def _interrupt_the_engine(number: int, frame: FrameType | None) -> None:
-    """As Python's own handler, but only inside the engine: the suite's loop could not catch it everywhere."""
+    """As Python's own handler, but only inside the engine: the suite's loop could not catch it
+    everywhere.
+    """
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("_pytest."):

@@ -1,4 +1,6 @@
-"""Loaders of the stress suite, and what their batches must be. Importable by workers of every start method."""
+"""Loaders of the stress suite, and what their batches must be. Importable by workers of every start
+method.
+"""
 
 from __future__ import annotations
 

@@ -18,15 +18,18 @@ from tests.support.processes import Script, start_script
 START_METHODS = ("fork", "spawn", "forkserver")
 
 
-#: Where spawn's cases are always run: what the start method could change about batches, deaths of workers, and what travels.
+#: Where spawn's cases are always run: what the start method could change about batches, deaths of
+#: workers, and what travels.
 SPAWN_ALWAYS = {"test_same_batches", "test_kills", "test_travelling_objects", "test_batch_contents"}
 
 
 def mark_rare_cases(items: list[pytest.Item]) -> None:
     """Mark as slow what repeats the claim of another case.
 
-    forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker is born only. So do most
-    of spawn's, each of which starts several interpreters that import torch."""
+    forkserver's cases go with the slow tests: to the engine it differs from spawn in how a worker
+    is born only. So do most of spawn's, each of which starts several interpreters that import
+    torch.
+    """
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         rarely = item.path.stem not in SPAWN_ALWAYS or parameters.get("n") in (1, 5)
@@ -35,11 +38,13 @@ def mark_rare_cases(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-#: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where they are made without
-#: workers only: a check of a worker's batch costs a process, and `tests/processes/purity` is about those.
+#: Modules whose workers' batches are checked as a user has it. Elsewhere batches are checked where
+#: they are made without workers only: a check of a worker's batch costs a process, and
+#: `tests/processes/purity` is about those.
 WITH_CHECKS = {"test_same_batches", "test_loader_states", "test_nnunet_loader"}
 
-#: Modules whose scripts' interpreters are taken apart to the last module: they are about how a program ends.
+#: Modules whose scripts' interpreters are taken apart to the last module: they are about how a
+#: program ends.
 ABOUT_THE_END = {
     "test_shutdown",
     "test_loaders_own_processes",

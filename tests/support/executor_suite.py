@@ -1,6 +1,7 @@
 """The engine's contract (`detaug.engine.executor`), which every executor keeps.
 
-A module imports the tests from here and has a fixture ``run``, which starts engines of its executor.
+A module imports the tests from here and has a fixture ``run``, which starts engines of its
+executor.
 """
 
 from __future__ import annotations

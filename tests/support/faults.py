@@ -1,4 +1,6 @@
-"""Loaders and transforms that misbehave in one way each. Importable by workers of every start method."""
+"""Loaders and transforms that misbehave in one way each. Importable by workers of every start
+method.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.support.witness import WITNESS, witness
 
 
 class ReaderError(Exception):
-    """The user's own, with a constructor of two arguments, so that plain pickling cannot rebuild it."""
+    """The user's own, with a constructor of two arguments, so that plain pickling cannot rebuild
+    it.
+    """
 
     def __init__(self, file: str, line: int) -> None:
         super().__init__(f"{file} is broken in line {line}")

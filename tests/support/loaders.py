@@ -106,7 +106,9 @@ class IndexLoader(DataLoader):
 
 
 class Noise:
-    """A transform that draws from each global generator and from the batch's own; `scale` is a declared parameter."""
+    """A transform that draws from each global generator and from the batch's own; `scale` is a
+    declared parameter.
+    """
 
     def __init__(self, scale: float = 1.0, delay: float = 0.0) -> None:
         self.scale = scale

@@ -1,4 +1,6 @@
-"""Files as a fault or somebody's hand leaves them: a value replaced, a line lost, a byte flipped. Drawn from a seed."""
+"""Files as a fault or somebody's hand leaves them: a value replaced, a line lost, a byte flipped.
+Drawn from a seed.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ def mutated_bytes(data: bytes, draw: random.Random) -> bytes:
 
 
 def check_ending(done: Result) -> None:
-    """A command that read such a file ended as one does: with a verdict, or status 2 and one line; nothing was painted."""
+    """A command that read such a file ended as one does: with a verdict, or status 2 and one line;
+    nothing was painted.
+    """
     assert done.exit_code in (0, 1, 2), (done.exit_code, done.output, done.exc_info)
     assert "Traceback" not in done.output, done.output
     assert all(line.isprintable() for line in done.output.split("\n")), repr(done.output)

@@ -1,8 +1,11 @@
-"""Programs for tests, started as forks of an interpreter that has imported detaug: in milliseconds rather than seconds.
+"""Programs for tests, started as forks of an interpreter that has imported detaug: in milliseconds
+rather than seconds.
 
-A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only ``/proc/PID`` shows the difference:
-the command line and environment there are those of the interpreter. It ends as any other: threads are awaited, exit handlers
-run, its objects are destroyed. Only with a `whole_end` are the imported modules taken apart as well, which takes half a second.
+A program has its own session, pipes, environment, folder, arguments and ``__main__``. Only
+``/proc/PID`` shows the difference: the command line and environment there are those of the
+interpreter. It ends as any other: threads are awaited, exit handlers run, its objects are
+destroyed. Only with a `whole_end` are the imported modules taken apart as well, which takes half a
+second.
 
 The interpreter is no descendant of the process that runs the tests, and ends with it.
 """
@@ -76,8 +79,9 @@ class Preloaded:
         mark: Mapping[str, str] | None = None,
         whole_end: bool = False,
     ) -> subprocess.Popen[str]:
-        """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the interpreter itself does not have.
-        `whole_end`: it is finalized to the last module."""
+        """Run a script (a path), or code as ``python -c`` takes it. `mark`: variables that the
+        interpreter itself does not have. `whole_end`: it is finalized to the last module.
+        """
         if not hasattr(os, "pidfd_open"):
             code = [str(program)] if isinstance(program, Path) else ["-c", program]
             return subprocess.Popen(
@@ -156,7 +160,9 @@ def run_code(
 
 
 def serve(descriptor: int, *modules: str) -> None:
-    """The interpreter's life: until nobody asks any more. In a program it returns after the program's last line."""
+    """The interpreter's life: until nobody asks any more. In a program it returns after the
+    program's last line.
+    """
     if os.fork():
         os._exit(0)
     import detaug
@@ -241,8 +247,9 @@ def _be(
 
 
 def _end(main: types.ModuleType, status: int) -> None:
-    """End after the program's last line, but for the modules. What is raised on the way, or a thread that would not wait for
-    the end, leaves it to the interpreter."""
+    """End after the program's last line, but for the modules. What is raised on the way, or a
+    thread that would not wait for the end, leaves it to the interpreter.
+    """
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     if any(thread.daemon for thread in threading.enumerate()):

@@ -25,7 +25,9 @@ _PACKAGES = str(Path(detaug.__file__).resolve().parent.parent)
 
 
 def descendants() -> list[psutil.Process]:
-    """All but the helper that Python's own multiprocessing starts once for a whole program, if some test has needed it."""
+    """All but the helper that Python's own multiprocessing starts once for a whole program, if some
+    test has needed it.
+    """
     tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
     return [
         process for process in psutil.Process().children(recursive=True) if process.pid != tracker
@@ -86,8 +88,9 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = 60.0)
 
 @dataclass
 class Script:
-    """A user's script run as a program in a session of its own; every process of it can be told by that, or, where it has
-    made another session, by its environment."""
+    """A user's script run as a program in a session of its own; every process of it can be told by
+    that, or, where it has made another session, by its environment.
+    """
 
     process: subprocess.Popen[str]
     mark: str
@@ -105,7 +108,9 @@ class Script:
         return line
 
     def alive(self) -> list[int]:
-        """The pids of all processes of this run, the script's own and whoever was adopted by init; no zombies."""
+        """The pids of all processes of this run, the script's own and whoever was adopted by init;
+        no zombies.
+        """
         found = []
         for process in psutil.process_iter():
             try:
@@ -126,7 +131,9 @@ class Script:
         os.killpg(self.pid, signal.SIGINT)
 
     def finish(self, patience: float = 60.0) -> None:
-        """Wait for the script's own process to end and for its output pipes to be closed by everybody."""
+        """Wait for the script's own process to end and for its output pipes to be closed by
+        everybody.
+        """
         out, self.err = self.process.communicate(timeout=patience)
         self.lines += out.splitlines()
 
@@ -178,7 +185,9 @@ def environment_of_a_script() -> dict[str, str]:
 
 
 def heed_interrupts() -> None:
-    """In a child before its program begins: Ctrl-C is not ignored there, which is inherited under ``nohup``."""
+    """In a child before its program begins: Ctrl-C is not ignored there, which is inherited under
+    ``nohup``.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -190,7 +199,8 @@ def start_script(
     wrap: tuple[str, ...] = (),
     whole_end: bool = False,
 ) -> Script:
-    """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own words.
+    """Run `prelude` and, under the main guard that spawn asks for, `body`; both are a user's own
+    words.
 
     Args:
         folder: where the script lies and runs.

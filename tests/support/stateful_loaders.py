@@ -1,4 +1,5 @@
-"""Loaders with `state_dict` and `load_state_dict` of their own. Importable by workers of every start method.
+"""Loaders with `state_dict` and `load_state_dict` of their own. Importable by workers of every
+start method.
 
 Each notes its `__next__` calls, with the process that made them, in a file.
 """
@@ -27,7 +28,8 @@ def note(diary: str) -> None:
 
 
 class Chain:
-    """An iterator that ends (or does not, with length 0): each batch depends on all that came before it in its stream.
+    """An iterator that ends (or does not, with length 0): each batch depends on all that came
+    before it in its stream.
 
     Its state is nested, and holds a list.
     """
@@ -109,7 +111,9 @@ class OwnGenerator(Chain):
 
 
 class StatefulDataLoader:
-    """As torchdata's: an iterable that shuffles anew in every pass, and whose next `iter` goes on from a loaded state."""
+    """As torchdata's: an iterable that shuffles anew in every pass, and whose next `iter` goes on
+    from a loaded state.
+    """
 
     def __init__(self, diary: Path, length: int = 7) -> None:
         self.diary, self.length = str(diary), length

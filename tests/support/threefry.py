@@ -1,4 +1,6 @@
-"""Threefry4x32-13 in plain NumPy, as Salmon et al. describe it: what the compiled one is compared with."""
+"""Threefry4x32-13 in plain NumPy, as Salmon et al. describe it: what the compiled one is compared
+with.
+"""
 
 from __future__ import annotations
 

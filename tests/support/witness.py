@@ -11,8 +11,8 @@ from typing import Any
 
 WITNESS = "witness"
 
-# A test changes this in its own process. A forked worker sees the change; a spawned one and one of a forkserver
-# import the module anew and see the value below.
+# A test changes this in its own process. A forked worker sees the change; a spawned one and one of
+# a forkserver import the module anew and see the value below.
 MARK = "as imported"
 
 _met: set[str] = set()
@@ -21,8 +21,8 @@ _met: set[str] = set()
 def witness() -> dict[str, Any]:
     """What the calling process knows of itself.
 
-    `interpreter` is an address, which the kernel chooses at random for every executed interpreter and which a fork keeps:
-    equal values mean a common forked ancestor.
+    `interpreter` is an address, which the kernel chooses at random for every executed interpreter
+    and which a fork keeps: equal values mean a common forked ancestor.
     """
     return {"pid": os.getpid(), "mark": MARK, "interpreter": id(sys.modules)}
 
@@ -52,7 +52,8 @@ def assert_made_by_workers(
 ) -> None:
     """The batches come from at least that many other processes, all started by `start_method`.
 
-    Call it while MARK still has the value it had when the workers were started, which is not "as imported".
+    Call it while MARK still has the value it had when the workers were started, which is not "as
+    imported".
     """
     seen = {w["pid"]: w for w in (batch[WITNESS] for batch in batches)}
     assert os.getpid() not in seen, "a batch was made in the calling process"

@@ -20,7 +20,8 @@ _started: list[str] = []
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    # Where kernels are missing, as in a fresh clone, whichever test needs them first has them compiled.
+    # Where kernels are missing, as in a fresh clone, whichever test needs them first has them
+    # compiled.
     if event in _STARTS and "detaug.kernels.ahead" not in str(arguments):
         _started.append(event)
 
@@ -42,7 +43,8 @@ def no_process_is_started(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("slow"):  # torch.compile may start a compiler
         return
     assert not _started, (
-        f"a unit test starts no process; this one called {_started[0]}: it belongs to tests/processes"
+        f"a unit test starts no process; this one called {_started[0]}: it belongs to "
+        "tests/processes"
     )
 
 

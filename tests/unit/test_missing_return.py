@@ -1,4 +1,6 @@
-"""A transform that forgets its return statement, and one that takes no keywords, are told what to do."""
+"""A transform that forgets its return statement, and one that takes no keywords, are told what to
+do.
+"""
 
 from __future__ import annotations
 

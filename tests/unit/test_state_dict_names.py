@@ -1,4 +1,6 @@
-"""State dicts name classes by ``module.qualname``, so modules may be rebuilt only where those names stay."""
+"""State dicts name classes by ``module.qualname``, so modules may be rebuilt only where those names
+stay.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The parent's side of the process engine: one thread that starts workers, hands out tasks and takes in batches.
+"""The parent's side of the process engine: one thread that starts workers, hands out tasks and
+takes in batches.
 
-The user's threads do no more than `PrefetchingEngine` has them do. The coordinator's thread alone touches workers, channels
-and slots. Its `Pool` starts and replaces the processes, and returns to the coordinator what becomes of their tasks.
+The user's threads do no more than `PrefetchingEngine` has them do. The coordinator's thread alone
+touches workers, channels and slots. Its `Pool` starts and replaces the processes, and returns to
+the coordinator what becomes of their tasks.
 
 No lock is shared with another process, so no signal that ends a worker can leave one locked.
 """
@@ -34,17 +36,20 @@ logger = logging.getLogger("detaug")
 
 @dataclass(frozen=True)
 class LocalProcesses:
-    """``executor=LocalProcesses(...)``: ``num_processes`` workers of this machine. Nothing here changes a byte of a batch.
+    """``executor=LocalProcesses(...)``: ``num_processes`` workers of this machine. Nothing here
+    changes a byte of a batch.
 
     Args:
-        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method` was told before this
-            call, else fork on Linux, spawn elsewhere.
+        start_method: "fork", "spawn" or "forkserver". None: what `multiprocessing.set_start_method`
+            was told before this call, else fork on Linux, spawn elsewhere.
         max_restarts: raise `WorkerDied` after one batch has ended this many workers in a row.
-        stall_timeout: kill a worker that has been making the same batch for this many seconds; another worker makes the
-            batch. A worker that has been starting for as long, and for a minute, is killed as well; the third one in a
+        stall_timeout: kill a worker that has been making the same batch for this many seconds;
+            another worker makes the batch. A worker that has been starting for as long, and for a
+            minute, is killed as well; the third one in a
             row is an error. None: never, but the log mentions it.
-        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and files) exceeds this
-            after a batch. Up to 256 MiB of it is freed memory that is kept for the next batch. None: no limit.
+        max_worker_memory: replace a worker whose private memory (bytes, without shared batches and
+            files) exceeds this after a batch. Up to 256 MiB of it is freed memory that is kept for
+            the next batch. None: no limit.
 
     Raises:
         TypeError, ValueError: an argument cannot be right; the message says what is allowed.
@@ -69,7 +74,8 @@ class LocalProcesses:
     def num_workers(self, num_processes: int) -> int:
         if not num_processes:
             raise ValueError(
-                f"num_processes=0 makes every batch in this process, so executor={self} has no effect: leave executor out, "
+                f"num_processes=0 makes every batch in this process, so executor={self} has no "
+                "effect: leave executor out, "
                 "or pass num_processes=1 or more"
             )
         refuse_workers(f"num_processes={num_processes}")
@@ -108,7 +114,8 @@ class Coordinator(PrefetchingEngine):
                 raise RuntimeError(f"the workers cannot be started: {error}. {advice}") from error
             raise
 
-    # --- the user's thread ---------------------------------------------------------------------------------------
+    # --- the user's thread
+    # ---------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
         self._pool.wake()
@@ -119,29 +126,38 @@ class Coordinator(PrefetchingEngine):
     def _stop_workers(self) -> None:
         self._pool.stop()
 
-    # --- the coordinator's thread ----------------------------------------------------------------------------------
+    # --- the coordinator's thread
+    # ----------------------------------------------------------------------------------
 
     def _turn(self) -> None:
         self._assign()
         self._checking.advance()
-        # Last of all: the interpreter's lock, which the user's thread then wants, is let go in `wait`.
+        # Last of all: the interpreter's lock, which the user's thread then wants, is let go in
+        # `wait`.
         self._tell_what_is_due()
         self._pool.wait()
 
     # --- what happens to the processes, as the pool tells
 
     def on_retired(self, worker: Worker, private: int) -> None:
-        """It is gone through no fault of its tasks. `private`: the bytes of memory for which it retired; 0: it did not."""
+        """It is gone through no fault of its tasks. `private`: the bytes of memory for which it
+        retired; 0: it did not.
+        """
         limit = self._settings.max_worker_memory
         if private and limit is not None:
             self._work.health.retirements += 1
-            text = f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is {limit / 2**20:.0f} MiB)"
+            text = (
+                f"uses {private / 2**20:.0f} MiB of private memory (max_worker_memory is "
+                f"{limit / 2**20:.0f} MiB)"
+            )
             logger.info("%s %s and retires; another takes its place", worker.name, text)
         self._leave(worker)
         self._lose([*worker.tasks])
 
     def on_crashed(self, worker: Worker, exitcode: int, peak: int) -> None:
-        """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes; 0: not known."""
+        """It ended while it made a batch, or between two. `peak`: the most memory it had, in bytes;
+        0: not known.
+        """
         self._work.health.restarts += 1
         tasks = list(worker.tasks)
         self._leave(worker)
@@ -158,7 +174,8 @@ class Coordinator(PrefetchingEngine):
             return
         if exitcode == -signal.SIGKILL and not worker.leaving:
             worker.leaving = self._memory_kills.what_happened()
-        # Its answers have all been taken in: the one that waits behind the first has not been looked at.
+        # Its answers have all been taken in: the one that waits behind the first has not been
+        # looked at.
         self._blame(tasks.pop(0), worker.name, worker.leaving, exitcode, peak)
         self._lose(tasks)
 

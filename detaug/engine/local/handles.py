@@ -29,7 +29,9 @@ _QUIT_SECONDS = 2.0
 
 @dataclass
 class Worker:
-    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0 for never."""
+    """One worker process, alive or starting. Times are those of the monotonic clock, in seconds, 0
+    for never.
+    """
 
     number: int  # never used twice
     index: int  # which of the num_processes places it fills; streams belong to a place
@@ -67,8 +69,9 @@ class Worker:
         """
         if not self.tasks:
             self.since, self.warned = time.monotonic(), 0.0
-        # Ahead of the message: if the worker is gone, what it was to make is found among its tasks and made by another. At most
-        # two tasks are under way, so the socket has room: a worker that is stopped does not hold up this thread.
+        # Ahead of the message: if the worker is gone, what it was to make is found among its tasks
+        # and made by another. At most two tasks are under way, so the socket has room: a worker
+        # that is stopped does not hold up this thread.
         self.tasks.append(key)
         self.channel.send(messages.Make(*key, *self.slots.take_returned(), state, self.index))
 
@@ -117,8 +120,8 @@ def fork_helper(pipeline: Pipeline, job: WorkerConfig) -> Helper:
     ours, theirs = Channel.pair()
     parent = os.getpid()
     with warnings.catch_warnings():
-        # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads' code and takes none of
-        # its locks; batchgenerators' augmenters fork at the same place.
+        # Python 3.12+ warns of threads at a fork. The helper runs none of the parent's threads'
+        # code and takes none of its locks; batchgenerators' augmenters fork at the same place.
         warnings.simplefilter("ignore", DeprecationWarning)
         with no_imports_elsewhere(), signals_held_back():
             pid = os.fork()

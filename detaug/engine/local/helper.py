@@ -1,11 +1,14 @@
-"""The helper process from which every worker is started: single-threaded, as pristine as when the augmenter started.
+"""The helper process from which every worker is started: single-threaded, as pristine as when the
+augmenter started.
 
-It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver": a fresh interpreter)
-or executes new interpreters ("spawn"). A worker that is started later, after another died, so never inherits the
-parent's later state, its threads or its CUDA context. It also reaps workers and says how they ended. When the parent
-is gone, however it went, the helper leaves; and the kernel kills the workers with it.
+It forks workers (start method "fork": it is itself a fork of the parent, made early; "forkserver":
+a fresh interpreter) or executes new interpreters ("spawn"). A worker that is started later, after
+another died, so never inherits the parent's later state, its threads or its CUDA context. It also
+reaps workers and says how they ended. When the parent is gone, however it went, the helper leaves;
+and the kernel kills the workers with it.
 
-What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is killed.
+What a dead worker's loader had started (a pool, a program) becomes the helper's child, and is
+killed.
 
 Standard library and psutil only: a helper for "spawn" starts in milliseconds.
 """
@@ -37,7 +40,8 @@ from detaug.system.processes import (
     wait_for_end,
 )
 
-#: Called with the helper's own channel and the worker's end of its channel: starts the worker, returns its pid.
+#: Called with the helper's own channel and the worker's end of its channel: starts the worker,
+#: returns its pid.
 Launcher = Callable[[Channel, int], int]
 
 _POLL_SECONDS = 0.2  # only where there are no pidfds
@@ -67,11 +71,12 @@ class _Helper:
                 events = self._poll.poll(None if blocking else _POLL_SECONDS * 1000)
                 if self._parent_is_gone(events):
                     return
-                # Ahead of the parent's wishes: SIGKILL goes only to a pid that is still its worker's, for the kernel gives no
-                # pid to another process before it is reaped.
+                # Ahead of the parent's wishes: SIGKILL goes only to a pid that is still its
+                # worker's, for the kernel gives no pid to another process before it is reaped.
                 self._reap()
-                # One at a time: a worker started meanwhile would inherit the descriptors that came with the others. But all of
-                # them: what has been read from the socket ends no `poll`.
+                # One at a time: a worker started meanwhile would inherit the descriptors that came
+                # with the others. But all of them: what has been read from the socket ends no
+                # `poll`.
                 while arrived := self._control.receive_ready(1):
                     message, descriptor = arrived[0]
                     match message:
@@ -167,7 +172,9 @@ def forking_launcher(work: Callable[[Channel], None]) -> Launcher:
 
 
 def executing_launcher(payload: int) -> Launcher:
-    """A launcher that executes a new interpreter, which reads what to do from the descriptor `payload`."""
+    """A launcher that executes a new interpreter, which reads what to do from the descriptor
+    `payload`.
+    """
     surrounding = (
         InterpreterOptions.here()
     )  # this process was started with it, and changes nothing about it

@@ -1,10 +1,12 @@
 """What the parent, its helper and the workers say to each other.
 
     parent → helper    Start, Kill, Quit                     helper → parent    Exited, CannotStart
-    parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log, Retiring; a CheckedBatch,
-                       (detaug.engine.recheck.requests)                          which may be made again; Checked;
-                                                                                for each Make a Made (detaug.engine.batch_maker), in
-                                                                                their order, with a new slot's descriptor
+    parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log,
+    Retiring; a CheckedBatch,
+                       (detaug.engine.recheck.requests)                          which may be made
+                       again; Checked;
+                                                                                for each Make a Made
+                                                                                (detaug.engine.batch_maker), in their order, with a new slot's descriptor
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """

@@ -1,7 +1,8 @@
-"""The processes of an engine, started, watched and replaced: the helper, the workers, and the checker.
+"""The processes of an engine, started, watched and replaced: the helper, the workers, and the
+checker.
 
-All of it is called by the coordinator's thread alone, or before that is started. What happens to the processes is told to the
-coordinator at once, in order: all answers of a worker before its end.
+All of it is called by the coordinator's thread alone, or before that is started. What happens to
+the processes is told to the coordinator at once, in order: all answers of a worker before its end.
 """
 
 from __future__ import annotations
@@ -42,10 +43,14 @@ _START_KILLS = 20
 #: The index of the checker, which fills no place.
 _NO_PLACE = -1
 _NO_HELPER = (
-    "the helper process, from which this augmenter's workers are forked, was killed. Workers as they were at the "
-    "start can no longer be made, and others might make other batches. restart() starts workers from this program "
-    "as it is now, at the start of the epoch; then load_state_dict() with a state_dict() taken before goes on where "
-    "it stood. With LocalProcesses(start_method='forkserver') or 'spawn' workers can be made anew at any time."
+    "the helper process, from which this augmenter's workers are forked, was killed. Workers as "
+    "they were at the "
+    "start can no longer be made, and others might make other batches. restart() starts workers "
+    "from this program "
+    "as it is now, at the start of the epoch; then load_state_dict() with a state_dict() taken "
+    "before goes on where "
+    "it stood. With LocalProcesses(start_method='forkserver') or 'spawn' workers can be made anew "
+    "at any time."
 )
 
 
@@ -115,7 +120,8 @@ class Pool:
         self._work = work
         self._start_method = start_method
         self._surrounding = InterpreterOptions.here()
-        # Twice a worker's share of the window, for some get ahead of others, and two batches that the user holds.
+        # Twice a worker's share of the window, for some get ahead of others, and two batches that
+        # the user holds.
         self._slots_kept = 2 * (work.schedule.window // work.num_processes + 2)
         self._selector: selectors.BaseSelector = (
             selectors.SelectSelector()
@@ -160,8 +166,9 @@ class Pool:
             self._wake.send(b"!")
 
     def wait(self) -> None:
-        """Tell what has happened, in order, as soon as something has. Then, and at every tick, say which workers hang, kill those
-        that do for too long, and start those whose pause is over."""
+        """Tell what has happened, in order, as soon as something has. Then, and at every tick, say
+        which workers hang, kill those that do for too long, and start those whose pause is over.
+        """
         for key, _ in self._selector.select(TICK):
             # An earlier one may have closed it, and its number may already be another's.
             if self._selector.get_map().get(key.fd) is key:
@@ -231,7 +238,8 @@ class Pool:
         try:
             arrived = worker.channel.receive_ready()
         except ChannelClosed:
-            # Dead, or about to be: the helper says so. Until then its channel would be readable all the time.
+            # Dead, or about to be: the helper says so. Until then its channel would be readable all
+            # the time.
             self._mute(worker)
             worker.left = worker.left or time.monotonic()
             return
@@ -263,7 +271,10 @@ class Pool:
                     self._end_checker()
                 self._checking.answered(answer, seconds, worker.number)
             case messages.Broken(record):
-                why = f"a worker could not set up the pipeline: {record.summary}\n\n{record.users_part}"
+                why = (
+                    "a worker could not set up the pipeline: "
+                    f"{record.summary}\n\n{record.users_part}"
+                )
                 self._events.fail(RuntimeError(why))
             case _:
                 self._events.on_result(worker, message, descriptor)
@@ -341,8 +352,8 @@ class Pool:
     def _lose_helper(self, helper: Helper) -> None:
         """It was killed, and the kernel has killed its workers: start all of them anew.
 
-        Not those of "fork". By now the program has gone on: what it would fork has other globals, threads, locks, perhaps
-        a CUDA context.
+        Not those of "fork". By now the program has gone on: what it would fork has other globals,
+        threads, locks, perhaps a CUDA context.
         """
         logger.warning("the helper process (pid %d) has ended", helper.pid)
         self._helper_losses += 1

@@ -1,15 +1,17 @@
 """Slots: reusable blocks of shared memory that each carry one batch from a worker to the parent.
 
-A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it. When the last of
-them is garbage-collected the slot's number comes back to the parent, which tells the worker with its next task.
+A slot is made and filled by one worker; the parent maps it once and hands out arrays that view it.
+When the last of them is garbage-collected the slot's number comes back to the parent, which tells
+the worker with its next task.
 
-In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), the pickle, and copies of the batch's other
-buffers.
+In a slot lie the arrays that the loader made there itself (`WorkerSlots.take`), the pickle, and
+copies of the batch's other buffers.
 
-Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with the user at that
-moment is never used again, and all others are not inherited: neither can they change under the child, nor does the child
-keep their memory. A batch that another thread takes between the hook and the fork counts as out. Where a loader or a transform
-forks, the child sees the batch that is being made, which then travels in another slot.
+Forks: a process that the user forks sees the arrays that the user holds. So a slot that is out with
+the user at that moment is never used again, and all others are not inherited: neither can they
+change under the child, nor does the child keep their memory. A batch that another thread takes
+between the hook and the fork counts as out. Where a loader or a transform forks, the child sees the
+batch that is being made, which then travels in another slot.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ from detaug.system.shared_memory import (
     pack_offsets,
 )
 
-#: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its slot, so that whoever
-#: keeps one (a label, a case's name) does not keep the whole slot.
+#: Arrays up to this size (bytes) that are also a small part of their batch are copied out of its
+#: slot, so that whoever keeps one (a label, a case's name) does not keep the whole slot.
 _COPIED_OUT = 65_536
 _SMALL_PART = 16
 
@@ -57,7 +59,9 @@ class SlotContents(NamedTuple):
 
 
 class WorkerSlots:
-    """A worker's side: makes slots, fills the free ones, and gives one up for each larger one that has to be made."""
+    """A worker's side: makes slots, fills the free ones, and gives one up for each larger one that
+    has to be made.
+    """
 
     def __init__(self) -> None:
         self._owner = os.getpid()
@@ -79,7 +83,9 @@ class WorkerSlots:
             del self._slots[number]
 
     def take(self, size: int) -> Bytes | None:
-        """So many bytes of the slot in which the batch that is being made will travel, if that has room."""
+        """So many bytes of the slot in which the batch that is being made will travel, if that has
+        room.
+        """
         if os.getpid() != self._owner:
             return None  # a fork, which does not inherit slots
         if self._filling is None:
@@ -102,9 +108,11 @@ class WorkerSlots:
             self._free.append(filling)
 
     def write(self, packed: Packed, whole: list[Any]) -> tuple[SlotContents, int | None]:
-        """Write a batch into a slot: what of it lies there already stays where it is. Returns what the parent is told, and the
-        descriptor to be sent (and closed) if the slot is a new one. `whole`: a list with the batch itself, emptied here; nothing
-        else may hold the batch, or it looks as if the loader had kept its arrays."""
+        """Write a batch into a slot: what of it lies there already stays where it is. Returns what
+        the parent is told, and the descriptor to be sent (and closed) if the slot is a new one.
+        `whole`: a list with the batch itself, emptied here; nothing else may hold the batch, or it
+        looks as if the loader had kept its arrays.
+        """
         slot = self._filling
         contents: list[Bytes] = [np.frombuffer(packed.pickled, dtype=np.uint8), *packed.buffers]
         packed.buffers.clear()
@@ -114,7 +122,8 @@ class WorkerSlots:
             slot.memory = None
             there = [slot.offset_of(content) for content in contents]
             used = slot.used if any(offset is not None for offset in there) else 0
-            # The loader's own arrays are known by what still holds them once the batch is gone, and its memory with it.
+            # The loader's own arrays are known by what still holds them once the batch is gone, and
+            # its memory with it.
             contents = [
                 content.copy() if offset is None else slot.bytes(offset, content.nbytes)
                 for content, offset in zip(contents, there, strict=True)
@@ -197,8 +206,9 @@ class _Slot:
         return self.mapping.bytes()[offset : offset + size]
 
     def offset_of(self, buffer: Bytes) -> int | None:
-        """Where a buffer lies, if it lies here and shares no byte with those that were asked for before: in the batch that is
-        handed out, arrays do not write into each other."""
+        """Where a buffer lies, if it lies here and shares no byte with those that were asked for
+        before: in the batch that is handed out, arrays do not write into each other.
+        """
         offset: int = buffer.__array_interface__["data"][0] - self.mapping.address
         end = offset + buffer.nbytes
         if (
@@ -217,22 +227,27 @@ class _Slot:
 
 
 class ParentSlots:
-    """The parent's side of one worker's slots, of which the worker may `keep` some, free or being filled; what comes back beyond
-    that is dropped. To make one costs as much as to fill it several times: workers that get ahead keep what they need."""
+    """The parent's side of one worker's slots, of which the worker may `keep` some, free or being
+    filled; what comes back beyond that is dropped. To make one costs as much as to fill it several
+    times: workers that get ahead keep what they need.
+    """
 
     def __init__(self, keep: int) -> None:
         self._mappings: dict[int, MappedBlock] = {}
         self._keep = keep
-        # Views end in whatever thread collects garbage. The end of one is appended here by C code alone: no lock is
-        # taken, and an interrupt (Ctrl-C) finds no line of Python in which it would be lost with the slot.
+        # Views end in whatever thread collects garbage. The end of one is appended here by C code
+        # alone: no lock is taken, and an interrupt (Ctrl-C) finds no line of Python in which it
+        # would be lost with the slot.
         self._returned: deque[_HandedOut] = deque()
         self._out: dict[int, _HandedOut] = {}
         self._lost: list[int] = []
         _parents[id(self)] = self
 
     def open(self, contents: SlotContents, descriptor: int | None) -> Any:
-        """The batch in that slot, which comes with its descriptor if it is a new one; its arrays view the slot's memory and hold
-        it. LimitReached: it cannot be taken over; the worker is told to drop it."""
+        """The batch in that slot, which comes with its descriptor if it is a new one; its arrays
+        view the slot's memory and hold it. LimitReached: it cannot be taken over; the worker is
+        told to drop it.
+        """
         mapping = self._mapped(contents, descriptor)
         block = mapping.bytes()
         handed = self._out[contents.slot] = _HandedOut(block, self._returned.append)
@@ -244,7 +259,9 @@ class ParentSlots:
         return unpack(block[start : start + length], buffers)
 
     def mark_delivered(self, contents: SlotContents) -> Callable[[], None] | None:
-        """What is to be called when the user gets that batch; None if nothing of it lies in its slot."""
+        """What is to be called when the user gets that batch; None if nothing of it lies in its
+        slot.
+        """
         handed = self._out[contents.slot]
         return None if handed() is None else handed.mark_delivered
 
@@ -293,7 +310,9 @@ class ParentSlots:
         self._returned.clear()
 
     def mark_forked(self) -> None:
-        """The process forks now: the child sees what the user holds, which therefore must not change any more."""
+        """The process forks now: the child sees what the user holds, which therefore must not
+        change any more.
+        """
         for handed in list(
             self._out.values()
         ):  # a copy, made by C code alone: the coordinator may be at work
@@ -311,7 +330,8 @@ class _HandedOut(weakref.ref[Bytes]):
 
     def mark_delivered(self) -> None:
         """The user is given the batch."""
-        self.is_delivered = True  # first: either the hook of a thread that forks sees it, or that thread is seen here
+        # first: either the hook of a thread that forks sees it, or that thread is seen here
+        self.is_delivered = True
         if _forking:
             self.mark_forked()
 
@@ -341,5 +361,6 @@ def _after_fork() -> None:
     _forking.discard(threading.get_ident())
 
 
-# Before it: a view may end, and its slot be used again, in another thread as soon as the child is there.
+# Before it: a view may end, and its slot be used again, in another thread as soon as the child is
+# there.
 at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_forking.clear)

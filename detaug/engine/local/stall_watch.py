@@ -14,20 +14,24 @@ from detaug.engine.local.handles import Worker
 
 logger = logging.getLogger("detaug")
 
-#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so is a worker's start.
+#: A batch that takes longer than this (seconds) is mentioned, and again each time that doubles; so
+#: is a worker's start.
 SLOW_SECONDS = 60.0
-#: A worker may take this long (seconds) to start, whatever `stall_timeout` says: it imports libraries.
+#: A worker may take this long (seconds) to start, whatever `stall_timeout` says: it imports
+#: libraries.
 SHORTEST_START = 60.0
 #: A worker whose channel is closed has this long (seconds) to exit.
 _LEAVE_SECONDS = 1.0
-#: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the kernel.
+#: A killed worker that has not ended after this (seconds) cannot be killed now: it waits in the
+#: kernel.
 _KILL_SECONDS = 3.0
 #: It is looked for them at least so often (seconds).
 TICK = 1.0
 _STATES = {
     psutil.STATUS_STOPPED: "it is stopped (SIGSTOP; SIGCONT continues it)",
     psutil.STATUS_TRACING_STOP: "a debugger has stopped it",
-    psutil.STATUS_DISK_SLEEP: "it waits in the kernel and cannot be interrupted (a stuck file system or disk?)",
+    psutil.STATUS_DISK_SLEEP: "it waits in the kernel and cannot be interrupted (a stuck file "
+    "system or disk?)",
 }
 
 

@@ -1,4 +1,5 @@
-"""A worker process: makes the batches that the parent asks for, one after the other, and writes them into slots.
+"""A worker process: makes the batches that the parent asks for, one after the other, and writes
+them into slots.
 
 Another task may come while the first is being made, so that no time is lost between the two.
 """
@@ -53,7 +54,9 @@ def thawed(payload: int) -> tuple[PipelineSnapshot, WorkerConfig]:
 
 
 def work(channel: Channel, what: Callable[[], tuple[PipelineSnapshot, WorkerConfig]]) -> None:
-    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the limit."""
+    """The worker's life: until the parent's end of the channel is gone, or its memory exceeds the
+    limit.
+    """
     try:
         pristine, job = what()
         job.settings.keep()
@@ -117,10 +120,12 @@ class _Worker:
                 self._slots.drop(message.dropped)
 
     def _carry(self, whole: list[Any], check: RecheckCandidate | None) -> SlotContents:
-        # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known of.
+        # Ahead of the batch: once the user has it, the epoch's end waits for checks that are known
+        # of.
         if check is not None:
             self._channel.send(check)
-        # It empties the list: a buffer may be memory that an object of the batch frees, an ITK image's.
+        # It empties the list: a buffer may be memory that an object of the batch frees, an ITK
+        # image's.
         contents, self._descriptor = self._slots.write(pack(whole[0]), whole)
         return contents
 

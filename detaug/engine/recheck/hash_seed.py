@@ -1,11 +1,13 @@
 """Whether batches depend on the hash seed: on the order of a set of strings, or on ``hash(text)``.
 
-All forks of a program hash strings alike, so no worker can show it. One batch is therefore made again in a fresh interpreter
-with another PYTHONHASHSEED, in the background. Where it differs there, the cause may be something else that a fresh interpreter
-lacks, such as a module's variable that the program has set. So it is made in further ones, which differ from the first in
-nothing but their hash seeds, and the user is told if these differ among each other.
+All forks of a program hash strings alike, so no worker can show it. One batch is therefore made
+again in a fresh interpreter with another PYTHONHASHSEED, in the background. Where it differs there,
+the cause may be something else that a fresh interpreter lacks, such as a module's variable that the
+program has set. So it is made in further ones, which differ from the first in nothing but their
+hash seeds, and the user is told if these differ among each other.
 
-The first hash seed is the same in every run: of two runs whose batches differ, at least one differs from it.
+The first hash seed is the same in every run: of two runs whose batches differ, at least one differs
+from it.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ class HashOrder:
             self._give_up("no other interpreter can be sent the pipeline on this system")
 
     def advance(self) -> Mismatch | None:
-        """Start what is due, and look for what has come; never waits. What is returned is to be told."""
+        """Start what is due, and look for what has come; never waits. What is returned is to be
+        told.
+        """
         if self._channel is None:
             if self._check is None:
                 self._check = self._checks.for_other_hashes()
@@ -83,7 +87,8 @@ class HashOrder:
             frozen = self._pipeline.freeze()
             if frozen.nbytes > _MOST_BYTES:
                 raise ValueError(
-                    f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than {_MOST_BYTES / 2**20:.0f}"
+                    f"the pipeline has {frozen.nbytes / 2**20:.0f} MiB, more than "
+                    f"{_MOST_BYTES / 2**20:.0f}"
                 )
             payload = write_payload(frozen, (self._job, self._checks.request_for(check)))
             ours, theirs = Channel.pair()

@@ -1,4 +1,6 @@
-"""What the run-time check says to the user: of two makings of a batch that differ, and of batches that are too much alike."""
+"""What the run-time check says to the user: of two makings of a batch that differ, and of batches
+that are too much alike.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ class Mismatch(NamedTuple):
     """Two makings of a batch that differ, in which keys, and what is known of why.
 
     Attributes:
-        why: "hashes": they were made in fresh interpreters, with different hash seeds; "": that is asked.
+        why: "hashes": they were made in fresh interpreters, with different hash seeds; "": that is
+            asked.
         raised: what the second making raised, instead of giving a batch.
     """
 
@@ -52,40 +55,54 @@ class Mismatch(NamedTuple):
     def text(self) -> str:
         """The message for the user."""
         advice = (
-            "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process number, a time): "
-            'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); without checks: check=False.'
+            "`detaug verify MODULE:FACTORY` narrows it down. Keys that may differ (a process "
+            "number, a time): "
+            'check=Check(ignore=(...)); to go on nevertheless: check=Check(on_mismatch="warn"); '
+            "without checks: check=False."
         )
         batch, part = _name_of(self.check.key), "loader" if self.in_loader else "transform"
         if self.raised is not None:
             return (
-                f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it raises "
+                f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it "
+                "raises "
                 f"{self.raised.summary}\n{self.raised.users_part}\n\n"
-                "The first time it was made without an error. The pipeline changes something that its copies and other "
-                "processes see (a file, a server), or can be run only once at a time. To go on nevertheless: "
+                "The first time it was made without an error. The pipeline changes something that "
+                "its copies and other "
+                "processes see (a file, a server), or can be run only once at a time. To go on "
+                "nevertheless: "
                 'check=Check(on_mismatch="warn"); without checks: check=False.'
             )
         if self.why == "hashes":
             return (
-                f"{batch} depends on the hash seed: made in two fresh interpreters that differ in PYTHONHASHSEED alone, it "
+                f"{batch} depends on the hash seed: made in two fresh interpreters that differ in "
+                "PYTHONHASHSEED alone, it "
                 f"differs in {_some(self.keys)}. What differs first is what the {part} gives.\n"
-                "It goes through a set of strings in the set's order, or takes hash(text) for a number. PYTHONHASHSEED is not "
-                "set, so other runs of this program may give other batches. Go through sorted(names), and take "
-                f"zlib.crc32(text.encode()) for a number; or start the program with PYTHONHASHSEED=0.\n{advice}"
+                "It goes through a set of strings in the set's order, or takes hash(text) for a "
+                "number. PYTHONHASHSEED is not "
+                "set, so other runs of this program may give other batches. Go through "
+                "sorted(names), and take "
+                "zlib.crc32(text.encode()) for a number; or start the program with "
+                f"PYTHONHASHSEED=0.\n{advice}"
             )
         text = (
-            f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it differs in {_some(self.keys)}. "
+            f"{batch} is not reproducible: made again from a pristine copy of the pipeline, it "
+            f"differs in {_some(self.keys)}. "
             f"{self._where(part)}"
         )
         if self.in_loader:
             text += (
-                "The loader is taken for stateless, reads something that changes, or has a state_dict that leaves something out. "
-                "If it carries something from batch to batch, pass stateless=False; if not, draw from "
+                "The loader is taken for stateless, reads something that changes, or has a "
+                "state_dict that leaves something out. "
+                "If it carries something from batch to batch, pass stateless=False; if not, draw "
+                "from "
                 "detaug.current().generator and keep nothing that a batch depends on.\n"
             )
         else:
             text += (
-                "It keeps something that copies of the transform share (a variable of a class or module), or draws from a "
-                "generator that no seed governs. Draw from detaug.current().generator, or keep the state in the object.\n"
+                "It keeps something that copies of the transform share (a variable of a class or "
+                "module), or draws from a "
+                "generator that no seed governs. Draw from detaug.current().generator, or keep the "
+                "state in the object.\n"
             )
         return text + advice
 
@@ -144,7 +161,8 @@ class Repeats:
                 self._reported.add(f"final {name}")
                 return (
                     f"{name!r} is the same, byte for byte, in steps {other.step} and {key.step} of "
-                    f"epoch {key.epoch}: something draws the same random numbers for different batches"
+                    f"epoch {key.epoch}: something draws the same random numbers for different "
+                    "batches"
                 )
         return ""
 
@@ -155,8 +173,10 @@ class Repeats:
                 self._reported.add(path)
                 return (
                     f"{path} is a generator that each batch makes anew, and with the same seed "
-                    f"({_name_of(other)}, and {_name_of(key)}): it draws the same numbers for all of "
-                    "them. Make it before the transform is handed in, so that it is seeded for every "
+                    f"({_name_of(other)}, and {_name_of(key)}): it draws the same numbers for all "
+                    "of "
+                    "them. Make it before the transform is handed in, so that it is seeded for "
+                    "every "
                     "batch, or seed it from detaug.current().generator"
                 )
         return ""

@@ -2,14 +2,15 @@
 
 Everything here is arithmetic on reports; processes are the engines' business.
 
-Checks are ordered by what they can reveal. What is carried from batch to batch shows in a batch only if the process that made
-it had made others before: such a check is informative. The first one is the second batch of some worker. Where there are so
-many workers that none has made a second one soon, a first batch is made again by a process that has made another one before.
-Then come batches after a long history, and the first batch of one worker.
+Checks are ordered by what they can reveal. What is carried from batch to batch shows in a batch
+only if the process that made it had made others before: such a check is informative. The first one
+is the second batch of some worker. Where there are so many workers that none has made a second one
+soon, a first batch is made again by a process that has made another one before. Then come batches
+after a long history, and the first batch of one worker.
 
-A check costs what a batch costs, and what the process costs that makes it. The first informative one is made at any rate. A
-short run pays next to nothing for others; a long one pays a known share of the workers' time, and for an interpreter with another
-hash seed.
+A check costs what a batch costs, and what the process costs that makes it. The first informative
+one is made at any rate. A short run pays next to nothing for others; a long one pays a known share
+of the workers' time, and for an interpreter with another hash seed.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ _MOST_AT_FIRST = 0.1
 _SHARE = 0.01
 #: A check that takes as long as this many batches is left out.
 _MOST_COSTLY = 20
-#: Once so many batches were made and none of them is a worker's second one, a first one is made again after another.
+#: Once so many batches were made and none of them is a worker's second one, a first one is made
+#: again after another.
 _SECOND_BY = 12
 #: Differences in a worker's first batches are errors; later a training is under way.
 _FIRST_BATCHES = 8
@@ -43,7 +45,8 @@ class RecheckPolicy:
 
     Args:
         check: the user's; where every batch is to be checked, none waits for the account.
-        num_streams, stateless: where a batch cannot be made by itself, those before it in its stream have to be made as well.
+        num_streams, stateless: where a batch cannot be made by itself, those before it in its
+            stream have to be made as well.
         states: the loader's; a batch is made again from the state that its stream resumed from.
     """
 
@@ -102,7 +105,9 @@ class RecheckPolicy:
         self.knows_hash_order = True
 
     def end_is_near(self) -> None:
-        """The epoch's or the program's end waits for checks: what can be said by then is not to wait for more batches."""
+        """The epoch's or the program's end waits for checks: what can be said by then is not to
+        wait for more batches.
+        """
         self._end_is_near = True
 
     def reported(self, check: RecheckCandidate) -> None:
@@ -131,8 +136,9 @@ class RecheckPolicy:
     def takes_kept_copies(self) -> bool:
         """Whether a copy that has made other checks or replays may make the next one.
 
-        It has made fewer batches than the process whose batches are checked, so what is carried from
-        batch to batch shows. Where every batch is checked it has made the same ones, in their order.
+        It has made fewer batches than the process whose batches are checked, so what is carried
+        from batch to batch shows. Where every batch is checked it has made the same ones, in their
+        order.
         """
         return self.done > 0 and not self._thorough
 

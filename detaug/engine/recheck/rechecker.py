@@ -1,8 +1,10 @@
-"""The run-time check beside other processes: one batch at a time is made again, and differences are reported.
+"""The run-time check beside other processes: one batch at a time is made again, and differences are
+reported.
 
-The course of a check: a report comes with one of a worker's batches (`reported`) → another process, which has a pristine copy,
-makes the batch again → where they differ, both processes are asked how the batch came to be → the user is told. Their answers
-come by `answered`. All of it runs in the engine's thread, but for `is_pending`.
+The course of a check: a report comes with one of a worker's batches (`reported`) → another process,
+which has a pristine copy, makes the batch again → where they differ, both processes are asked how
+the batch came to be → the user is told. Their answers come by `answered`. All of it runs in the
+engine's thread, but for `is_pending`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ logger = logging.getLogger("detaug")
 
 
 class RecheckTransport(Protocol):
-    """What is needed of an engine. What it asks another process for ends with `Recheck.answered`, or `Recheck.give_up`."""
+    """What is needed of an engine. What it asks another process for ends with `Recheck.answered`,
+    or `Recheck.give_up`.
+    """
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
         """Tell the user, if that has not been said."""
@@ -35,8 +39,10 @@ class RecheckTransport(Protocol):
         """There can be no more batches."""
 
     def ask(self, request: Request, worker: int, another: bool) -> bool:
-        """Ask the worker that made the batch, or `another` process, which has a pristine copy. False: it is gone, or cannot be
-        asked now; if that is found later, `Recheck.lost` or `Recheck.give_up` follows."""
+        """Ask the worker that made the batch, or `another` process, which has a pristine copy.
+        False: it is gone, or cannot be asked now; if that is found later, `Recheck.lost` or
+        `Recheck.give_up` follows.
+        """
 
 
 class Recheck:
@@ -129,7 +135,9 @@ class Recheck:
             self._conclude()
 
     def give_up(self) -> None:
-        """The process that makes batches again is gone: leave its batch out, and report what is known."""
+        """The process that makes batches again is gone: leave its batch out, and report what is
+        known.
+        """
         self._check, self._asked = None, False
         self._conclude(anyway=True)
 

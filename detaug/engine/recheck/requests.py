@@ -15,8 +15,9 @@ from detaug.system.interrupts import is_interrupt
 
 
 def is_checked(number: int, every: int) -> bool:
-    """Whether a worker's `number`-th batch (from 1) is reported on: the first, second, fourth, eighth ..., and then one in
-    `every` (0: none)."""
+    """Whether a worker's `number`-th batch (from 1) is reported on: the first, second, fourth,
+    eighth ..., and then one in `every` (0: none).
+    """
     if not every:
         return False
     return number & (number - 1) == 0 if number < every else number % every == 0

@@ -1,5 +1,5 @@
-"""Gives a transform a raw batch of its own: loaders return views of their data, or arrays from a cache, and a transform that
-works in place would change later batches.
+"""Gives a transform a raw batch of its own: loaders return views of their data, or arrays from a
+cache, and a transform that works in place would change later batches.
 """
 
 from __future__ import annotations

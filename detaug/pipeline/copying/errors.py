@@ -12,7 +12,8 @@ from detaug.pipeline.copying.snapshot import CannotCopy
 from detaug.system.processes import is_standard_stream
 
 _FIRST_USE = "Open or make such an object on first use, in the process that uses it"
-#: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all others have ``fileno``.
+#: Handles whose descriptors or locks lie in compiled code, by the names of their classes; all
+#: others have ``fileno``.
 _HANDLES = {
     "a database connection": ("sqlite3.Connection", "sqlite3.Cursor", "sqlite3.Blob"),
     "an open file": (
@@ -29,14 +30,16 @@ _HANDLES = {
 
 
 def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseException) -> str:
-    """Which part of a pipeline ("transform" and "data_loader") cannot be copied, why, and what to do. `error` is what copying
-    it raised."""
+    """Which part of a pipeline ("transform" and "data_loader") cannot be copied, why, and what to
+    do. `error` is what copying it raised.
+    """
     culprit = error.value if isinstance(error, CannotCopy) else roots["data_loader"]
     path, value, label = _users_part(culprit, roots)
     keep_it = ""
     if label.isidentifier() and not any(_held_open(path, value)):
         keep_it = (
-            f", or pass keep={(*keep, label)!r}: it is then shared with every copy as it is, and batches may depend on each "
+            f", or pass keep={(*keep, label)!r}: it is then shared with every copy as it is, and "
+            "batches may depend on each "
             "other through it"
         )
     name, _, rest = path.partition(".")
@@ -44,13 +47,16 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
     make_it = ", pass a callable that makes the loader" if name.startswith("data_loader") else ""
     return (
         f"{path} ({of_root}of type {home_of(type(value))}) cannot be copied: {error}. "
-        f"Every stream and every batch starts from a copy of the pipeline as you passed it. {_FIRST_USE}{make_it}{keep_it}."
+        "Every stream and every batch starts from a copy of the pipeline as you passed it. "
+        f"{_FIRST_USE}{make_it}{keep_it}."
     )
 
 
 def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
-    """(path, object, the path's last name) of the last of the user's own attributes that lead to it: below that, it leads
-    through a library's private names. Where none is the user's, of the last that has a name."""
+    """(path, object, the path's last name) of the last of the user's own attributes that lead to
+    it: below that, it leads through a library's private names. Where none is the user's, of the
+    last that has a name.
+    """
     way: list[tuple[str, Any]] = []
     for path, value in walk(roots.items()):
         way.append((path, value))
@@ -69,13 +75,18 @@ def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
 
 
 def check_kept(kept: Mapping[str, Any]) -> None:
-    """Attributes (by path) that are not copied: CannotCopy where forks would share a file's position, a socket or a lock."""
+    """Attributes (by path) that are not copied: CannotCopy where forks would share a file's
+    position, a socket or a lock.
+    """
     for path, value in kept.items():
         for where, part, what in _held_open(path, value):
             raise CannotCopy(
-                f"{path} cannot be kept: {where} (of type {home_of(type(part))}) is {what}. Workers are forks of this process "
-                "and would use it together, each moving it under the others, which gives wrong data. "
-                f"{_FIRST_USE}, and keep None in the attribute until then; keep= may name it all the same."
+                f"{path} cannot be kept: {where} (of type {home_of(type(part))}) is {what}. "
+                "Workers are forks of this process "
+                "and would use it together, each moving it under the others, which gives wrong "
+                "data. "
+                f"{_FIRST_USE}, and keep None in the attribute until then; keep= may name it all "
+                "the same."
             )
 
 

@@ -22,16 +22,18 @@ from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
 from detaug.system.interception import listening
 
-#: How many objects are searched for generators that a batch has made, and how many of these are named.
+#: How many objects are searched for generators that a batch has made, and how many of these are
+#: named.
 _MOST_VALUES, _MOST_FOUND = 5_000, 20
 
 
 class Owned(Snapshot):
-    """A template that knows where in its copies the generators and the parts with ``set_epoch`` are.
+    """A template that knows where in its copies the generators and the parts with ``set_epoch``
+    are.
 
-    Each generator is keyed by its path, found once and on the pristine object: what is added to a pipeline elsewhere, or
-    made while it runs, moves no other generator's numbers. `roots` are the object, or its parts, by the names that paths begin
-    with.
+    Each generator is keyed by its path, found once and on the pristine object: what is added to a
+    pipeline elsewhere, or made while it runs, moves no other generator's numbers. `roots` are the
+    object, or its parts, by the names that paths begin with.
     """
 
     def __init__(self, value: Any, roots: Mapping[str, Any], **options: Any) -> None:
@@ -60,14 +62,18 @@ class SnapshotCopy:
                 reseed(self.parts[number], of_part(child, key))
 
     def find_again(self, name: str, root: Any) -> None:
-        """It may hold other generators in the same places below `root` now: those are seeded from now on."""
+        """It may hold other generators in the same places below `root` now: those are seeded from
+        now on.
+        """
         at = dict(walk([(name, root)]))
         for number, path, _, reseed in self.template._generators:
             if path in at and reseeder_of(type(at[path])) is reseed:
                 self.parts[number] = at[path]
 
     def set_epoch_on_parts(self, epoch: int) -> None:
-        """Call ``set_epoch`` of every part that has one, outermost first; not again where another one has passed it on."""
+        """Call ``set_epoch`` of every part that has one, outermost first; not again where another
+        one has passed it on.
+        """
         told: set[int] = set()
 
         def note(frame: FrameType, event: str, _: Any) -> None:
@@ -83,7 +89,9 @@ class SnapshotCopy:
 
 
 class GlobalGenerators:
-    """Generators that belong to no copy: of classes, modules and functions, one for the whole process."""
+    """Generators that belong to no copy: of classes, modules and functions, one for the whole
+    process.
+    """
 
     def __init__(self, references: list[Any]) -> None:
         found = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
@@ -128,11 +136,11 @@ def name_of(path: str) -> bytes:
 
 
 def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:
-    """Generators that a batch has made in its copy of the transforms, beside the `known` ones: by path, with a stand-in for
-    the seed.
+    """Generators that a batch has made in its copy of the transforms, beside the `known` ones: by
+    path, with a stand-in for the seed.
 
-    The next batch makes them again, from the original transforms: with a constant seed, every batch draws the same numbers.
-    That is reproducible, but not augmentation.
+    The next batch makes them again, from the original transforms: with a constant seed, every batch
+    draws the same numbers. That is reproducible, but not augmentation.
     """
     before = {id(each) for each in known if isinstance(each, GENERATORS)}
     made = (

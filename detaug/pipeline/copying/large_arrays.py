@@ -1,8 +1,9 @@
 """Large arrays of a pipeline: stored once, and private memory to every copy.
 
-The arrays lie in one block of anonymous shared memory. A copy maps the block privately: what it writes stays with it
-(copy on write), so that no copy can change another one's data, nor the user's arrays, and only written pages use
-memory. Windows has no such memory: every copy has arrays of its own there.
+The arrays lie in one block of anonymous shared memory. A copy maps the block privately: what it
+writes stays with it (copy on write), so that no copy can change another one's data, nor the user's
+arrays, and only written pages use memory. Windows has no such memory: every copy has arrays of its
+own there.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ Array = np.ndarray[Any, Any]
 
 #: Smaller arrays (bytes) are simply copied.
 BULK_BYTES = 64 * 1024
-#: Where a pipeline's large arrays are more than this in all (bytes), they are not written to a block, which would double
-#: them: copies share them read-only, and a write raises.
+#: Where a pipeline's large arrays are more than this in all (bytes), they are not written to a
+#: block, which would double them: copies share them read-only, and a write raises.
 MOST_BYTES = 2**30
 
 
@@ -59,8 +60,9 @@ class BulkStore:
         weakref.finalize(self, _close, os.getpid(), self._block)
 
     def views(self, only_one: bool = False) -> list[Array]:
-        """One view for each array, of private memory; `only_one`: no other copy in this process has views, so that arrays
-        above `MOST_BYTES` are returned themselves."""
+        """One view for each array, of private memory; `only_one`: no other copy in this process has
+        views, so that arrays above `MOST_BYTES` are returned themselves.
+        """
         if self._contents is not None:
             return [array.copy("K") for array in self._contents]
         if self._block is None:

@@ -25,7 +25,8 @@ from detaug.pipeline.sources import LoaderFactory, Source
 from detaug.seeding.reseeders import reseeder_of
 from detaug.system.process_settings import ProcessSettings
 
-#: Modules whose transforms keep no state and write into no array that they are given: one copy makes all batches.
+#: Modules whose transforms keep no state and write into no array that they are given: one copy
+#: makes all batches.
 _PURE = ("detaug.transforms.", "detaug.kernels.")
 _DATA = ("builtins", "numpy", "torch", "collections", "functools")
 
@@ -34,11 +35,13 @@ class PipelineSnapshot:
     """A pipeline as the user passed it.
 
     Args:
-        keep: names of attributes that are not copied with a transform: caches that may stay, what cannot be copied.
+        keep: names of attributes that are not copied with a transform: caches that may stay, what
+            cannot be copied.
         make_anew: makes another such source, for a loader that cannot be copied.
 
     Raises:
-        CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to do.
+        CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to
+            do.
     """
 
     def __init__(
@@ -90,8 +93,9 @@ class PipelineSnapshot:
             )
 
     def in_this_process(self, seed: Callable[[], None]) -> PipelineSnapshot:
-        """With the loader itself where a callable makes it: made in this process once and then copied; again for every copy
-        where it cannot be. `seed` seeds the global generators, from which the callable may draw.
+        """With the loader itself where a callable makes it: made in this process once and then
+        copied; again for every copy where it cannot be. `seed` seeds the global generators, from
+        which the callable may draw.
         """
         factory = self.source
         if not isinstance(factory, LoaderFactory):
@@ -137,7 +141,8 @@ class LoaderCopy(SnapshotCopy):
         super().__init__(pristine.loader_template, copy)
         self.source: Source
         self.source, self.shared_objects = self.value
-        #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this copy.
+        #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this
+        #: copy.
         self.settings = ProcessSettings({})
         _take_over(self.parts, _kept(self.template.originals, pristine.keep))
 
@@ -163,7 +168,9 @@ def _take_over(parts: list[Any], attributes: _Kept) -> None:
 
 
 class TransformCopies:
-    """Copies of `PipelineSnapshot.transforms`: for every batch a fresh one, or always the same one where nothing in them can change."""
+    """Copies of `PipelineSnapshot.transforms`: for every batch a fresh one, or always the same one
+    where nothing in them can change.
+    """
 
     def __init__(self, pristine: PipelineSnapshot) -> None:
         self._pristine = pristine
@@ -179,7 +186,9 @@ class TransformCopies:
         return epoch != self._epoch and bool(self._pristine.transform_template.tellable)
 
     def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
-        """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on a pristine copy."""
+        """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on
+        a pristine copy.
+        """
         pristine, shared = self._pristine, loader.shared_objects
         copy = self.copy_of(pristine.transform_template, loader)
         copy.set_epoch_on_parts(epoch)
@@ -218,8 +227,9 @@ def is_pure(template: Snapshot) -> bool:
 def _in_both(
     transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool
 ) -> tuple[Any, ...]:
-    """Objects that can change and that both the transforms and the loader hold, to communicate through them; no transforms,
-    which are copied also where the loader holds them."""
+    """Objects that can change and that both the transforms and the loader hold, to communicate
+    through them; no transforms, which are copied also where the loader holds them.
+    """
     roots = [value for value in transforms.values() if value is not None]
     ours = copied_in(roots, keep) if roots else []
     data = {id(each) for each in ours if _is_data(each)}

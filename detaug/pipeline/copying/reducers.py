@@ -1,7 +1,7 @@
 """How objects that pickle knows only for other processes, or not at all, are copied within one.
 
-Functions keep their module's variables and get their own closures and defaults; locks are replaced by new ones; arrays
-and tensors that share memory still share it.
+Functions keep their module's variables and get their own closures and defaults; locks are replaced
+by new ones; arrays and tensors that share memory still share it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import torch
 
 from detaug.objects.tensor_pickling import has_plain_memory, tensor_on
 
-#: Shared with every copy: they hold code, or belong to the whole process. The run-time check covers variables of classes
-#: and modules.
+#: Shared with every copy: they hold code, or belong to the whole process. The run-time check covers
+#: variables of classes and modules.
 BY_REFERENCE = (
     *(type, types.ModuleType, types.CodeType, property, staticmethod, classmethod),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType),
@@ -34,14 +34,17 @@ _IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozense
 
 
 def is_shared_function(value: Any) -> bool:
-    """Whether it is a function without its own variables: a closure, attributes, or defaults that can change."""
+    """Whether it is a function without its own variables: a closure, attributes, or defaults that
+    can change.
+    """
     if type(value) is types.FunctionType:
         defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
         return not (value.__closure__ or value.__dict__) and all(
             isinstance(each, _IMMUTABLE) for each in defaults
         )
     if type(value) is types.BuiltinFunctionType:
-        # Methods of built-in classes are of this type as well, and bound to an object (``rng.normal``).
+        # Methods of built-in classes are of this type as well, and bound to an object
+        # (``rng.normal``).
         owner = value.__self__
         is_global = any(owner is each for each in _GLOBAL_GENERATORS)
         return owner is None or is_global or isinstance(owner, (type, types.ModuleType))
@@ -55,7 +58,9 @@ class SharedRef(NamedTuple):
 
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
-    """A function of the same code and module variables; its closure, defaults and attributes are copied."""
+    """A function of the same code and module variables; its closure, defaults and attributes are
+    copied.
+    """
     made_of = (
         SharedRef(function.__code__),
         SharedRef(function.__globals__),
@@ -111,7 +116,8 @@ def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
         and len(reduced) > 2
         and isinstance(reduced[2], dict)
     ):
-        # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a part never ends
+        # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a
+        # part never ends
         return (*(*reduced, None, None)[:5], _fill_dict)
     return reduced
 
@@ -126,7 +132,9 @@ def _fill_dict(obj: Any, state: dict[str, Any]) -> None:
 
 
 def _reduce_cache(cached: Any) -> Any:
-    """A ``functools.lru_cache`` that has a name is shared, like other functions; any other one starts empty."""
+    """A ``functools.lru_cache`` that has a name is shared, like other functions; any other one
+    starts empty.
+    """
     found: Any = sys.modules.get(cached.__module__)
     for name in cached.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -140,7 +148,9 @@ def _new_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
 
 
 def reduce_array(array: np.ndarray[Any, Any]) -> Any:
-    """A view of another array's memory remains one; NotImplemented for an array with its own memory."""
+    """A view of another array's memory remains one; NotImplemented for an array with its own
+    memory.
+    """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
@@ -165,16 +175,18 @@ def _view_of(
 
 
 def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:
-    """A CPU tensor over a copy of its memory, which other tensors may view as well; `memories` are those met before, by address.
+    """A CPU tensor over a copy of its memory, which other tensors may view as well; `memories` are
+    those met before, by address.
 
-    NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own pickling copies it. TypeError: the
-    tensor is part of a graph.
+    NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own
+    pickling copies it. TypeError: the tensor is part of a graph.
     """
     if not has_plain_memory(tensor) or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
     if tensor.requires_grad and not tensor.is_leaf:
         raise TypeError(
-            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be copied; detach() it"
+            "a tensor that is part of a graph (requires_grad, not a leaf) cannot be copied; "
+            "detach() it"
         )
     storage = tensor.untyped_storage()
     memory = memories.get(storage.data_ptr())
@@ -189,7 +201,8 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.FunctionType: _reduce_function,
     types.CellType: _reduce_cell,
-    # pickle's own way looks the function up by name, which fails for private names and is another one in subclasses
+    # pickle's own way looks the function up by name, which fails for private names and is another
+    # one in subclasses
     types.MethodType: lambda method: (types.MethodType, (method.__func__, method.__self__)),
     types.MappingProxyType: lambda proxy: (types.MappingProxyType, (dict(proxy),)),
     LOCKS[0]: lambda _: (threading.Lock, ()),

@@ -1,8 +1,10 @@
-"""`Snapshot`: an object as it is now, from which equal copies are made within this process and those forked from it.
+"""`Snapshot`: an object as it is now, from which equal copies are made within this process and
+those forked from it.
 
-Everything that can change is copied, whatever container or class it is in: pickle walks through the object, and so meets
-all of it. Classes, modules and functions without their own variables are shared (`detaug.pipeline.copying.reducers`), so a copy
-is an instance of the very same classes; large arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
+Everything that can change is copied, whatever container or class it is in: pickle walks through the
+object, and so meets all of it. Classes, modules and functions without their own variables are
+shared (`detaug.pipeline.copying.reducers`), so a copy is an instance of the very same classes;
+large arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
 
 On its way through the object the pickler notes what has to be told or reseeded in each copy.
 """
@@ -33,8 +35,9 @@ from detaug.pipeline.copying.reducers import (
 from detaug.seeding.reseeders import reseeder_of
 from detaug.system.processes import is_standard_stream
 
-#: By class: attributes that hold what can be computed again from the object's arguments, and of which only copies are used.
-#: batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at nnU-Net's usual one, 70 ms to make).
+#: By class: attributes that hold what can be computed again from the object's arguments, and of
+#: which only copies are used. batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at
+#: nnU-Net's usual one, 70 ms to make).
 _KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
 _ATOMS = frozenset(
     {str, bytes, int, float, complex, bool, type(None), tuple, dict, list, set, frozenset}
@@ -54,7 +57,8 @@ class Snapshot:
         external: objects that copies share with what `copy` is given instead, in this order.
         keep: names of attributes that are left out of the copies.
         passes_by: what cannot be copied is shared, for no copy is made.
-        is_untouched: the object is as it was passed, so that nothing has been written to its arrays.
+        is_untouched: the object is as it was passed, so that nothing has been written to its
+            arrays.
     """
 
     def __init__(
@@ -70,9 +74,11 @@ class Snapshot:
         pickler.dump(value)
         self._pickled = pickler.file.getvalue()
         self._table: list[Any] = pickler.table
-        #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or attributes in `keep`.
+        #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or
+        #: attributes in `keep`.
         self.originals: list[Any] = pickler.parts
-        #: The classes of all instances that were met, and classes, modules and functions that copies share.
+        #: The classes of all instances that were met, and classes, modules and functions that
+        #: copies share.
         self.kinds: list[type] = list(pickler.kinds)
         self.references: list[Any] = [
             each for each in pickler.table if not isinstance(each, (dict, np.ndarray))
@@ -85,12 +91,13 @@ class Snapshot:
     def copy(
         self, external: Iterable[Any] = (), *, only_one: bool = False
     ) -> tuple[Any, list[Any]]:
-        """An equal object that shares nothing that can change with the original or with another copy, and its parts in the
-        order of `originals`; None for what its construction left out.
+        """An equal object that shares nothing that can change with the original or with another
+        copy, and its parts in the order of `originals`; None for what its construction left out.
 
         Args:
             external: takes the place of the template's own.
-            only_one: the process has no other copy and does not use the original: large arrays are passed without a copy.
+            only_one: the process has no other copy and does not use the original: large arrays are
+                passed without a copy.
         """
         parts: list[Any] = [None] * len(self.originals)
 
@@ -109,7 +116,9 @@ class Snapshot:
 
 
 def _note(*_: Any) -> Any:
-    """Stands in a pickle for what makes an object and puts it among the parts of the copy that is being made."""
+    """Stands in a pickle for what makes an object and puts it among the parts of the copy that is
+    being made.
+    """
 
 
 class _Pickler(pickle.Pickler):
@@ -248,8 +257,10 @@ def _without(state: Any, names: frozenset[str]) -> Any:
 
 
 def _chooses_by_the_clock(obj: Any) -> bool:
-    """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks convolution or FFT by timing
-    them, which gives other bytes from run to run; with ``benchmark=False`` it always convolves."""
+    """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks
+    convolution or FFT by timing them, which gives other bytes from run to run; with
+    ``benchmark=False`` it always convolves.
+    """
     kind = type(obj)
     is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith(
         "batchgeneratorsv2"

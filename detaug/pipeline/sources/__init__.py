@@ -1,7 +1,9 @@
-"""Sources of raw batches: which of them fits a user's object, and so whether the loader counts as stateless (the
-user says so, or `detaug.pipeline.sources.batchgenerators.draws_every_batch_anew` does).
+"""Sources of raw batches: which of them fits a user's object, and so whether the loader counts as
+stateless (the user says so, or `detaug.pipeline.sources.batchgenerators.draws_every_batch_anew`
+does).
 
-A source that is not stateless is stepped forward in order, a copy for each stream (`detaug.pipeline.streams`).
+A source that is not stateless is stepped forward in order, a copy for each stream
+(`detaug.pipeline.streams`).
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def resolve_source(
         batches_per_epoch: an epoch's batches over all ranks; None: until the loader ends.
 
     Raises:
-        TypeError: a generator object, a map-style data set, or something that gives no batches at all.
+        TypeError: a generator object, a map-style data set, or something that gives no batches at
+            all.
         ValueError: stateless=True for something that holds its position.
     """
     if isinstance(loader, SampleBatches):
@@ -75,8 +78,10 @@ def resolve_source(
 def source_of_samples(
     dataset: Any, batch_size: int | None, shuffle: bool | None, options: Mapping[str, Any]
 ) -> Source:
-    """The source for a data set, map-style or iterable, whose samples are put together. Arguments and errors: see
-    `DatasetSource`; TypeError: arguments that say an order, beside an IterableDataset."""
+    """The source for a data set, map-style or iterable, whose samples are put together. Arguments
+    and errors: see `DatasetSource`; TypeError: arguments that say an order, beside an
+    IterableDataset.
+    """
     if not isinstance(dataset, IterableDataset):
         return DatasetSource(dataset, batch_size, shuffle, **options)
     orders = {name: options[name] for name in ("sampler", "batch_sampler")}
@@ -122,7 +127,8 @@ def _source_of(loader: Any, stateless: bool | None) -> Source:
 def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
     if not callable(make_loader):
         raise TypeError(
-            "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable that makes one, "
+            "data_loader must be a batchgenerators loader, an iterator, an iterable, or a callable "
+            "that makes one, "
             f"got {make_loader!r} of type {type(make_loader).__name__}"
         )
     with preserved_global_rngs():
@@ -137,8 +143,9 @@ def _from_callable(make_loader: Any, stateless: bool | None) -> Source:
 
 
 class LoaderFactory(Source):
-    """A callable that makes a loader. Each process that makes batches calls it for itself (`detaug.pipeline.copying.pipeline_snapshot`), so that
-    open files, sockets and threads begin where they are used.
+    """A callable that makes a loader. Each process that makes batches calls it for itself
+    (`detaug.pipeline.copying.pipeline_snapshot`), so that open files, sockets and threads begin
+    where they are used.
 
     Args:
         stateless: the user's declaration.

@@ -1,5 +1,6 @@
-"""What is no data set and no loader though it looks like one, and arguments as torch's DataLoader spells them: each is answered
-with the line to write."""
+"""What is no data set and no loader though it looks like one, and arguments as torch's DataLoader
+spells them: each is answered with the line to write.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ _INSTEAD = {
 
 
 def answers_unknown_arguments(constructor: Constructor) -> Constructor:
-    """Decorate `DeterministicAugmenter`'s constructor: an argument that it does not have is told first.
+    """Decorate `DeterministicAugmenter`'s constructor: an argument that it does not have is told
+    first.
 
     Python's own message would say that another one is missing, if it is one that was misspelled.
     """
@@ -87,8 +89,10 @@ def refuse_as_dataset(dataset: Any) -> None:
     by_name = isinstance(dataset, Mapping) and 0 not in dataset
     if not by_number or by_name or isinstance(dataset, (str, bytes)):
         raise TypeError(
-            f"from_dataset needs a map-style data set, with items 0 ... len - 1, got {dataset!r:.80} of type {kind.__name__}: "
-            f"pass an instance of one, or a list of samples, {_CALL}(list(samples), batch_size). What gives batches by itself "
+            "from_dataset needs a map-style data set, with items 0 ... len - 1, got "
+            f"{dataset!r:.80} of type {kind.__name__}: "
+            f"pass an instance of one, or a list of samples, {_CALL}(list(samples), batch_size). "
+            "What gives batches by itself "
             "goes to DeterministicAugmenter(data, transform, num_processes)"
         )
 
@@ -97,7 +101,8 @@ def batch_size_of(value: Any) -> int:
     """The argument as an int. TypeError, ValueError: it was forgotten, or cannot be right."""
     if value is None:
         raise TypeError(
-            f"{_CALL} needs batch_size, the number of samples in a batch: {_CALL}(dataset, 2, ...). What gives batches by "
+            f"{_CALL} needs batch_size, the number of samples in a batch: {_CALL}(dataset, 2, "
+            "...). What gives batches by "
             "itself goes to DeterministicAugmenter(data, transform, num_processes)"
         )
     return positive_int("batch_size", value)
@@ -119,16 +124,20 @@ def length_of(data: Any) -> int:
             raise
         kind = type(data)
         raise ValueError(
-            f"{kind.__qualname__}.__len__ must give an integer from 0 to {sys.maxsize}, got {kind.__len__(data)!r}"
+            f"{kind.__qualname__}.__len__ must give an integer from 0 to {sys.maxsize}, got "
+            f"{kind.__len__(data)!r}"
         ) from None
 
 
 def refuse_orders(orders: Mapping[str, Any], iterable: bool) -> None:
-    """TypeError: more of these arguments of `from_dataset` say an order than one; or than none beside an iterable data set."""
+    """TypeError: more of these arguments of `from_dataset` say an order than one; or than none
+    beside an iterable data set.
+    """
     given = [name for name, value in orders.items() if value is not None and value is not False]
     if given and iterable:
         raise TypeError(
-            f"an IterableDataset gives its samples in an order of its own, so that {given[0]} has no effect: leave it out, or "
+            f"an IterableDataset gives its samples in an order of its own, so that {given[0]} has "
+            "no effect: leave it out, or "
             "pass a map-style data set"
         )
     if len(given) > 1:
@@ -141,8 +150,10 @@ def refuse_as_loader(loader: Any) -> None:
     """TypeError: `DeterministicAugmenter` cannot take it, for it gives no batches."""
     if inspect.isgenerator(loader) or inspect.isasyncgen(loader):
         raise TypeError(
-            f"{loader!r} is a generator object, which cannot be copied to other processes or started again. "
-            "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not make_batches()."
+            f"{loader!r} is a generator object, which cannot be copied to other processes or "
+            "started again. "
+            "Pass the function that makes it: DeterministicAugmenter(make_batches, ...) and not "
+            "make_batches()."
         )
     if isinstance(loader, (str, bytes, os.PathLike)):
         raise TypeError(
@@ -168,13 +179,17 @@ def _refuse_libraries(data: Any) -> None:
             for kind in kinds
         ):
             raise TypeError(
-                "MONAI's SmartCacheDataset replaces its items in the process that calls update_cache(), and the copies in "
-                "workers keep those that they began with: most of the data would never be trained on. Use "
-                "monai.data.CacheDataset(data, transform), or PersistentDataset(data, transform, cache_dir=...)"
+                "MONAI's SmartCacheDataset replaces its items in the process that calls "
+                "update_cache(), and the copies in "
+                "workers keep those that they began with: most of the data would never be trained "
+                "on. Use "
+                "monai.data.CacheDataset(data, transform), or PersistentDataset(data, transform, "
+                "cache_dir=...)"
             )
     if isinstance(data, DataLoader):
         raise TypeError(
-            "a DataLoader makes batches itself, in an order and with workers of its own: pass its data set, "
+            "a DataLoader makes batches itself, in an order and with workers of its own: pass its "
+            "data set, "
             f"{_CALL}(loader.dataset, {', '.join(_as_in(data))}, num_processes={data.num_workers})"
         )
 
@@ -204,15 +219,18 @@ def _as_in(loader: DataLoader[Any]) -> Iterator[str]:
 
 
 def flag(what: str, value: Any) -> bool:
-    """True or False; None is False, as for torch's DataLoader. TypeError: a text, which would be True whatever it says."""
+    """True or False; None is False, as for torch's DataLoader. TypeError: a text, which would be
+    True whatever it says.
+    """
     if isinstance(value, str):
         raise TypeError(f"{what} must be True or False, got {value!r}")
     return bool(value)
 
 
 def loses_its_place(loader: Any) -> bool:
-    """Whether its own state does not say all of where it stands: a shuffle buffer of Hugging Face's streaming data sets is
-    filled anew on resuming."""
+    """Whether its own state does not say all of where it stands: a shuffle buffer of Hugging Face's
+    streaming data sets is filled anew on resuming.
+    """
     left = [getattr(part, "_ex_iterable", None) for part in wrapped(loader)]
     while left:
         part = left.pop()

@@ -24,31 +24,35 @@ class Source(ABC):
 
     Epoch e of a stream-bound source follows from these attributes, never from the loader's code:
 
-    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that gets e
-      (but see `is_undecided`);
+    - a loader with ``set_epoch``, and batchgenerators' finite `DataLoader`: a pristine copy that
+      gets e (but see `is_undecided`);
     - a loader that is known to end (`pass_per_epoch`): its e-th pass;
-    - any other with `batches_per_epoch`: it continues where the epoch before ended, and the end of a pass ends the epoch;
-    - any other without: a pristine copy where it is known to be endless or a callable makes it (`restarts`), else its
-      e-th pass.
+    - any other with `batches_per_epoch`: it continues where the epoch before ended, and the end of
+      a pass ends the epoch;
+    - any other without: a pristine copy where it is known to be endless or a callable makes it
+      (`restarts`), else its e-th pass.
 
     Attributes:
-        stateless: any batch can be made by any copy at any time; nothing that matters is carried between batches.
+        stateless: any batch can be made by any copy at any time; nothing that matters is carried
+            between batches.
         pass_per_epoch: the loader declares that it ends; epoch e is its e-th pass.
         restarts: without `batches_per_epoch`, every epoch starts from a pristine copy.
         endless: the loader declares that it has no end.
         may_end: it declares that it has no end, and its code raises StopIteration.
         is_undecided: only a first batch shows what its epochs are (`learn`).
-        streams_share_data: its streams split one order among them, so that its own generators must be in the same
-            state in all streams; they may be seeded once per copy, never per batch.
+        streams_share_data: its streams split one order among them, so that its own generators must
+            be in the same state in all streams; they may be seeded once per copy, never per batch.
         batches_per_epoch: an epoch's batches over all ranks, where the user set a number.
-        default_num_streams: logical workers, where the user names no number; the loader declares those with
-            ``number_of_threads_in_multithreaded``.
+        default_num_streams: logical workers, where the user names no number; the loader declares
+            those with ``number_of_threads_in_multithreaded``.
         num_steps: batches per epoch over all ranks where that is known beforehand.
-        length_hint: the batches of an epoch that the loader's own ``__len__`` says, where one stream gives all. It does
-            not end an epoch: it is what ranks, which need a number, and ``len()`` go by.
+        length_hint: the batches of an epoch that the loader's own ``__len__`` says, where one
+            stream gives all. It does not end an epoch: it is what ranks, which need a number, and
+                ``len()`` go by.
         starts_anew: every epoch starts from a pristine copy.
         keeps_states: the loader has a state dict that says where it stands, and can load it.
-        holds_transforms: the loader's attributes that are transforms, which start every batch as the user passed them.
+        holds_transforms: the loader's attributes that are transforms, which start every batch as
+            the user passed them.
         class_name: the loader's, for messages.
         loader: the user's object.
         seen: the loader, to be looked at; None where it was made for that alone, and that was done.
@@ -83,7 +87,9 @@ class Source(ABC):
 
     @property
     def goes_on(self) -> bool:
-        """Whether a copy walks through all epochs, one after the other; otherwise each needs a pristine copy."""
+        """Whether a copy walks through all epochs, one after the other; otherwise each needs a
+        pristine copy.
+        """
         if self.stateless or self.starts_anew:
             return False
         return self.batches_per_epoch is not None or not self.restarts
@@ -105,7 +111,8 @@ class Source(ABC):
     @property
     def known_steps(self) -> int | None:
         """An epoch's steps over all ranks, where they are known."""
-        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next one's.
+        # Where copies go on from epoch to epoch, the steps behind an epoch's last are the next
+        # one's.
         numbered = self.stateless or self.turns_per_epoch(0, 1) is not None
         if not numbered:
             return self.num_steps
@@ -115,7 +122,9 @@ class Source(ABC):
     def begin(
         self, stream: int, num_streams: int, epoch: int, epoch_child: np.random.SeedSequence
     ) -> None:
-        """Called once on a pristine copy, before it makes the batches of this stream, from this epoch on."""
+        """Called once on a pristine copy, before it makes the batches of this stream, from this
+        epoch on.
+        """
         if self.streams_share_data:
             self.loader.number_of_threads_in_multithreaded = num_streams
         tell(self.loader, "set_thread_id", stream)
@@ -139,7 +148,9 @@ class Source(ABC):
         return {}
 
     def prepare(self, batch: Current) -> None:
-        """Called before the generators are seeded for a stateless source's batch: draws what is drawn once for an epoch."""
+        """Called before the generators are seeded for a stateless source's batch: draws what is
+        drawn once for an epoch.
+        """
 
     @abstractmethod
     def make(self, batch: Current) -> Any:
@@ -177,7 +188,9 @@ def refuse_stateless(loader: Any, stateless: bool | None) -> None:
 
 @contextmanager
 def worker_info(number: int, total: int, seed: int, dataset: Any) -> Iterator[None]:
-    """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same variable."""
+    """Inside, code runs as in worker `number` of `total` of a torch DataLoader, which sets the same
+    variable.
+    """
     before = torch_worker._worker_info
     torch_worker._worker_info = torch_worker.WorkerInfo(
         id=number, num_workers=total, seed=seed, dataset=dataset

@@ -1,8 +1,10 @@
-"""batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's `PatchSource` do).
+"""batchgenerators' own `DataLoader` and what derives from it (nnU-Net's loader and detaug's
+`PatchSource` do).
 
-Known to be stateless is ``DataLoader(infinite=True)``, which draws new indices for every batch. So is every class
-derived from it that replaces none of `POSITION_METHODS`, as nnU-Net's ``nnUNetDataLoader``; one that does keeps a position, and
-is bound to streams unless the user declares ``stateless=True``. Only the run-time check sees what a method *does*: declare
+Known to be stateless is ``DataLoader(infinite=True)``, which draws new indices for every batch. So
+is every class derived from it that replaces none of `POSITION_METHODS`, as nnU-Net's
+``nnUNetDataLoader``; one that does keeps a position, and is bound to streams unless the user
+declares ``stateless=True``. Only the run-time check sees what a method *does*: declare
 ``stateless=False`` for a class that counts batches in ``generate_train_batch``.
 """
 
@@ -25,7 +27,9 @@ POSITION_METHODS = ("__next__", "__iter__", "reset", "state_dict", "load_state_d
 
 
 class InfiniteLoader(IteratorSource):
-    """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make any batch."""
+    """``DataLoader(infinite=True)``: every batch is drawn from the global RNG, so any copy can make
+    any batch.
+    """
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
         anew = draws_every_batch_anew(loader)
@@ -33,19 +37,21 @@ class InfiniteLoader(IteratorSource):
         self.holds_transforms = transforms_in(loader)
         self.streams_share_data = False
         declared = int(loader.number_of_threads_in_multithreaded or 1)
-        # All copies of a loader that keeps its own position would give the same batches: it gets one stream.
+        # All copies of a loader that keeps its own position would give the same batches: it gets
+        # one stream.
         self.default_num_streams = declared if declared > 1 else DEFAULT_NUM_STREAMS if anew else 1
 
 
 class FiniteLoader(Source):
     """``DataLoader(infinite=False)``: its streams share one shuffled order out among them.
 
-    Every epoch starts from a pristine copy whose shuffle state is seeded from (`seed_for_shuffle`, the epoch's child),
-    equally in all streams: any epoch can be entered without walking through the earlier ones.
+    Every epoch starts from a pristine copy whose shuffle state is seeded from (`seed_for_shuffle`,
+    the epoch's child), equally in all streams: any epoch can be entered without walking through the
+    earlier ones.
 
-    A subclass may have an order of its own, which it changes from pass to pass by itself. That shows
-    in its first batch, for which it does not call ``get_indices``. Its epochs are its passes, as
-    those of any other finite loader.
+    A subclass may have an order of its own, which it changes from pass to pass by itself. That
+    shows in its first batch, for which it does not call ``get_indices``. Its epochs are its passes,
+    as those of any other finite loader.
     """
 
     def __init__(self, loader: DataLoader, stateless: bool | None) -> None:
@@ -121,7 +127,9 @@ def _call_noted(loader: DataLoader, method: str) -> Iterator[list[str]]:
 
 
 def transforms_in(loader: DataLoader) -> tuple[str, ...]:
-    """The attributes in which such a loader keeps its own transforms: nnU-Net's applies ``transforms`` to each sample."""
+    """The attributes in which such a loader keeps its own transforms: nnU-Net's applies
+    ``transforms`` to each sample.
+    """
     return tuple(
         name for name in ("transforms", "transform") if _is_transform(vars(loader).get(name))
     )
@@ -150,8 +158,9 @@ def _number_of_batches(loader: DataLoader) -> int | None:
 
 
 def draws_every_batch_anew(loader: DataLoader) -> bool:
-    """Whether an infinite `DataLoader` is known to be stateless: it replaces none of `POSITION_METHODS`, neither in its
-    class nor on the object."""
+    """Whether an infinite `DataLoader` is known to be stateless: it replaces none of
+    `POSITION_METHODS`, neither in its class nor on the object.
+    """
     kind = type(loader)
     return all(
         getattr(kind, name, None) is getattr(DataLoader, name, None) and name not in vars(loader)

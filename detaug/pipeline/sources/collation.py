@@ -10,8 +10,9 @@ from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
 
 def collated(samples: list[Any], collate_fn: Callable[[list[Any]], Any] | None) -> Any:
-    """The batch of these samples, by the user's `collate_fn`, else by `default_collate`. RuntimeError: it raises
-    StopIteration."""
+    """The batch of these samples, by the user's `collate_fn`, else by `default_collate`.
+    RuntimeError: it raises StopIteration.
+    """
     try:
         return (collate_fn or default_collate)(samples)
     except StopIteration as error:
@@ -26,15 +27,20 @@ def collate_name(collate_fn: Callable[..., Any] | None) -> str:
 
 
 def no_end(what: str) -> RuntimeError:
-    """Replaces a StopIteration, which would look like the epoch's end: the rest would be lost silently."""
+    """Replaces a StopIteration, which would look like the epoch's end: the rest would be lost
+    silently.
+    """
     return RuntimeError(
-        f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where its length says"
+        f"{what} raised StopIteration. Was it a next(...) without a match? A data set ends where "
+        "its length says"
     )
 
 
 def default_collate(samples: list[Any]) -> Any:
-    """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`; and as MONAI's
-    `list_data_collate` for what MONAI's data sets give: lists of dicts, and MetaTensors."""
+    """As `torch.utils.data.default_collate`, which users extend by its `default_collate_fn_map`;
+    and as MONAI's `list_data_collate` for what MONAI's data sets give: lists of dicts, and
+    MetaTensors.
+    """
     functions = dict(default_collate_fn_map)
     meta_tensor = getattr(sys.modules.get("monai.data.meta_tensor"), "MetaTensor", None)
     if meta_tensor is not None:
@@ -49,8 +55,10 @@ def default_collate(samples: list[Any]) -> Any:
 
 
 def _collate_meta_tensors(tensors: list[Any], *, collate_fn_map: Any = None) -> Any:
-    """As MONAI's; but transforms are known by their class, and not by the address of the copy that this process called: so
-    they are the same wherever the batch is made, and the user's own can invert them."""
+    """As MONAI's; but transforms are known by their class, and not by the address of the copy that
+    this process called: so they are the same wherever the batch is made, and the user's own can
+    invert them.
+    """
     from monai.data.utils import collate_meta_tensor_fn
 
     batch = collate_meta_tensor_fn(tensors, collate_fn_map=collate_fn_map)  # type: ignore[no-untyped-call]

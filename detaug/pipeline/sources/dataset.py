@@ -21,7 +21,8 @@ from detaug.seeding.current import Current, making
 
 
 class DatasetSource(Source):
-    """Batches of ``dataset[i]`` in the epoch's order. Arguments: see `detaug.DeterministicAugmenter.from_dataset`.
+    """Batches of ``dataset[i]`` in the epoch's order. Arguments: see
+    `detaug.DeterministicAugmenter.from_dataset`.
 
     Raises:
         TypeError: the data set has no length or no items; or arguments that exclude each other.
@@ -52,7 +53,8 @@ class DatasetSource(Source):
         )
         if batch_sampler is not None and (batch_size is not None or drop_last):
             raise TypeError(
-                "batch_sampler gives whole batches: leave out batch_size and drop_last, which have no effect"
+                "batch_sampler gives whole batches: leave out batch_size and drop_last, which have "
+                "no effect"
             )
         super().__init__(dataset, stateless=True)
         self.length = length_of(dataset)
@@ -85,7 +87,8 @@ class DatasetSource(Source):
         if self.num_steps == 0:
             what = "data set has" if number == self.length else "sampler gives"
             raise ValueError(
-                f"the {what} {number} samples, which makes no batch of {self.batch_size}: pass a smaller batch_size, or "
+                f"the {what} {number} samples, which makes no batch of {self.batch_size}: pass a "
+                "smaller batch_size, or "
                 "drop_last=False"
             )
 

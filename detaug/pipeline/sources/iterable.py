@@ -1,7 +1,7 @@
 """Any other iterator, iterable, or callable that makes one.
 
-Whether such a loader ends is not guessed from its code. One that does not say has one stream, and its copies are stepped
-through its passes; see `Source` for what its epochs are.
+Whether such a loader ends is not guessed from its code. One that does not say has one stream, and
+its copies are stepped through its passes; see `Source` for what its epochs are.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ _UNLIMITED = 1e100  # batchgenerators' DataLoaderBase writes "no limit" as this 
 
 
 class IteratorSource(Source):
-    """An object with ``__next__``: batchgenerators' SlimDataLoaderBase and DataLoaderBase, or the user's own."""
+    """An object with ``__next__``: batchgenerators' SlimDataLoaderBase and DataLoaderBase, or the
+    user's own.
+    """
 
     def __init__(self, loader: Any, stateless: bool | None) -> None:
         super().__init__(loader, bool(stateless))
@@ -61,8 +63,10 @@ class IteratorSource(Source):
             StopIteration
         ) as error:  # would be taken for an epoch's end, and lose its other batches
             raise RuntimeError(
-                f"{self.class_name} raised StopIteration, but it counts as stateless: any of its batches can be made at "
-                "any time, so it has no end. Was it a next(...) without a match? A loader that ends must be declared "
+                f"{self.class_name} raised StopIteration, but it counts as stateless: any of its "
+                "batches can be made at "
+                "any time, so it has no end. Was it a next(...) without a match? A loader that "
+                "ends must be declared "
                 "stateless=False; an epoch's length is batches_per_epoch=..."
             ) from error
 
@@ -89,7 +93,8 @@ class IterableSource(Source):
 
     def make(self, batch: Current) -> Any:
         if self._iterator is None:
-            # Not in begin(): whatever the iterator draws when it starts is to come from the first batch's seed.
+            # Not in begin(): whatever the iterator draws when it starts is to come from the first
+            # batch's seed.
             self._iterator = self._new_pass()
         return next(self._iterator)
 
@@ -98,7 +103,9 @@ class IterableSource(Source):
 
 
 class FactorySource(IterableSource):
-    """A callable that makes an iterator for one pass: every copy calls it for itself, once per pass."""
+    """A callable that makes an iterator for one pass: every copy calls it for itself, once per
+    pass.
+    """
 
     restarts = True
 
@@ -107,11 +114,12 @@ class FactorySource(IterableSource):
 
 
 class TorchIterable(IterableSource):
-    """A torch IterableDataset, in whose eyes each stream is a worker of a DataLoader: `get_worker_info` says which, so that it
-    shares its items out.
+    """A torch IterableDataset, in whose eyes each stream is a worker of a DataLoader:
+    `get_worker_info` says which, so that it shares its items out.
 
-    It gives samples, or batches where there is no `batch_size`. With samples, every epoch starts from a pristine copy, as it
-    does with a DataLoader; but where `batches_per_epoch` is given it goes on.
+    It gives samples, or batches where there is no `batch_size`. With samples, every epoch starts
+    from a pristine copy, as it does with a DataLoader; but where `batches_per_epoch` is given it
+    goes on.
     """
 
     def __init__(
@@ -176,7 +184,9 @@ class TorchIterable(IterableSource):
 
 
 def has_one_pass(made: Any) -> bool:
-    """Whether it is an iterator of Python's own kinds: a generator, an open file, a `csv.reader`, a `map`."""
+    """Whether it is an iterator of Python's own kinds: a generator, an open file, a `csv.reader`, a
+    `map`.
+    """
     step = getattr(type(made), "__next__", None)
     return inspect.isgenerator(made) or isinstance(step, types.WrapperDescriptorType)
 
@@ -184,9 +194,9 @@ def has_one_pass(made: Any) -> bool:
 def says_that_it_has_no_end(loader: Any) -> bool:
     """Whether an iterator is one of batchgenerators' endless ones by what it declares.
 
-    A `DataLoaderBase` has no end unless it has ``num_batches``. A `SlimDataLoaderBase` is endless unless its copies share
-    its data out, for which it needs ``number_of_threads_in_multithreaded`` (so batchgenerators documents it), or it has a
-    ``__next__`` of its own.
+    A `DataLoaderBase` has no end unless it has ``num_batches``. A `SlimDataLoaderBase` is endless
+    unless its copies share its data out, for which it needs ``number_of_threads_in_multithreaded``
+    (so batchgenerators documents it), or it has a ``__next__`` of its own.
     """
     if is_batchgenerators(loader, "DataLoaderBase"):
         return bool(loader._num_batches >= _UNLIMITED)

@@ -1,4 +1,6 @@
-"""Which items of a data set an epoch takes, and in what order: a pure function of the epoch's SeedSequence child."""
+"""Which items of a data set an epoch takes, and in what order: a pure function of the epoch's
+SeedSequence child.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,8 @@ class Shuffled(Order):
     def _draw(self, child: np.random.SeedSequence, epoch: int) -> Feistel | np.ndarray[Any, Any]:
         if self._is_large:
             return Feistel(self.length, child)
-        # Raw 64-bit draws are sorted, for NumPy may change the stream of `Generator.permutation` between versions (NEP 19).
+        # Raw 64-bit draws are sorted, for NumPy may change the stream of `Generator.permutation`
+        # between versions (NEP 19).
         return np.argsort(np.random.PCG64DXSM(child).random_raw(self.length), kind="stable")
 
     def declared(self) -> list[str]:
@@ -92,12 +95,14 @@ class Shuffled(Order):
 
 
 class Feistel:
-    """A permutation of 0 ... length-1 in which each place is computed by itself, without time or memory before the first.
+    """A permutation of 0 ... length-1 in which each place is computed by itself, without time or
+    memory before the first.
 
-    It is a Feistel network over the next power of four. A place whose item is `length` or more walks on through the network
-    until it meets one that is less: it begins inside, so that it returns there, and needs less than four steps on average.
-    Its rounds' keys are raw 64-bit draws of `child` (NEP 19). Of four rounds the result looks random to anyone who may ask for
-    some of its places (Luby and Rackoff, 1988); these are eight.
+    It is a Feistel network over the next power of four. A place whose item is `length` or more
+    walks on through the network until it meets one that is less: it begins inside, so that it
+    returns there, and needs less than four steps on average. Its rounds' keys are raw 64-bit draws
+    of `child` (NEP 19). Of four rounds the result looks random to anyone who may ask for some of
+    its places (Luby and Rackoff, 1988); these are eight.
     """
 
     def __init__(self, length: int, child: np.random.SeedSequence) -> None:
@@ -117,7 +122,8 @@ class Feistel:
     ) -> np.ndarray[Any, np.dtype[np.uint64]]:
         left, right = words >> self._half, words & self._mask
         for key in self._keys:
-            # SplitMix64's finaliser (Stafford's variant 13): each bit of a word depends on all of its bits.
+            # SplitMix64's finaliser (Stafford's variant 13): each bit of a word depends on all of
+            # its bits.
             mixed = right ^ key
             mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -126,8 +132,9 @@ class Feistel:
 
 
 class Sampled(Order):
-    """What a sampler (with `gives_batches`, of lists of indices) gives. Each epoch starts from the sampler as it was handed in,
-    with all random generators that it holds or draws from seeded from the epoch's child. One with ``set_epoch`` is told it.
+    """What a sampler (with `gives_batches`, of lists of indices) gives. Each epoch starts from the
+    sampler as it was handed in, with all random generators that it holds or draws from seeded from
+    the epoch's child. One with ``set_epoch`` is told it.
 
     Raises:
         TypeError: it has no length, or cannot be copied.
@@ -141,14 +148,17 @@ class Sampled(Order):
             super().__init__(length_of(sampler))
         except (TypeError, NotImplementedError):
             raise TypeError(
-                f"{name} must have a length, for an epoch's number of batches to be known; {self._kind} has none. Pass a list, "
+                f"{name} must have a length, for an epoch's number of batches to be known; "
+                f"{self._kind} has none. Pass a list, "
                 "or an object with __len__ and __iter__"
             ) from None
         inner = getattr(sampler, "sampler", sampler)
         if isinstance(inner, DistributedSampler) and inner.num_replicas > 1:
             raise ValueError(
-                f"{type(inner).__name__} gives one of {inner.num_replicas} ranks its share, and an augmenter shares its "
-                "batches out among ranks itself: leave the sampler out, and pass rank=... and world_size=..."
+                f"{type(inner).__name__} gives one of {inner.num_replicas} ranks its share, and an "
+                "augmenter shares its "
+                "batches out among ranks itself: leave the sampler out, and pass rank=... and "
+                "world_size=..."
             )
         self._parts: list[Any] = []
         file = io.BytesIO()
@@ -156,7 +166,8 @@ class Sampled(Order):
             _Pickler(file, self._parts).dump(sampler)
         except Exception as error:
             raise TypeError(
-                f"{name} is copied for every epoch, and {self._kind} cannot be: {error}. Pass a list, or an object with __len__ "
+                f"{name} is copied for every epoch, and {self._kind} cannot be: {error}. Pass a "
+                "list, or an object with __len__ "
                 "and __iter__"
             ) from error
         self._pickled = file.getvalue()
@@ -182,7 +193,8 @@ class Sampled(Order):
             drawn = [self._entry(entry) for entry in sampler]
         if len(drawn) != self.length:
             raise ValueError(
-                f"the {self._name} ({self._kind}) gave {len(drawn)} entries in epoch {epoch}, but its length is {self.length}: "
+                f"the {self._name} ({self._kind}) gave {len(drawn)} entries in epoch {epoch}, but "
+                f"its length is {self.length}: "
                 "every epoch must have as many as it says"
             )
         return drawn
@@ -200,8 +212,9 @@ class Sampled(Order):
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Sets `parts` aside: data sets, which are not copied, and generators, which are seeded; the latter as bytes, so that
-    nothing else takes them for the data set's."""
+    """Sets `parts` aside: data sets, which are not copied, and generators, which are seeded; the
+    latter as bytes, so that nothing else takes them for the data set's.
+    """
 
     def __init__(self, file: io.BytesIO, parts: list[Any]) -> None:
         super().__init__(file, protocol=5)

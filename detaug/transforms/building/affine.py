@@ -1,4 +1,6 @@
-"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its last bit."""
+"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its
+last bit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
 def rotation(angles: Sequence[float]) -> Matrix:
-    """``Rz Ry Rx`` of three angles about the first, second and third axis, ``R`` of the last of one or two; radians."""
+    """``Rz Ry Rx`` of three angles about the first, second and third axis, ``R`` of the last of one
+    or two; radians.
+    """
     if len(angles) < 3:
         c, s = cosine(angles[-1]), sine(angles[-1])
         return [[c, -s], [s, c]]

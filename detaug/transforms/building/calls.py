@@ -1,8 +1,9 @@
 """Which key of a call plays which role, and whole batches as samples.
 
-A role is a key of a sample as transforms know it: ``image``, ``segmentation`` ... An array of the image's spatial shape
-under a key without a role would stay as it is while the image is turned and mirrored. So it is an error. A batch is as
-batchgenerators has it: ``data`` with ``seg`` or ``target``.
+A role is a key of a sample as transforms know it: ``image``, ``segmentation`` ... An array of the
+image's spatial shape under a key without a role would stay as it is while the image is turned and
+mirrored. So it is an error. A batch is as batchgenerators has it: ``data`` with ``seg`` or
+``target``.
 """
 
 from __future__ import annotations
@@ -51,29 +52,36 @@ class CallableTransform(Applicable, Protocol):
 
 
 def checked_keys(keys: Keys) -> dict[str, str | None]:
-    """A copy of a pipeline's ``keys=``; a TypeError if it is no mapping of names, a ValueError for a role that there is not."""
+    """A copy of a pipeline's ``keys=``; a TypeError if it is no mapping of names, a ValueError for
+    a role that there is not.
+    """
     if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
         raise TypeError(
-            f'keys must map names to roles, as in keys={{"image": "image", "label": "segmentation"}}, got {keys!r}'
+            f'keys must map names to roles, as in keys={{"image": "image", "label": '
+            f'"segmentation"}}, got {keys!r}'
         )
     for name, role in keys.items():
         if role is not None and role not in (*VOXEL_KEYS, *BATCH_ROLES):
             raise ValueError(
-                f"keys maps {name!r} to {role!r}, which is no role. Roles are {', '.join(VOXEL_KEYS)} (for whole batches also "
+                f"keys maps {name!r} to {role!r}, which is no role. Roles are "
+                f"{', '.join(VOXEL_KEYS)} (for whole batches also "
                 "data, seg, target), and None for what is left as it is"
             )
     return dict(keys)
 
 
 def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
-    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample; a ValueError for a mixture."""
+    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample;
+    a ValueError for a mixture.
+    """
     if not any(keys.get(name) == "data" for name in arrays) and not (
         "data" in arrays and keys.get("data", "data")
     ):
         return False
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
         raise ValueError(
-            "pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture of both"
+            "pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture "
+            "of both"
         )
     if all(arrays.get(name) is not None and name not in keys for name in ("seg", "target")):
         raise ValueError("a batch may have seg or target as its segmentation, not both")
@@ -83,8 +91,9 @@ def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
 def roles_of(
     transform: CallableTransform, arrays: Mapping[str, Any], of_batch: bool = False
 ) -> dict[str, str]:
-    """The role of each key that has one; a ValueError where a key without a role holds an array that should have one, or
-    points that should move with the voxels."""
+    """The role of each key that has one; a ValueError where a key without a role holds an array
+    that should have one, or points that should move with the voxels.
+    """
     keys = transform.keys
     known = BATCH_ROLES if of_batch else {role: role for role in VOXEL_KEYS}
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
@@ -97,8 +106,10 @@ def roles_of(
         if name not in roles and name not in keys:
             if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
                 raise ValueError(
-                    f"{name} would stay where they are while {type(transform).__name__} moves the voxels: detaug transforms no "
-                    f'points and no boxes. Leave them out, or pass them on as they are by keys={{"{name}": None}}'
+                    f"{name} would stay where they are while {type(transform).__name__} moves the "
+                    "voxels: detaug transforms no "
+                    "points and no boxes. Leave them out, or pass them on as they are by "
+                    f'keys={{"{name}": None}}'
                 )
             _check_unknown(
                 name,
@@ -127,16 +138,21 @@ def _check_unknown(
         fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
         if fits or (not present and len(shape) > 1):
             raise ValueError(
-                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it would stay as it is. Known keys "
-                f"are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. Compose([...], "
-                f'keys={{"{name}": "{"segmentation" if fits else "image"}"}}); "{name}": None leaves it as it is.'
+                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it "
+                "would stay as it is. Known keys "
+                f"are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. "
+                "Compose([...], "
+                f'keys={{"{name}": "{"segmentation" if fits else "image"}"}}); "{name}": None '
+                "leaves it as it is."
             )
 
 
 def _check_dimensions(
     arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None
 ) -> None:
-    """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the pipeline is made for those."""
+    """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the
+    pipeline is made for those.
+    """
     expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
     for name in roles:
         number = len(getattr(arrays[name], "shape", ())) - 1
@@ -151,7 +167,8 @@ def _check_dimensions(
                     f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
                 )
             raise ValueError(
-                f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C, {', '.join('XYZ'[: expected[0]])}), "
+                f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C, "
+                f"{', '.join('XYZ'[: expected[0]])}), "
                 f"for {expected[1]}; {advice}"
             )
 
@@ -164,7 +181,8 @@ def call(
         seed = rng if isinstance(rng, int) else "seed"
         raise TypeError(
             f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or numpy.random.default_rng({seed})"
+            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or "
+            f"numpy.random.default_rng({seed})"
         )
     if _is_batch(arrays, transform.keys):
         return _apply_to_batch(transform, arrays, rng)
@@ -188,14 +206,18 @@ def call_on_grid(
     rng: np.random.Generator | None,
     grid: VoxelGrid | None,
 ) -> tuple[dict[str, Any], VoxelGrid | None]:
-    """As `call_with_roles`, of arrays whose voxels lie on a grid; also return the grid of the result."""
+    """As `call_with_roles`, of arrays whose voxels lie on a grid; also return the grid of the
+    result.
+    """
     try:
         drawing = current().next_sample_generator() if rng is None else rng
     except RuntimeError:
         name = type(transform).__name__
         raise RuntimeError(
-            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the Generator to draw from, for "
-            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
+            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the "
+            "Generator to draw from, for "
+            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, "
+            "sample=0)). There is no "
             "fall-back to a global random state."
         ) from None
     workspace = _checked_workspace(transform, arrays, roles, grid)
@@ -228,8 +250,9 @@ def _checked_workspace(
 def _apply_to_batch(
     transform: CallableTransform, batch: Mapping[str, Any], rng: np.random.Generator | None
 ) -> dict[str, Any]:
-    """Each sample separately, with its own Generator: of the running augmenter's sample children, or, with ``rng``, one keyed
-    by a draw from it. Raises as `Transform.__call__`."""
+    """Each sample separately, with its own Generator: of the running augmenter's sample children,
+    or, with ``rng``, one keyed by a draw from it. Raises as `Transform.__call__`.
+    """
     image = next(
         name for name in batch if transform.keys.get(name, name) == "data" or name == "data"
     )
@@ -258,7 +281,9 @@ def _apply_to_batch(
 
 
 def _as_batch(samples: list[Any], given: Any) -> Any:
-    """Samples as one batch: stacked if the batch was an array, level by level for deep supervision, else a list."""
+    """Samples as one batch: stacked if the batch was an array, level by level for deep supervision,
+    else a list.
+    """
     if isinstance(samples[0], list):
         return [
             _as_batch([sample[level] for sample in samples], given)

@@ -27,7 +27,9 @@ _FULL_TURN = 2 * math.pi * (1 + 1e-6)  # float32's 2 pi is one, too
 
 
 def argument(name: str, value: Any, check: Check) -> Any:
-    """A value of a constructor's argument that a check of params takes, in Python's own numbers and lists."""
+    """A value of a constructor's argument that a check of params takes, in Python's own numbers and
+    lists.
+    """
     try:
         plain = as_plain(value)
         check(_NOTHING, plain)
@@ -64,7 +66,9 @@ def random_scalar(
     above: float | None = None,
     maximum: float = gate.LARGEST,
 ) -> RandomScalar:
-    """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater than ``above``."""
+    """A number, a range (low, high), or a callable, from ``minimum`` to ``maximum`` and greater
+    than ``above``.
+    """
     if callable(wanted):
         return wanted  # type: ignore[no-any-return]
     check = gate.number(minimum, maximum, above=above)
@@ -90,11 +94,14 @@ def _not_below(name: str, low: Any, high: Any) -> Any:
 
 
 def radians(name: str, wanted: RandomScalar) -> RandomScalar:
-    """An angle, a range of angles or a callable, none beyond a full turn: such ones are most probably in degrees."""
+    """An angle, a range of angles or a callable, none beyond a full turn: such ones are most
+    probably in degrees.
+    """
     for angle in () if callable(wanted) else as_list(wanted):
         if abs(angle) > _FULL_TURN:
             raise ValueError(
-                f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}: these are degrees. Pass "
+                f"{name} must be in radians, at most a full turn (2 pi = 6.28), got {wanted!r}: "
+                "these are degrees. Pass "
                 f"radians, e.g. math.radians({angle:g}) = {math.radians(angle):.4g}"
             )
     return wanted
@@ -122,11 +129,14 @@ def as_list(wanted: Any) -> list[Any]:
 
 
 def channels(name: str, wanted: Sequence[int], count: int) -> list[int]:
-    """Channels as non-negative numbers; -1 is the last one, as in NumPy. One that there is not is an IndexError."""
+    """Channels as non-negative numbers; -1 is the last one, as in NumPy. One that there is not is
+    an IndexError.
+    """
     for channel in wanted:
         if not -count <= channel < count:
             raise IndexError(
-                f"{name} names channel {channel}, but the array has {count} channel(s): 0 to {count - 1}"
+                f"{name} names channel {channel}, but the array has {count} channel(s): 0 to "
+                f"{count - 1}"
             )
     return [int(channel) % count for channel in wanted]
 
@@ -135,8 +145,8 @@ def checked_array(key: str, value: Any) -> np.ndarray:
     """The value under a transform's key as a NumPy array (a view of a tensor).
 
     Raises:
-        TypeError: no array or a masked one, a tensor that is not on the CPU, an image that is not floating point, labels that
-            are no numbers.
+        TypeError: no array or a masked one, a tensor that is not on the CPU, an image that is not
+            floating point, labels that are no numbers.
         ValueError: a wrong number of dimensions, or an empty axis.
 
     Warns:
@@ -149,7 +159,8 @@ def checked_array(key: str, value: Any) -> np.ndarray:
             )
         if value.requires_grad:
             warnings.warn(
-                f"{key} requires a gradient, and what transforms give has none: pass {key}.detach() to say so",
+                f"{key} requires a gradient, and what transforms give has none: pass "
+                f"{key}.detach() to say so",
                 stacklevel=2,
             )
         try:
@@ -173,11 +184,13 @@ def checked_array(key: str, value: Any) -> np.ndarray:
         raise ValueError(f"{key} must not have an empty axis, got shape {array.shape}")
     if key in ("image", "regression_target") and array.dtype.kind != "f":
         raise TypeError(
-            f"{key} must be floating point, got {array.dtype}: convert it first, e.g. {key}.astype(numpy.float32)"
+            f"{key} must be floating point, got {array.dtype}: convert it first, e.g. "
+            f"{key}.astype(numpy.float32)"
         )
     if key == "segmentation" and (array.dtype.kind not in "biuf" or array.dtype.itemsize > 8):
         raise TypeError(
-            f"{key} must hold integers, bools or floating point numbers of at most 64 bits, got dtype {array.dtype}: convert it "
+            f"{key} must hold integers, bools or floating point numbers of at most 64 bits, got "
+            f"dtype {array.dtype}: convert it "
             f"first, e.g. {key}.astype(numpy.int16)"
         )
     return array
@@ -188,7 +201,8 @@ def unmasked(name: str, array: np.ndarray) -> np.ndarray:
     # Without numpy.ma there is no such array, and to import it takes time.
     if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         raise TypeError(
-            f"{name} is a numpy.ma.MaskedArray, and transforms know no masks: pass {name}.filled(value), with the value that "
+            f"{name} is a numpy.ma.MaskedArray, and transforms know no masks: pass "
+            f"{name}.filled(value), with the value that "
             "masked elements are to have, and the mask as a segmentation if it is needed"
         )
     return array
@@ -207,6 +221,7 @@ def representable(name: str, value: float, dtype: np.dtype[Any]) -> None:
     if not (low <= value <= high and value == math.floor(value)):
         whole = "0 and 1" if dtype.kind == "b" else f"whole numbers from {low} to {high}"
         raise ValueError(
-            f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {whole}. Convert it first, e.g. with "
+            f"{name} is {value!r}, which an array of dtype {dtype} cannot hold: it has {whole}. "
+            "Convert it first, e.g. with "
             ".astype(numpy.int16), or take another value"
         )

@@ -1,7 +1,7 @@
 """Draws from a Generator that every supported NumPy makes alike.
 
-NumPy promises stable streams for bit generators only (NEP 19). `Generator.random` is the one method used here: a double
-from the upper 53 bits of one 64-bit word. All else is arithmetic on it.
+NumPy promises stable streams for bit generators only (NEP 19). `Generator.random` is the one method
+used here: a double from the upper 53 bits of one 64-bit word. All else is arithmetic on it.
 """
 
 from __future__ import annotations
@@ -94,11 +94,12 @@ def generator_of(child_key: int) -> np.random.Generator:
 
 
 def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> float:
-    """Draw a `RandomScalar`: a number is itself, a range is drawn from evenly, a callable is called.
+    """Draw a `RandomScalar`: a number is itself, a range is drawn from evenly, a callable is
+    called.
 
     Args:
-        context: what a callable may ask for by the name of an argument (``image``, ``channel``, ``dim`` ...); ``rng``
-            is there as well.
+        context: what a callable may ask for by the name of an argument (``image``, ``channel``,
+            ``dim`` ...); ``rng`` is there as well.
 
     Raises:
         NoNumber: a callable gave none, or one that is not finite.
@@ -117,8 +118,10 @@ def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str,
     value = wanted(**{name: value for name, value in offered.items() if name in names})
     if before is not None and _place_in_global_state() != before:
         warnings.warn(
-            f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds outside of a "
-            "DeterministicAugmenter: its values do not follow from rng. Give it an argument called rng, and draw from that: "
+            f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds "
+            "outside of a "
+            "DeterministicAugmenter: its values do not follow from rng. Give it an argument called "
+            "rng, and draw from that: "
             "lambda rng: rng.uniform(0.5, 2)",
             stacklevel=2,
         )
@@ -138,7 +141,9 @@ def for_axes(
     axes: Sequence[int],
     together: bool,
 ) -> list[float]:
-    """A `scalar` for each axis, or one for all; a callable may ask for ``dim``, which is the axis, or None for all."""
+    """A `scalar` for each axis, or one for all; a callable may ask for ``dim``, which is the axis,
+    or None for all.
+    """
     if together:
         return [scalar(rng, wanted, {**context, "dim": None})] * len(axes)
     return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
@@ -180,7 +185,9 @@ def _declared(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class ByPosition:
-    """A callable that is asked for ``names``, for a function that takes them by position under other names."""
+    """A callable that is asked for ``names``, for a function that takes them by position under
+    other names.
+    """
 
     function: Callable[..., float]
     names: tuple[str, ...]
@@ -200,8 +207,8 @@ _OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
 def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     """A `RandomScalar` whose callable, if it is one, can be asked by name.
 
-    One whose required arguments have names that transforms offer stays as it is. Any other gets what ``names`` say, in
-    that order: batchgeneratorsv2's.
+    One whose required arguments have names that transforms offer stays as it is. Any other gets
+    what ``names`` say, in that order: batchgeneratorsv2's.
     """
     if not callable(wanted):
         return wanted

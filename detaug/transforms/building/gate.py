@@ -1,13 +1,14 @@
-"""The one gate between params and what is done with them, whether they were drawn, made by hand or read from JSON.
+"""The one gate between params and what is done with them, whether they were drawn, made by hand or
+read from JSON.
 
-A transform says what its params may be where it uses them, so that `Transform.change`, and the kernels that it calls, get
-nothing else:
+A transform says what its params may be where it uses them, so that `Transform.change`, and the
+kernels that it calls, get nothing else:
 
     @takes(apply_to_channel=CHANNELS, sigmas=for_each("apply_to_channel", number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None: ...
 
-Kernels check nothing: an index that follows from NaN, from an infinity or from an axis that there is not is a place
-outside of the array.
+Kernels check nothing: an index that follows from NaN, from an infinity or from an axis that there
+is not is a place outside of the array.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class ParamContext(NamedTuple):
         return len(self.shape()) - 1
 
 
-#: Raises `InvalidParam` where the value is not what it checks for. It knows Python's own numbers, lists and tuples only.
+#: Raises `InvalidParam` where the value is not what it checks for. It knows Python's own numbers,
+#: lists and tuples only.
 Check = Callable[[ParamContext, Any], None]
 Length = int | Callable[[ParamContext], int]
 
@@ -69,8 +71,8 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
     NumPy's numbers and arrays count as Python's numbers and lists, and are these in `change`.
 
     Raises:
-        KeyError: one is missing. IndexError: a channel that there is not. TypeError, ValueError: any other value that a check
-            refuses, and a param that the transform does not know.
+        KeyError: one is missing. IndexError: a channel that there is not. TypeError, ValueError:
+            any other value that a check refuses, and a param that the transform does not know.
     """
 
     def decorate(change: Callable[..., None]) -> Callable[..., None]:
@@ -87,10 +89,14 @@ def takes(**checks: Check) -> Callable[[Callable[..., None]], Any]:
 def checked(
     transform: Any, params: Any, shapes: Mapping[str, Any], checks: Mapping[str, Check]
 ) -> Any:
-    """Params as the transform's `change` gets them; ``shapes`` are the arrays', by role. Raises as `takes`."""
+    """Params as the transform's `change` gets them; ``shapes`` are the arrays', by role. Raises as
+    `takes`.
+    """
     try:
         _check_fields(checks, ParamContext(transform, params, shapes), params)
-        return params  # as `sample` draws them; to copy those of every part of a composition takes 5 % of a 2-D batch
+        # as `sample` draws them; to copy those of every part of a composition takes 5 % of a 2-D
+        # batch
+        return params
     except InvalidParam:
         pass  # NumPy's numbers may be wrong only because they are no plain ones
     try:
@@ -275,7 +281,9 @@ def many(check: Check, length: Length | None = None, *, least: int = 0) -> Check
 
 
 def where_not_none(name: str, check: Check) -> Check:
-    """A list with one element for each of another param, which stands before this one; None may stand where None stands there."""
+    """A list with one element for each of another param, which stands before this one; None may
+    stand where None stands there.
+    """
     element = for_each(name, optional(check))
 
     def check_all(given: ParamContext, value: Any) -> None:
@@ -352,7 +360,8 @@ CHANNELS = distinct(many(channel))
 AXES = distinct(many(axis))
 #: 64 bits, from which more is drawn.
 KEY = integer(0, 2**64 - 1)
-#: A place along an axis in voxels, also outside of the image. No index that follows from it overflows.
+#: A place along an axis in voxels, also outside of the image. No index that follows from it
+#: overflows.
 PLACE = number(-1e9, 1e9)
 #: A matrix of voxels to voxels: with 2**31 voxels along an axis, places stay within 64 bits.
 MATRIX = each_axis(each_axis(number(-1e6, 1e6)))

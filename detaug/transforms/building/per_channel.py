@@ -17,8 +17,8 @@ T = TypeVar("T")
 def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T, T, T]:
     """One value for each axis of the volume (X, Y, Z) that kernels see in a 2-D or 3-D image.
 
-    Axes of a single voxel are left out and the last one that is longer becomes Z, X the one before it, so that an image
-    of one plane is worked on line by line.
+    Axes of a single voxel are left out and the last one that is longer becomes Z, X the one before
+    it, so that an image of one plane is worked on line by line.
 
     Args:
         values: one for each axis of the image.
@@ -62,7 +62,9 @@ class ChannelTransform(ImageTransform):
         drawn: Callable[[int | None], Any],
         allowed: Sequence[int] | None = None,
     ) -> Params:
-        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``, of all channels or those allowed."""
+        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``, of all
+        channels or those allowed.
+        """
         every = range(shapes["image"][0]) if allowed is None else allowed
         channels = draws.channels_drawn(rng, every, self.p_per_channel)
         return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
@@ -75,12 +77,16 @@ class ChannelTransform(ImageTransform):
 
 
 def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Each channel of ``apply_to_channel``, and what was drawn for it under these names; None may stand there without any."""
+    """Each channel of ``apply_to_channel``, and what was drawn for it under these names; None may
+    stand there without any.
+    """
     return zip(params["apply_to_channel"], *(params[name] or () for name in names), strict=True)
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
-    """``(values - center) · factor + offset`` in place; what the center loses in float32, the offset makes up for."""
+    """``(values - center) · factor + offset`` in place; what the center loses in float32, the
+    offset makes up for.
+    """
     rounded = np.float32(center)
     scale_around(
         values,

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 from detaug.transforms.building.workspace import Workspace
 
-#: The only param of those that are drawn from the image, when it is there: the key of the Generator.
+#: The only param of those that are drawn from the image, when it is there: the key of the
+#: Generator.
 DEFERRED = "deferred_key"
 
 
@@ -29,7 +30,8 @@ class Applicable(Protocol):
 class AppliedTransform(NamedTuple):
     """A transform that is applied, no composition, with its own params.
 
-    Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in the order of application.
+    Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in
+    the order of application.
     """
 
     place: tuple[int, ...]
@@ -58,8 +60,9 @@ _observer: ContextVar[Observer | None] = ContextVar("detaug_observer", default=N
 
 @contextmanager
 def observe_transforms(observer: Observer | None) -> Iterator[None]:
-    """Inside, in this thread, `observer` applies the params of every pipeline that is called. A pipeline that is called
-    while it does is applied as ever."""
+    """Inside, in this thread, `observer` applies the params of every pipeline that is called. A
+    pipeline that is called while it does is applied as ever.
+    """
     token = _observer.set(observer)
     try:
         yield

@@ -1,4 +1,6 @@
-"""The arrays that transforms work on: NumPy inside, which of them may be written to, and volumes that are read when needed."""
+"""The arrays that transforms work on: NumPy inside, which of them may be written to, and volumes
+that are read when needed.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,26 @@ class Workspace:
     """One sample's arrays on their way through transforms.
 
     The caller's arrays are not written to: the first transform that changes an array makes a new
-    one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later transforms work in
-    place. Images are float32 while they are here.
+    one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later
+    transforms work in place. Images are float32 while they are here.
 
-    Several arrays of one role are one array here, joined along their channels. Segmentations of several dtypes are joined
-    in one that holds the labels of all, and given back in their own.
+    Several arrays of one role are one array here, joined along their channels. Segmentations of
+    several dtypes are joined in one that holds the labels of all, and given back in their own.
 
     Args:
-        arrays: by the caller's names: images and regression targets of shape (C, X, Y) or (C, X, Y, Z), floating point;
-            segmentations of such a shape; NumPy arrays, CPU tensors or a `LazyVolume`, of which only what is needed is read.
-            Anything else passes through unchanged.
+        arrays: by the caller's names: images and regression targets of shape (C, X, Y) or (C, X, Y,
+            Z), floating point; segmentations of such a shape; NumPy arrays, CPU tensors or a
+            `LazyVolume`, of which only what is needed is read. Anything else passes through
+            unchanged.
         roles: the caller's name -> the role, which is the key here.
         grid: where the voxels lie, if the caller knows.
 
     Raises:
         TypeError: an image that is not floating point, or something that is no array at all.
-        ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role that cannot be joined,
-            or come back with another number of channels or with labels that their own dtype does not hold; an array that is
-            made has the name of one without its role.
+        ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role
+            that cannot be joined, or come back with another number of channels or with labels that
+            their own dtype does not hold; an array that is made has the name of one without its
+            role.
     """
 
     def __init__(
@@ -97,7 +101,9 @@ class Workspace:
         return dict(self._arrays)
 
     def shapes(self) -> Mapping[str, Any]:
-        """The shape of every array, and what else is a plain number, as `Transform.sample` wants them."""
+        """The shape of every array, and what else is a plain number, as `Transform.sample` wants
+        them.
+        """
         if self._shapes is None:
             shapes: dict[str, Any] = {}
             for key, value in self._arrays.items():
@@ -121,7 +127,9 @@ class Workspace:
         self._shapes = None
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
-        """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one that something does)."""
+        """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one
+        that something does).
+        """
         self._arrays[key], self._shapes = value, None
         self._owned.discard(key)
         if owned:
@@ -169,7 +177,9 @@ class Workspace:
         return [self._checked[name].dtype for name in names if name in self._checked]
 
     def contiguous(self, key: str) -> np.ndarray:
-        """The array itself, C-contiguous (and float32 if it is an image); not to be written to unless it is owned."""
+        """The array itself, C-contiguous (and float32 if it is an image); not to be written to
+        unless it is owned.
+        """
         array: np.ndarray = self[key]
         kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
         if array.dtype != kind or not array.flags.c_contiguous:
@@ -178,7 +188,9 @@ class Workspace:
         return array
 
     def writable(self, key: str) -> np.ndarray:
-        """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied first if it is not owned."""
+        """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied
+        first if it is not owned.
+        """
         source, destination = self.source_and_destination(key)
         if destination is not source:
             destination[...] = source
@@ -187,8 +199,8 @@ class Workspace:
     def source_and_destination(self, key: str) -> tuple[np.ndarray, np.ndarray]:
         """What to read and where to write all of it, for one pass that needs no copy first.
 
-        They are one array when it is owned already; else the destination is new, uninitialised memory, and the caller must
-        fill every channel of it.
+        They are one array when it is owned already; else the destination is new, uninitialised
+        memory, and the caller must fill every channel of it.
         """
         source = self.contiguous(key)
         if key in self._owned:
@@ -200,9 +212,11 @@ class Workspace:
     def chosen_channels(
         self, chosen: Collection[int], shaped: Callable[[np.ndarray], np.ndarray] = np.asarray
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The image's chosen channels as (channel, source, destination); the two are one array where it is owned.
+        """The image's chosen channels as (channel, source, destination); the two are one array
+        where it is owned.
 
-        The caller fills each destination. Other channels are copied where they must be. Without any, nothing is touched.
+        The caller fills each destination. Other channels are copied where they must be. Without
+        any, nothing is touched.
 
         Args:
             shaped: what makes of a channel the view that the caller wants.
@@ -216,7 +230,8 @@ class Workspace:
         for c in chosen:
             if not 0 <= c < len(source):
                 raise IndexError(
-                    f"params name channel {c}, but image has {len(source)} channel(s): 0 to {len(source) - 1}"
+                    f"params name channel {c}, but image has {len(source)} channel(s): 0 to "
+                    f"{len(source) - 1}"
                 )
         for c in range(len(source)):
             if c in chosen:
@@ -225,7 +240,8 @@ class Workspace:
                 destination[c] = source[c]
 
     def result(self) -> dict[str, Any]:
-        """All arrays under the caller's names, each of the kind (NumPy or torch) and, for images, of the input's dtype.
+        """All arrays under the caller's names, each of the kind (NumPy or torch) and, for images,
+        of the input's dtype.
 
         An array that no transform changed is the input object itself.
         """
@@ -255,7 +271,8 @@ class Workspace:
             counts = [len(self._checked[name]) for name in names]
             if sum(counts) != len(value):
                 raise ValueError(
-                    f"{', '.join(names)} are all {key}, {sum(counts)} channels together, and the pipeline made {len(value)} of "
+                    f"{', '.join(names)} are all {key}, {sum(counts)} channels together, and the "
+                    f"pipeline made {len(value)} of "
                     "them: which of them belong to which name is unknown. Pass them as one array"
                 )
             parts = np.split(value, np.cumsum(counts)[:-1])
@@ -276,7 +293,9 @@ class Workspace:
         )
 
     def _in_own_dtype(self, name: str, labels: np.ndarray) -> np.ndarray:
-        """Return labels in the dtype in which the caller passed them, before they were joined with others."""
+        """Return labels in the dtype in which the caller passed them, before they were joined with
+        others.
+        """
         own = self._own_label_dtypes()
         if len(own) < 2 or labels.dtype != np.result_type(*own):
             return labels  # nothing was joined, or a transform made something else of it
@@ -286,7 +305,8 @@ class Workspace:
         result: np.ndarray = labels.astype(dtype)
         if not np.array_equal(result, labels):
             raise ValueError(
-                f"the pipeline writes labels into {name} that its dtype, {dtype}, does not hold: convert it first, e.g. "
+                f"the pipeline writes labels into {name} that its dtype, {dtype}, does not hold: "
+                "convert it first, e.g. "
                 f"{name}.astype(numpy.{labels.dtype})"
             )
         return result
@@ -302,10 +322,12 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 class LazyVolume:
-    """An array (C, X, Y, Z) or (C, X, Y) that is somewhere else: in a compressed file, in part beyond an image's border.
+    """An array (C, X, Y, Z) or (C, X, Y) that is somewhere else: in a compressed file, in part
+    beyond an image's border.
 
-    It may stand for ``image``, ``regression_target`` or ``segmentation`` in a sample. `SpatialTransform` and the crops
-    read the part that they need; any other transform reads all of it.
+    It may stand for ``image``, ``regression_target`` or ``segmentation`` in a sample.
+    `SpatialTransform` and the crops read the part that they need; any other transform reads all of
+    it.
 
     Attributes:
         shape: with the channels in front.
@@ -316,7 +338,8 @@ class LazyVolume:
     dtype: np.dtype[Any]
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        """All channels of the voxels ``starts`` to ``stops`` (excluded), one number per spatial axis, within the shape.
+        """All channels of the voxels ``starts`` to ``stops`` (excluded), one number per spatial
+        axis, within the shape.
 
         Returns:
             (C, *extents), C-contiguous, that nothing else holds.
@@ -324,11 +347,12 @@ class LazyVolume:
         raise NotImplementedError
 
     def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        """As `read`, of memory that the next call in this thread may take again: for a box that is only looked at.
+        """As `read`, of memory that the next call in this thread may take again: for a box that is
+        only looked at.
 
         Args:
-            between: ``(first, last)`` -> ``(starts, stops)`` of what will be looked at in these planes of the box (``last``
-                excluded); the rest may be anything.
+            between: ``(first, last)`` -> ``(starts, stops)`` of what will be looked at in these
+                planes of the box (``last`` excluded); the rest may be anything.
         """
         return self.read(starts, stops)
 
@@ -355,14 +379,16 @@ class _Planes(LazyVolume):
 
 
 def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[int, ...]:
-    """The spatial shape that a sample's images and segmentation have in common; a ValueError if there is none, or if it has
-    not as many axes as a ``wanted`` size."""
+    """The spatial shape that a sample's images and segmentation have in common; a ValueError if
+    there is none, or if it has not as many axes as a ``wanted`` size.
+    """
     spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
     if len(set(spaces.values())) > 1:
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
         raise ValueError(
-            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not known"
+            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not "
+            "known"
         )
     space = next(iter(spaces.values()))
     for name, size in wanted.items():

@@ -1,7 +1,8 @@
 """Elastic deformation: a smooth random displacement of every voxel of a patch.
 
-Each component is white noise under a periodic Gaussian filter, scaled so that its largest absolute value anywhere in the
-patch is the wanted magnitude. This is the method of batchgenerators' `augment_spatial_2` and of batchgeneratorsv2.
+Each component is white noise under a periodic Gaussian filter, scaled so that its largest absolute
+value anywhere in the patch is the wanted magnitude. This is the method of batchgenerators'
+`augment_spatial_2` and of batchgeneratorsv2.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from detaug.kernels.statistics import moments
 from detaug.kernels.threefry import key_words
 from detaug.kernels.voxels import pick
 
-# A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose weights add up to less.
+# A frequency that the filter weakens to less than 2**-30 is left out, and so are voxels whose
+# weights add up to less.
 _NEGLIGIBLE_BITS = 30.0
 
 # Filters narrower than this, in voxels, are convolutions.
@@ -37,13 +39,15 @@ def displacement(
 
     Args:
         shape: (X, Y, Z) or (X, Y), the patch.
-        key: 64 bits; component d is filtered from the normals of stream d under it (`detaug.kernels.normals`), in the
-            order of the array.
+        key: 64 bits; component d is filtered from the normals of stream d under it
+            (`detaug.kernels.normals`), in the order of the array.
         sigmas: of the Gaussian filter, in voxels, one per component (each holds for all axes).
-        magnitudes: the largest absolute displacement in voxels, one per component; never less than 1e-8.
+        magnitudes: the largest absolute displacement in voxels, one per component; never less than
+            1e-8.
 
     Returns:
-        (3, X, Y, Z) float32 (of a plane X is 1, and there is no displacement along it), and each spatial axis' mean.
+        (3, X, Y, Z) float32 (of a plane X is 1, and there is no displacement along it), and each
+        spatial axis' mean.
     """
     lift = 3 - len(shape)
     field = np.zeros((3, *(1,) * lift, *shape), np.float32)
@@ -92,7 +96,9 @@ def _filter_widely(noise: np.ndarray, sigma: float) -> float:
 
 @lru_cache(maxsize=16)
 def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
-    """The filter's weights at distance 0, 1, 2 ..., at most half the length (where both sides are one voxel)."""
+    """The filter's weights at distance 0, 1, 2 ..., at most half the length (where both sides are
+    one voxel).
+    """
     half = length // 2
     circle = np.array([cosine(2.0 * math.pi * n / length) for n in range(length)])
     distances = np.arange(half + 1)
@@ -112,7 +118,9 @@ def _periodic_gaussian(length: int, sigma: float) -> np.ndarray:
 
 
 def _frequencies(length: int, sigma: float) -> int:
-    """How many basis functions of an axis the filter leaves: the mean, and a cosine and a sine per frequency."""
+    """How many basis functions of an axis the filter leaves: the mean, and a cosine and a sine per
+    frequency.
+    """
     if sigma <= 0.0:
         return length
     # exp(-2 (pi sigma f / n)^2) >= negligible
@@ -130,7 +138,9 @@ def _gaussian_weights(length: int, count: int, sigma: float) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _basis(length: int, count: int) -> np.ndarray:
-    """(length, count) float32: the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of norm 1 over these."""
+    """(length, count) float32: the first functions 1, cos, sin, cos 2 ... at an axis' voxels, of
+    norm 1 over these.
+    """
     # cos and sin depend on f x modulo the length only: one table of the circle serves all of them
     circle = [
         (cosine(2.0 * math.pi * n / length), sine(2.0 * math.pi * n / length))

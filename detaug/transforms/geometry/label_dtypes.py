@@ -15,7 +15,8 @@ _INT32 = np.dtype(np.int32)
 def resampling_dtype(workspace: Workspace, padding: float) -> np.dtype[Any]:
     """Return int16 or, where that does not hold all labels and the padding, int32.
 
-    Labels are looked at only where their dtype leaves it open. A lazy segmentation of such a dtype is read as a whole.
+    Labels are looked at only where their dtype leaves it open. A lazy segmentation of such a dtype
+    is read as a whole.
 
     Args:
         padding: the label outside.
@@ -40,7 +41,8 @@ def _least_and_largest_label(labels: np.ndarray) -> tuple[float, float]:
     if labels.dtype.kind == "f" and not (labels == np.floor(labels)).all():  # NaN differs from NaN
         raise ValueError(
             "SpatialTransform takes labels that are whole numbers, and the segmentation "
-            f"({labels.dtype}) has {_first_other(labels)!r}. Pass soft labels as regression_target; "
+            f"({labels.dtype}) has {_first_other(labels)!r}. Pass soft labels as "
+            "regression_target; "
             "replace NaN by a label, e.g. -1"
         )
     low = labels.min().item()

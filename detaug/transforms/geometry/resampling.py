@@ -30,7 +30,8 @@ LABEL_KERNELS = {
 #: The first voxel of a part of the source, and its extents.
 Window = tuple[Sequence[int], Sequence[int]]
 
-# Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for rounding.
+# Two voxels more than the neighbours that a cubic kernel has: an integer's worth of room for
+# rounding.
 _REACH = 4
 
 
@@ -42,7 +43,8 @@ class PatchMap:
         patch_size: the patch's.
         affine: rotation and scaling about the middle, or None.
         elastic: arguments of `displacement` (``key``, ``sigmas``, ``magnitudes``), or None.
-        center: where the patch's middle lies, in voxels from the source's first edge (n / 2 is the middle of n voxels).
+        center: where the patch's middle lies, in voxels from the source's first edge (n / 2 is the
+            middle of n voxels).
         center_deformation: take the mean displacement out.
         align_corners: as torch's grid_sample has it.
     """
@@ -72,7 +74,8 @@ class PatchMap:
         back = applied(matrix, middle)
         offset = [c - n / 2 - b for c, n, b in zip(center, self._space, back, strict=True)]
         if align_corners:
-            # grid_sample then spreads the source's n voxel edges over its n - 1 steps between centres
+            # grid_sample then spreads the source's n voxel edges over its n - 1 steps between
+            # centres
             shrink = [(n - 1) / n for n in self._space]
             matrix = [[value * s for value in row] for row, s in zip(matrix, shrink, strict=True)]
             offset = [value * s for value, s in zip(offset, shrink, strict=True)]
@@ -85,7 +88,9 @@ class PatchMap:
         self._reach = [each + _REACH for each in bent]
 
     def region(self) -> tuple[list[int], list[int]]:
-        """The box of the source outside of which no voxel is read: its first voxel and its last (excluded)."""
+        """The box of the source outside of which no voxel is read: its first voxel and its last
+        (excluded).
+        """
         lows, highs = [], []
         for row, offset in zip(self._matrix, self._offset, strict=True):
             extents = [value * (size - 1) for value, size in zip(row, self._patch, strict=True)]
@@ -94,9 +99,11 @@ class PatchMap:
         return self._around(lows, highs)
 
     def between(self, first: int, last: int) -> tuple[list[int], list[int]]:
-        """The part of `region` outside of which no voxel of its planes ``first`` to ``last`` (excluded) is read; equal where none
-        is."""
-        # A point beyond the source may be brought back to its outermost plane, and draws on those next to it.
+        """The part of `region` outside of which no voxel of its planes ``first`` to ``last``
+        (excluded) is read; equal where none is.
+        """
+        # A point beyond the source may be brought back to its outermost plane, and draws on those
+        # next to it.
         low = first - self._reach[0] if first > self._reach[0] else -math.inf
         high = last - 1 + self._reach[0] if last + self._reach[0] < self._space[0] else math.inf
         one, way, length = self._lines
@@ -111,7 +118,8 @@ class PatchMap:
 
     @cached_property
     def _lines(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Lines between the patch's corners: first ends, ways to the others, and how long these are along the first axis.
+        """Lines between the patch's corners: first ends, ways to the others, and how long these are
+        along the first axis.
 
         What planes draw on is a convex body, whose own corners are on such lines.
         """
@@ -125,7 +133,9 @@ class PatchMap:
         return one, other - one, np.where(one[:, :1] == other[:, :1], 1, other[:, :1] - one[:, :1])
 
     def _around(self, lows: Sequence[float], highs: Sequence[float]) -> tuple[list[int], list[int]]:
-        """The box of the source's voxels that are read for points in a box, also where these are brought back to the border."""
+        """The box of the source's voxels that are read for points in a box, also where these are
+        brought back to the border.
+        """
         starts, stops = [], []
         for n, reach, low, high in zip(self._space, self._reach, lows, highs, strict=True):
             starts.append(max(0, math.floor(min(max(low, 0), n - 1) - reach)))

@@ -1,1 +1,3 @@
-"""Artefacts of MRI. They import `detaug.transforms.building` and kernels alone, as transforms of your own may."""
+"""Artefacts of MRI. They import `detaug.transforms.building` and kernels alone, as transforms of
+your own may.
+"""

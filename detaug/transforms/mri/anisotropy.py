@@ -17,24 +17,27 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class Anisotropy(ChannelTransform):
-    """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between them.
+    """Takes slices along one axis, ``downsampling`` voxels apart, and interpolates linearly between
+    them.
 
-    An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels beyond the outermost
-    slices have their value. Formula and defaults are those of TorchIO's ``RandomAnisotropy`` (after Billot et al.,
-    "Partial volume segmentation of brain MRI scans of any resolution and contrast", MICCAI 2020), which gives 0 to
-    voxels more than half a slice beyond the outermost ones. Labels stay what they are.
+    An axis of n voxels gets ``floor(n / downsampling)`` slices, at least one, centred on it. Voxels
+    beyond the outermost slices have their value. Formula and defaults are those of TorchIO's
+    ``RandomAnisotropy`` (after Billot et al., "Partial volume segmentation of brain MRI scans of
+    any resolution and contrast", MICCAI 2020), which gives 0 to voxels more than half a slice
+    beyond the outermost ones. Labels stay what they are.
 
     Args:
         axes: spatial axes of which one is drawn; None for all.
-        downsampling: voxels from one slice to the next, at least 1. A callable may ask for ``channel``, which is None
-            where channels are synchronised.
-        profile: what a slice sees: "point", the nearest voxel, as in TorchIO (halfway between two, the upper one); or
-            "box", the mean over its thickness, where slices touch each other, so that small structures are blurred and
-            not skipped.
+        downsampling: voxels from one slice to the next, at least 1. A callable may ask for
+            ``channel``, which is None where channels are synchronised.
+        profile: what a slice sees: "point", the nearest voxel, as in TorchIO (halfway between two,
+            the upper one); or "box", the mean over its thickness, where slices touch each other, so
+            that small structures are blurred and not skipped.
         synchronize_channels: one axis and distance for all channels; else one for each.
         p_per_channel: the probability of each channel.
 
-    NaN and infinity spread over the slices that hold them and to those next to them. Params: ``{"apply_to_channel":
+    NaN and infinity spread over the slices that hold them and to those next to them. Params:
+        ``{"apply_to_channel":
     [channels], "axes": [one for each of them], "downsampling": [one for each of them]}``.
 
     Raises:
@@ -90,8 +93,9 @@ class Anisotropy(ChannelTransform):
 
 
 def _slice_tables(n: int, distance: float, box: bool) -> tuple[Any, ...]:
-    """For each voxel of an axis the slice before it and the weight of the next one; for each slice its first voxel, and the
-    shares that it and those behind it have, float32."""
+    """For each voxel of an axis the slice before it and the weight of the next one; for each slice
+    its first voxel, and the shares that it and those behind it have, float32.
+    """
     count = max(1, math.floor(n / distance))
     origin = (n - 1) / 2.0 - (count - 1) / 2.0 * distance
     centres = origin + np.arange(count) * distance

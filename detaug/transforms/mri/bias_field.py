@@ -28,26 +28,31 @@ def _terms(given: ParamContext) -> int:
 
 
 class BiasField(ChannelTransform):
-    """Multiplies channels by ``exp(Σ c_ijk P_i(x) P_j(y) P_k(z))``, the sum over all i + j + k <= order.
+    """Multiplies channels by ``exp(Σ c_ijk P_i(x) P_j(y) P_k(z))``, the sum over all i + j + k <=
+    order.
 
-    x, y and z run from -1 at an axis' first voxel to 1 at its last one; an axis of one voxel is at 0. P_n is the n-th
-    power, or Legendre's polynomial of degree n. The model is that of Van Leemput et al., "Automated model-based bias field
-    correction of MR images of the brain" (IEEE TMI 18, 1999). Defaults are those of TorchIO's ``RandomBiasField``;
-    MONAI's ``RandBiasField`` is ``BiasField((0, 0.1), basis="legendre")``.
+    x, y and z run from -1 at an axis' first voxel to 1 at its last one; an axis of one voxel is at
+    0. P_n is the n-th power, or Legendre's polynomial of degree n. The model is that of Van Leemput
+       et al., "Automated model-based bias field
+    correction of MR images of the brain" (IEEE TMI 18, 1999). Defaults are those of TorchIO's
+    ``RandomBiasField``; MONAI's ``RandBiasField`` is ``BiasField((0, 0.1), basis="legendre")``.
 
     Args:
-        coefficients: each of them. A callable may ask for ``channel``, which is None where channels are synchronised.
+        coefficients: each of them. A callable may ask for ``channel``, which is None where channels
+            are synchronised.
         order: the highest degree, 0 to 10.
         basis: "powers" or "legendre".
         synchronize_channels: one field for all channels; else one for each.
         p_per_channel: the probability of each channel.
 
-    NaN and infinity stay what they are. Params: ``{"apply_to_channel": [channels], "coefficients": [[...] for each of
-    them]}``; coefficients are in the order of ``(i, j, k)``, the last index changing fastest (20 for order 3 in 3-D,
-    10 in 2-D).
+    NaN and infinity stay what they are. Params: ``{"apply_to_channel": [channels], "coefficients":
+        [[...] for each of
+    them]}``; coefficients are in the order of ``(i, j, k)``, the last index changing fastest (20
+    for order 3 in 3-D, 10 in 2-D).
 
     Raises:
-        ValueError: an order or basis that there is not; from `apply`, a wrong number of coefficients.
+        ValueError: an order or basis that there is not; from `apply`, a wrong number of
+            coefficients.
     """
 
     def __init__(
@@ -121,7 +126,9 @@ def _places(n: int) -> np.ndarray:
 
 
 def _legendre(order: int) -> list[list[tuple[int, float]]]:
-    """Legendre's polynomials up to a degree, each as (power, coefficient): (n + 1) P_(n+1) = (2 n + 1) x P_n - n P_(n-1)."""
+    """Legendre's polynomials up to a degree, each as (power, coefficient): (n + 1) P_(n+1) = (2 n +
+    1) x P_n - n P_(n-1).
+    """
     found = [[1.0], [0.0, 1.0]]
     for n in range(1, order):
         raised, before = [0.0, *found[n]], [*found[n - 1], 0.0, 0.0]

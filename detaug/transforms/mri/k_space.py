@@ -262,8 +262,9 @@ class Spikes(ChannelTransform):
         synchronize_channels: the same spikes in all channels; else each has its own.
 
     A NaN or an infinity makes its channel NaN. Params: ``{"apply_to_channel": [channels], "spikes":
-    [{"positions": [one per axis, 0 to 1, for each spike], "intensity": r} for each of them]}``: with
-    frequency 0 in the middle, a spike is at coefficient floor(position * n) of the n along an axis.
+    [{"positions": [one per axis, 0 to 1, for each spike], "intensity": r} for each of them]}``:
+    with frequency 0 in the middle, a spike is at coefficient floor(position * n) of the n along an
+    axis.
     """
 
     def __init__(

@@ -61,14 +61,16 @@ class Motion(ChannelTransform):
         rotation: radians, drawn for each axis (in 2-D one angle) and each movement.
         translation: voxels, drawn for each axis and each movement.
         num_transforms: how many movements, >= 1.
-        axes: the spatial axes of which one is drawn, along which k-space is filled; None: the last one, as in TorchIO.
+        axes: the spatial axes of which one is drawn, along which k-space is filled; None: the last
+            one, as in TorchIO.
         p_per_channel: the probability of each channel.
         synchronize_channels: the same movements in all channels; else each has its own.
 
-    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "motions": [{"axis": a, "times": [one for
-    each movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels for each movement]} for
-    each of them]}``. After a movement, the voxel at offset o from the image's middle shows what was at ``R o +
-    translation``, where R is that of `SpatialTransform`.
+    NaN and infinity spread along the axis. Params: ``{"apply_to_channel": [channels], "motions":
+        [{"axis": a, "times": [one for
+    each movement, 0 to 1, rising], "rotations": [angles for each movement], "translations": [voxels
+    for each movement]} for each of them]}``. After a movement, the voxel at offset o from the
+    image's middle shows what was at ``R o + translation``, where R is that of `SpatialTransform`.
     """
 
     def __init__(
@@ -154,9 +156,11 @@ def _extended_images(
 
 
 def _stretches(n: int, times: Sequence[float]) -> list[np.ndarray]:
-    """Which planes of k-space each position fills, as 1 and 0, frequency 0 in the middle; the image's own position is first.
+    """Which planes of k-space each position fills, as 1 and 0, frequency 0 in the middle; the
+    image's own position is first.
 
-    It takes the stretch that holds the middle; the movement that comes before that one takes the first stretch.
+    It takes the stretch that holds the middle; the movement that comes before that one takes the
+    first stretch.
     """
     ends = [0, *(int(n * time) for time in times), n]
     order = list(range(len(times) + 1))

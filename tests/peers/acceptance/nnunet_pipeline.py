@@ -32,7 +32,9 @@ LABELS = [1, 2, 3]
 
 
 def write_dataset(folder: Path) -> Path:
-    """Five cases of blobs with three labels, and the segmentations that a first stage might have made of them."""
+    """Five cases of blobs with three labels, and the segmentations that a first stage might have
+    made of them.
+    """
     (folder / "previous").mkdir(parents=True)
     rng = np.random.default_rng(7)
     grid = np.stack(np.meshgrid(*[np.arange(30.0)] * 3, indexing="ij"))
@@ -114,7 +116,9 @@ def clock_without_meaning() -> float:
 
 
 class LyingClock:
-    """Gives the blur transform a clock that makes its choice by timing a matter of chance, then calls the others."""
+    """Gives the blur transform a clock that makes its choice by timing a matter of chance, then
+    calls the others.
+    """
 
     def __init__(self, transform: BasicTransform) -> None:
         self.transform = transform

@@ -1,6 +1,8 @@
-"""The training toolkit in a real training: a small 3-D U-Net on an MRI ends with the same weights, byte for byte.
+"""The training toolkit in a real training: a small 3-D U-Net on an MRI ends with the same weights,
+byte for byte.
 
-The loop draws from every global generator: dropout from torch's, the weight of a step's loss from NumPy's and Python's.
+The loop draws from every global generator: dropout from torch's, the weight of a step's loss from
+NumPy's and Python's.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ STEPS, BATCHES_PER_EPOCH = 8, 4
 
 
 class UNet(nn.Module):
-    """Two levels, instance normalisation, dropout, trilinear up-sampling, average pooling on the way down."""
+    """Two levels, instance normalisation, dropout, trilinear up-sampling, average pooling on the
+    way down.
+    """
 
     def __init__(self, channels: int = 4, classes: int = 3) -> None:
         super().__init__()
@@ -55,7 +59,8 @@ class UNet(nn.Module):
 
 class Training:
     def __init__(self, num_processes: int, seed: int = 11) -> None:
-        # Before the seeds: importing what reads the images draws from Python's global generator, the first time.
+        # Before the seeds: importing what reads the images draws from Python's global generator,
+        # the first time.
         loader = MRIPatchLoader([load_template()], batch_size=2, patch_size=(16, 16, 16))
         seed_everything(seed, workers=False)
         self.model, self.loss = (

@@ -1,4 +1,6 @@
-"""Every console line of README and docs runs, and every command that they name exists with its options."""
+"""Every console line of README and docs runs, and every command that they name exists with its
+options.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ from tests.support.preloaded import run_code
 ELSEWHERE = {
     "pip install": "an installation; .ci/run makes one",
     "pip wheel": "gigabytes of wheels",
-    "nnUNetv2_train": "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for two",
+    "nnUNetv2_train": "1000 epochs; tests/peers/nnunet/trainers/test_command_line.py runs it for "
+    "two",
     "detaug nnunet verify": "tests/peers/nnunet/verification runs it on a data set of its own",
     "detaug diff RESULTS": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet export": "tests/peers/nnunet/trainers/test_results.py runs it",
     "detaug nnunet demo": "tests/peers/nnunet/test_toy_training.py runs it",
     "python -m tests.stress": "tests/stress/test_short_form.py runs the short form",
-    "detaug preview my_package": "its loader has no images here; tests/processes/cli/test_preview_command.py has one that has",
-    "detaug preview --nnunet": "tests/peers/nnunet/test_preview.py runs it on a data set of its own",
+    "detaug preview my_package": "its loader has no images here; "
+    "tests/processes/cli/test_preview_command.py has one that has",
+    "detaug preview --nnunet": "tests/peers/nnunet/test_preview.py runs it on a data set of its "
+    "own",
     "detaug bench": "tests/processes/cli/test_bench_command.py runs it for less than a minute",
     "python -m benchmarks": "tests/processes/benchmarks runs it",
 }
@@ -54,7 +59,9 @@ def console_lines() -> list[Any]:
 
 @pytest.fixture
 def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
-    """A folder with the pipeline that the pages speak of, and an environment with `detaug` on the PATH."""
+    """A folder with the pipeline that the pages speak of, and an environment with `detaug` on the
+    PATH.
+    """
     script = tmp_path / ".venv" / "bin" / "detaug"
     script.parent.mkdir(parents=True)
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m detaug "$@"\n')
@@ -63,7 +70,8 @@ def console(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "pipelines.py").write_text(
-        "import numpy as np\n\nclass Loader:\n    def __next__(self):\n        return {'data': np.random.rand(3)}\n\n"
+        "import numpy as np\n\nclass Loader:\n    def __next__(self):\n        return {'data': "
+        "np.random.rand(3)}\n\n"
         "def make():\n    return Loader(), None\n"
     )
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{REPOSITORY}"}

@@ -1,4 +1,6 @@
-"""Every Python block of README and docs runs as it is written, in the order of its page, as its reader would run it."""
+"""Every Python block of README and docs runs as it is written, in the order of its page, as its
+reader would run it.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, match.start(2)) + 1, match[2]) for match in found]
 
 
-#: Pages whose blocks take half a minute. Each has a quick test of the same: of nnunet.md those of trainers in
-#: tests/peers/nnunet, of migrate.md test_migration_page.py, of the training toolkit's those in tests/unit/training.
+#: Pages whose blocks take half a minute. Each has a quick test of the same: of nnunet.md those of
+#: trainers in tests/peers/nnunet, of migrate.md test_migration_page.py, of the training toolkit's
+#: those in tests/unit/training.
 SLOW = {
     "verify.md",
     "nnunet.md",
@@ -43,7 +46,9 @@ NEEDS = {
 
 
 def program(page: Path) -> str:
-    """The page's Python, one block after the other, each line at its place in the page: lines of an error are the page's own."""
+    """The page's Python, one block after the other, each line at its place in the page: lines of an
+    error are the page's own.
+    """
     lines: list[str] = []
     for line, code in blocks(page, "python"):
         lines += [""] * (line - 1 - len(lines)) + code.splitlines()

@@ -1,4 +1,6 @@
-"""Each example runs by itself, as a reader would run it, and reaches its last line; so does the tutorial."""
+"""Each example runs by itself, as a reader would run it, and reaches its last line; so does the
+tutorial.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from tests.support.preloaded import Preloaded, run_code
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 LAST_LINES = {
-    "cluster_with_fsspec.py": "6 batches through fsspec, the same from this process and from a Ray cluster",
+    "cluster_with_fsspec.py": "6 batches through fsspec, the same from this process and from a Ray "
+    "cluster",
     "custom_loop_resume.py": "same batches, same weights",
     "nnunet_loader.py": "nnU-Net's batches are the same with 1 and with 2 processes",
     "own_transform.py": "own transforms are as reproducible as detaug's",
@@ -52,7 +55,9 @@ def test_example_says_what_it_shows(script: str, interpreter: Preloaded) -> None
 
 
 def given(notebook: Any) -> list[str]:
-    """What any machine gives: the ledger's digest, and the fingerprint of the batch that is replayed."""
+    """What any machine gives: the ledger's digest, and the fingerprint of the batch that is
+    replayed.
+    """
     text = [str(output) for cell in notebook.cells for output in cell.get("outputs", [])]
     return re.findall(r"equal: all \d+ batches|digest [0-9a-f]{16}|'[0-9a-f]{32}'", "\n".join(text))
 

@@ -1,4 +1,6 @@
-"""The site is built without a warning, with pages that are made of other files, and links to whoever's repository it is."""
+"""The site is built without a warning, with pages that are made of other files, and links to
+whoever's repository it is.
+"""
 
 from __future__ import annotations
 

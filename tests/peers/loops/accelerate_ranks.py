@@ -1,4 +1,6 @@
-"""What Accelerate's two ranks see of `detaug.DataLoader`: python -m tests.peers.loops.accelerate_ranks FILE."""
+"""What Accelerate's two ranks see of `detaug.DataLoader`: python -m
+tests.peers.loops.accelerate_ranks FILE.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What loaders and training loops promise, measured: `python -m tests.peers.loops.other_loaders` prints docs/loops.md's table.
+"""What loaders and training loops promise, measured: `python -m tests.peers.loops.other_loaders`
+prints docs/loops.md's table.
 
-Every library reads 16 samples in shuffled batches of 2, each with a random number, in the way that its own documentation shows
-for a training that is to be reproducible and to go on after a crash. A cell is a program of its own that ends within two minutes.
+Every library reads 16 samples in shuffled batches of 2, each with a random number, in the way that
+its own documentation shows for a training that is to be reproducible and to go on after a crash. A
+cell is a program of its own that ends within two minutes.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class Numbers(Dataset[torch.Tensor]):
 
 
 def draw(index: int, generator: Any = np.random) -> torch.Tensor:
-    """An item. The worker that makes one in the middle of the epoch is killed once, where that is asked for."""
+    """An item. The worker that makes one in the middle of the epoch is killed once, where that is
+    asked for.
+    """
     wanted = Path(os.environ["TABLE_TOLD"], "kill")
     if index == SAMPLES // 2 and wanted.exists():
         wanted.unlink()
@@ -53,8 +57,9 @@ def draw(index: int, generator: Any = np.random) -> torch.Tensor:
 
 
 class Run(NamedTuple):
-    """One epoch of a library, or the rest of one. A `folder` has what the runs of a column share; there the state is saved after
-    `SAVED_AT` batches of each rank, or loaded, as `state` says."""
+    """One epoch of a library, or the rest of one. A `folder` has what the runs of a column share;
+    there the state is saved after `SAVED_AT` batches of each rank, or loaded, as `state` says.
+    """
 
     library: str
     workers: int
@@ -93,7 +98,8 @@ class Run(NamedTuple):
             return [] if kill.exists() else [tuple(batch) for batches in made for batch in batches]
 
 
-# --- the libraries: each gives its loader, in so many worker processes -------------------------------------------------------
+# --- the libraries: each gives its loader, in so many worker processes
+# -------------------------------------------------------
 
 
 def sampler(dataset: Any) -> dict[str, Any]:
@@ -195,7 +201,8 @@ def read(run: Run) -> list[Batch]:
     return found
 
 
-# --- the rows ----------------------------------------------------------------------------------------------------------
+# --- the rows
+# ----------------------------------------------------------------------------------------------------------
 
 
 def measure(library: str) -> dict[str, bool]:

@@ -43,7 +43,9 @@ def free_port() -> int:
 
 
 def run_on_two_ranks(module: str, *arguments: str) -> list[Any]:
-    """Run ``python -m module FILE arguments`` on each rank; return what each has written into its file as JSON."""
+    """Run ``python -m module FILE arguments`` on each rank; return what each has written into its
+    file as JSON.
+    """
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         files = [Path(folder, f"rank{rank}.json") for rank in range(2)]

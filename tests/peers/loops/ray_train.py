@@ -1,7 +1,8 @@
-"""Ray Train with detaug.DataLoader: `prepare_data_loader`, reported checkpoints, and a worker that is killed and restarted.
+"""Ray Train with detaug.DataLoader: `prepare_data_loader`, reported checkpoints, and a worker that
+is killed and restarted.
 
-python -m tests.peers.loops.ray_train FOLDER RANKS WORKERS KILLED_AT prints the lines of a training, as examples/loop_*.py do.
-It is no example: Ray's workers write where no terminal is.
+python -m tests.peers.loops.ray_train FOLDER RANKS WORKERS KILLED_AT prints the lines of a training,
+as examples/loop_*.py do. It is no example: Ray's workers write where no terminal is.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SAVED_AT = 8
 
 
 def train(config: dict[str, Any]) -> None:
-    """As in Ray's guide to PyTorch, with one import changed, shard=True, and the loader's state in the checkpoint."""
+    """As in Ray's guide to PyTorch, with one import changed, shard=True, and the loader's state in
+    the checkpoint.
+    """
     import ray.train.torch
 
     loader = DataLoader(

@@ -1,7 +1,9 @@
-"""What each library's training loop does with detaug.DataLoader, measured: python -m tests.peers.loops.table [EXAMPLE ...]
+"""What each library's training loop does with detaug.DataLoader, measured: python -m
+tests.peers.loops.table [EXAMPLE ...]
 
-It prints docs/loops.md's table. The programs are examples/loop_*.py: each is its library's own tutorial with one import
-changed. They are run twice, with other workers, killed by SIGKILL in mid-epoch and started again, and on two ranks.
+It prints docs/loops.md's table. The programs are examples/loop_*.py: each is its library's own
+tutorial with one import changed. They are run twice, with other workers, killed by SIGKILL in
+mid-epoch and started again, and on two ranks.
 """
 
 from __future__ import annotations

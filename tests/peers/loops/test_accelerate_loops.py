@@ -89,7 +89,9 @@ def test_first_batches_are_skipped_of_the_epoch_that_was_set(tmp_path: Path) -> 
 
 
 def test_skipping_in_an_epoch_that_nobody_named_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    """As in Accelerate's tutorial, whose loop does not call set_epoch: torch's DataLoader would repeat epoch 0 silently."""
+    """As in Accelerate's tutorial, whose loop does not call set_epoch: torch's DataLoader would
+    repeat epoch 0 silently.
+    """
     accelerator, batches = prepared()
     rest = seen(accelerator.skip_first_batches(batches, 2))
     assert rest == epochs(1)[0][2:]
@@ -139,7 +141,8 @@ def test_an_augmenter_is_refused() -> None:
         accelerate.Accelerator(cpu=True).prepare(augmenter)
 
 
-# --- two ranks ----------------------------------------------------------------------------------------------------------
+# --- two ranks
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -224,7 +227,8 @@ def test_each_rank_makes_its_own_batches_alone(ranks: list[dict[str, Any]]) -> N
         assert found["made here"] == 3
 
 
-# --- Trainer --------------------------------------------------------------------------------------------------------------
+# --- Trainer
+# --------------------------------------------------------------------------------------------------------------
 
 
 class Module(torch.nn.Module):

@@ -101,7 +101,8 @@ def test_a_deterministic_engine_with_a_loaded_state_is_told_that_both_skip() -> 
         loop.engine.run(loop.loader, max_epochs=1)
 
 
-# --- MONAI ------------------------------------------------------------------------------------------------------------
+# --- MONAI
+# ------------------------------------------------------------------------------------------------------------
 
 
 def image_and_label(items: list[torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -171,8 +172,9 @@ def test_a_supervised_trainer_names_epochs_from_1_where_ranks_share(
 
 
 def test_transforms_of_a_decollated_batch_are_inverted() -> None:
-    """MONAI knows a transform by its address, which no worker's has; or, by its own word for this, by its class alone, which
-    is what a batch says that was collated without a collate_fn."""
+    """MONAI knows a transform by its address, which no worker's has; or, by its own word for this,
+    by its class alone, which is what a batch says that was collated without a collate_fn.
+    """
     pytest.importorskip("monai")
     from monai.data import Dataset, decollate_batch
     from monai.transforms import Compose, EnsureChannelFirstd, RandFlipd, RandRotate90d

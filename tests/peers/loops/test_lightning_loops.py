@@ -1,4 +1,6 @@
-"""`detaug.DataLoader` under Lightning's Trainer, in all ways in which it reads less than an epoch, or one from its middle."""
+"""`detaug.DataLoader` under Lightning's Trainer, in all ways in which it reads less than an epoch,
+or one from its middle.
+"""
 
 from __future__ import annotations
 
@@ -144,7 +146,9 @@ def test_a_checkpoint_of_limited_epochs_goes_on(tmp_path: Path, steps: int) -> N
 
 
 class TwoLoaders(Module):
-    """A dict of loaders of 6 and of 4 batches: the shorter one is read a second time within an epoch."""
+    """A dict of loaders of 6 and of 4 batches: the shorter one is read a second time within an
+    epoch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -218,7 +222,8 @@ def test_an_augmenter_is_refused() -> None:
         trainer().fit(Module(), augmenter)
 
 
-# --- two ranks ----------------------------------------------------------------------------------------------------------
+# --- two ranks
+# ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

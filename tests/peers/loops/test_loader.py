@@ -1,4 +1,6 @@
-"""The contract of `aug.loader()`: a torch DataLoader, of which every `iter()` is one epoch, and which resumes at any batch."""
+"""The contract of `aug.loader()`: a torch DataLoader, of which every `iter()` is one epoch, and
+which resumes at any batch.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,8 @@ def test_ranks_share_the_batches_of_an_epoch(tail: str) -> None:
         )
 
 
-# --- state ------------------------------------------------------------------------------------------------------------
+# --- state
+# ------------------------------------------------------------------------------------------------------------
 
 
 def after(taken: int, of_epoch: int = 1, leave: bool = False) -> dict[str, Any]:
@@ -195,7 +198,8 @@ def test_garbage_in_a_state_is_refused_and_changes_nothing(wrong: dict[str, Any]
     assert seen(batches) == reference()[0]
 
 
-# --- validation -------------------------------------------------------------------------------------------------------
+# --- validation
+# -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["val", "test"])
@@ -209,7 +213,8 @@ def test_any_epoch_can_be_that_of_every_pass() -> None:
     assert [seen(batches) for _ in range(2)] == [epochs(5, name="train")[4]] * 2
 
 
-# --- as other libraries read it ---------------------------------------------------------------------------------------
+# --- as other libraries read it
+# ---------------------------------------------------------------------------------------
 
 
 def test_it_is_a_torch_dataloader_with_all_its_attributes() -> None:
@@ -295,7 +300,8 @@ def test_the_state_of_one_of_two_loaders_says_which() -> None:
         batches.state_dict()
 
 
-# --- other pipelines --------------------------------------------------------------------------------------------------
+# --- other pipelines
+# --------------------------------------------------------------------------------------------------
 
 
 class Fails(Numbers):

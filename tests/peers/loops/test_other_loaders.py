@@ -1,4 +1,6 @@
-"""The table of other loaders in docs/loops.md is what they do: `python -m tests.peers.loops.other_loaders` prints it."""
+"""The table of other loaders in docs/loops.md is what they do:
+`python -m tests.peers.loops.other_loaders` prints it.
+"""
 
 from __future__ import annotations
 

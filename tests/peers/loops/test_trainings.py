@@ -25,7 +25,9 @@ def training(request: pytest.FixtureRequest) -> Iterator[Training]:
     made.close()
 
 
-@pytest.mark.slow  # each library's own means are in its test_*_loops.py, a killed training in the test of one and two ranks
+# each library's own means are in its test_*_loops.py, a killed training in the test of one and two
+# ranks
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_row_of_the_table(training: Training, tmp_path: Path) -> None:
     written = table_of(*CLAIMS)

@@ -1,7 +1,7 @@
 """Runs an example as a program that is killed where it prints a step's line.
 
-until.py LINE SCRIPT ARGUMENTS...: SIGKILL directly after the line with this number, 0: none. Of several ranks each line begins
-with its rank.
+until.py LINE SCRIPT ARGUMENTS...: SIGKILL directly after the line with this number, 0: none. Of
+several ranks each line begins with its rank.
 """
 
 from __future__ import annotations

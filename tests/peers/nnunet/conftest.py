@@ -1,6 +1,8 @@
-"""Small data sets that nnU-Net has planned and preprocessed, made once per session when a test first wants them.
+"""Small data sets that nnU-Net has planned and preprocessed, made once per session when a test
+first wants them.
 
-Making one takes most of a minute. ``DETAUG_TEST_NNUNET`` names a folder where they are kept from session to session.
+Making one takes most of a minute. ``DETAUG_TEST_NNUNET`` names a folder where they are kept from
+session to session.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from tests.peers.nnunet.trainers.small_datasets import KINDS, prepare
 
 @pytest.fixture(scope="session")
 def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A function from a kind of `small_datasets` to the folder with its ``raw`` and ``preprocessed``."""
+    """A function from a kind of `small_datasets` to the folder with its ``raw`` and
+    ``preprocessed``.
+    """
     kept = os.environ.get("DETAUG_TEST_NNUNET")
     base = tmp_path_factory.getbasetemp()
     # processes that share the tests (pytest-xdist) share the data sets as well
@@ -36,7 +40,8 @@ def nnunet_kind(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pat
         ready = root / "preprocessed" / KINDS[kind].name / "ready"
         with FileLock(root / f"{kind}.lock"):
             if not ready.exists():
-                # a fork has imported nnU-Net, and what this does to settings and random state ends with it
+                # a fork has imported nnU-Net, and what this does to settings and random state ends
+                # with it
                 process = multiprocessing.get_context("fork").Process(
                     target=_prepare, args=(root, kind)
                 )
@@ -67,7 +72,9 @@ def nnunet_root(nnunet_kind: Callable[[str], Path]) -> Path:
 def nnunet_environment(
     nnunet_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """nnU-Net's folders, results of this test's own, seed 1, no worker processes; torch is left as it was found."""
+    """nnU-Net's folders, results of this test's own, seed 1, no worker processes; torch is left as
+    it was found.
+    """
     monkeypatch.setenv("nnUNet_raw", str(nnunet_root / "raw"))
     monkeypatch.setenv("nnUNet_preprocessed", str(nnunet_root / "preprocessed"))
     monkeypatch.setenv("nnUNet_results", str(tmp_path))

@@ -1,4 +1,6 @@
-"""The builders make, transform for transform and parameter for parameter, what nnU-Net's trainers make."""
+"""The builders make, transform for transform and parameter for parameter, what nnU-Net's trainers
+make.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def differences(theirs: Any, own: Any, where: str = "") -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """Comparable: sequences as lists, sets sorted, random contrasts as their ranges, callables as such."""
+    """Comparable: sequences as lists, sets sorted, random contrasts as their ranges, callables as
+    such.
+    """
     if value is None or (isinstance(value, tuple) and not value):
         return None
     if isinstance(value, (set, frozenset)):

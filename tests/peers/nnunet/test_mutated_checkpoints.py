@@ -1,4 +1,6 @@
-"""A checkpoint that a fault or somebody has changed: `detaug diff` and `--c` say so in a line, and run none of its code."""
+"""A checkpoint that a fault or somebody has changed: `detaug diff` and `--c` say so in a line, and
+run none of its code.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,9 @@ def read_mutated(folder: Path, seed: int) -> None:
 
 
 def continue_mutated(seed: int) -> None:
-    """Mutate a record and let it be continued: it is refused in words that a terminal shows, or is the same."""
+    """Mutate a record and let it be continued: it is refused in words that a terminal shows, or is
+    the same.
+    """
     stored = mutated_value({"detaug": asdict(RECORD)}, random.Random(seed))
     try:
         record = RunRecord.from_checkpoint(stored)

@@ -1,4 +1,6 @@
-"""nnU-Net's cases read in part: the same patches as nnU-Net's own loader cuts, and the same bytes from any process."""
+"""nnU-Net's cases read in part: the same patches as nnU-Net's own loader cuts, and the same bytes
+from any process.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`PatchSource` against nnU-Net's own loader on cases that nnU-Net planned and preprocessed: regions, an ignore label,
-anisotropic voxels. The same patches from the same params; the same distribution where both draw."""
+"""`PatchSource` against nnU-Net's own loader on cases that nnU-Net planned and preprocessed:
+regions, an ignore label, anisotropic voxels. The same patches from the same params; the same
+distribution where both draw.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def our_places(
     labels: LabelManager = PLAIN,
     **options: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """First voxels of patches, (batches, position in the batch, axis), and the names of their cases."""
+    """First voxels of patches, (batches, position in the batch, axis), and the names of their
+    cases.
+    """
     arguments = (
         dataset(preprocessed, configuration),
         BATCH,

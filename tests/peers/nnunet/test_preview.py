@@ -1,4 +1,6 @@
-"""`detaug preview --nnunet` draws the samples that nnU-Net's own trainer would get, and leaves nothing behind."""
+"""`detaug preview --nnunet` draws the samples that nnU-Net's own trainer would get, and leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 

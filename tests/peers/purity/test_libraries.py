@@ -1,4 +1,6 @@
-"""Generators inside other libraries: seeded where the library is loaded, from every bit it takes, and put back."""
+"""Generators inside other libraries: seeded where the library is loaded, from every bit it takes,
+and put back.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +103,9 @@ def test_the_callers_state_is_put_back(name: str, request: pytest.FixtureRequest
 
 
 def test_opencv_goes_on_as_its_own_state_says(opencv_draws: Any) -> None:
-    """Its state cannot be read, but what the caller draws afterwards comes from it, and not from the batch."""
+    """Its state cannot be read, but what the caller draws afterwards comes from it, and not from
+    the batch.
+    """
     after = []
     for own, batch in ((1, 2), (1, 3), (4, 3)):
         reseed_global_rngs(sequence(own))

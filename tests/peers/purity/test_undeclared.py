@@ -1,4 +1,6 @@
-"""Pipelines of other libraries: nothing is said of what these keep, at load, at an epoch or a replay."""
+"""Pipelines of other libraries: nothing is said of what these keep, at load, at an epoch or a
+replay.
+"""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ ray = pytest.importorskip("ray", reason="Ray is not installed")
 CPUS = 8
 
 
-#: Of the engines' suite, what an engine does by itself. The rest the schedule does for every engine: those of this machine show
-#: it in the default tier, and here every test starts an actor, which imports torch.
+#: Of the engines' suite, what an engine does by itself. The rest the schedule does for every
+#: engine: those of this machine show it in the default tier, and here every test starts an actor,
+#: which imports torch.
 OWN = {
     "test_bytes_are_those_of_a_replay",
     "test_work_is_checked",

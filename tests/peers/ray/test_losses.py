@@ -23,7 +23,9 @@ EPOCH = 40
 
 
 class Slow(DataLoader):
-    """Batches of 1 MB that take their time; `deadly`: at that step its process ends itself, in every making."""
+    """Batches of 1 MB that take their time; `deadly`: at that step its process ends itself, in
+    every making.
+    """
 
     def __init__(self, deadly: int | None = None, delay: float = 0.05) -> None:
         super().__init__(None, 1, infinite=True)

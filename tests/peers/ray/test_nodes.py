@@ -32,8 +32,8 @@ def test_other_libraries_and_processors_are_warned_of() -> None:
         replace(OURS, name="gpu-2", facts={"numpy": "2.0", "processor": "aarch64 ASIMD"}), OURS
     )
     assert (
-        "gpu-2 differs: numpy 2.0 (here 2.1), torch none (here 2.6), processor aarch64 ASIMD (here x86_64 AVX2)"
-        in said
+        "gpu-2 differs: numpy 2.0 (here 2.1), torch none (here 2.6), processor aarch64 ASIMD (here "
+        "x86_64 AVX2)" in said
     )
     assert remark(replace(OURS, node_id="b"), OURS) == ""
 

@@ -1,4 +1,6 @@
-"""A batch may be any picklable object, and comes back as what it was, wherever its arrays were made."""
+"""A batch may be any picklable object, and comes back as what it was, wherever its arrays were
+made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Programs written for batchgenerators' augmenters run with `detaug.batchgenerators` once one import is changed."""
+"""Programs written for batchgenerators' augmenters run with `detaug.batchgenerators` once one
+import is changed.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ pytestmark = pytest.mark.timeout(120)
 #: batchgenerators' own thread may lose a queue that is being closed, and says so.
 runs_theirs = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 
-# --- three programs ---------------------------------------------------------------------------------------------------
+# --- three programs
+# ---------------------------------------------------------------------------------------------------
 
 #: As in the tests of batchgenerators: a finite loader, passed through several times.
 PASSES = """
@@ -89,7 +92,8 @@ def loop(aug):
         yield aug.next()
 """
 
-#: As nnU-Net v1 trains: one batch to begin with, then N + 1 batches an epoch by next(), which never end.
+#: As nnU-Net v1 trains: one batch to begin with, then N + 1 batches an epoch by next(), which never
+#: end.
 TRAINING = """
 from batchgenerators.dataloading.nondet_multi_threaded_augmenter import NonDetMultiThreadedAugmenter
 from batchgenerators.dataloading.data_loader import DataLoader
@@ -228,7 +232,8 @@ def test_a_run_is_resumed_with_other_workers(name: str) -> None:
     assert prints(begun + continued) == expected[:7]
 
 
-# --- what the classes are ---------------------------------------------------------------------------------------------
+# --- what the classes are
+# ---------------------------------------------------------------------------------------------
 
 KINDS = [
     (NonDetMultiThreadedAugmenter, StockNonDet),
@@ -386,7 +391,8 @@ def test_seeds_are_as_theirs(
         assert (prints(take(augmenter, 3)) == first) == is_given
 
 
-# --- what ends --------------------------------------------------------------------------------------------------------
+# --- what ends
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_nondet_refuses_a_finite_data_loader_as_theirs_does() -> None:
@@ -408,7 +414,8 @@ def test_nondet_has_epochs_where_their_length_is_passed() -> None:
     assert len(list(augmenter)) == 3
 
 
-# --- subclasses -------------------------------------------------------------------------------------------------------
+# --- subclasses
+# -------------------------------------------------------------------------------------------------------
 
 
 class LimitedLenWrapper(NonDetMultiThreadedAugmenter):

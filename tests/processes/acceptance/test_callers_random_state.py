@@ -1,4 +1,6 @@
-"""What code in a batch knows of its place and seed, and the caller's global random state, which is its own."""
+"""What code in a batch knows of its place and seed, and the caller's global random state, which is
+its own.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,9 @@ LENGTH = 23
 
 
 class Sharded(IterableDataset[Any]):
-    """As torch's documentation has it: each worker takes its share; drawn from its seed and from the global generators."""
+    """As torch's documentation has it: each worker takes its share; drawn from its seed and from
+    the global generators.
+    """
 
     def __init__(self, length: int = LENGTH) -> None:
         self.length = length

@@ -35,7 +35,8 @@ class Pass:
         return iter(range(4))
 
 
-#: A loader of four batches per epoch, options, and what makes (epoch, step) out of the batches of all epochs.
+#: A loader of four batches per epoch, options, and what makes (epoch, step) out of the batches of
+#: all epochs.
 OF_FOUR: dict[str, tuple[Any, dict[str, Any]]] = {
     "a number of batches": (RandomSampler, {"batches_per_epoch": 4}),
     "a number of batches, goes on": (RandomLoader, {"batches_per_epoch": 4}),

@@ -1,4 +1,6 @@
-"""An exception in a loader or transform: what it holds, what is printed of it and in which order, and what comes after it."""
+"""An exception in a loader or transform: what it holds, what is printed of it and in which order,
+and what comes after it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Every kind of source: a batch is a pure function of (seed, epoch, step), whoever makes it, and ranks share its epochs out."""
+"""Every kind of source: a batch is a pure function of (seed, epoch, step), whoever makes it, and
+ranks share its epochs out.
+"""
 
 from __future__ import annotations
 

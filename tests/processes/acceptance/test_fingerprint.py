@@ -1,4 +1,6 @@
-"""fingerprint: equal iff keys, types, dtypes, shapes and bytes are equal, where all NaNs are; stable everywhere."""
+"""fingerprint: equal iff keys, types, dtypes, shapes and bytes are equal, where all NaNs are;
+stable everywhere.
+"""
 
 from __future__ import annotations
 

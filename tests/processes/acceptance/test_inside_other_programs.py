@@ -1,4 +1,6 @@
-"""The augmenter where users run it: below spawned ranks, after other threads, in scripts of every kind, in imported modules."""
+"""The augmenter where users run it: below spawned ranks, after other threads, in scripts of every
+kind, in imported modules.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A worker that is killed, hangs or is stopped costs nothing but time. Kills at random moments are in tests/stress."""
+"""A worker that is killed, hangs or is stopped costs nothing but time. Kills at random moments are
+in tests/stress.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_worker_that_dies_while_it_hands_its_batch_over_is_replaced(
 
 
 def victims_below(augmenter: Any, start_method: str) -> list[int]:
-    """All processes; not the helper of "fork", without which workers as they were at the start can no longer be made."""
+    """All processes; not the helper of "fork", without which workers as they were at the start can
+    no longer be made.
+    """
     helper = augmenter._engine._pool.helper.pid
     return [each.pid for each in own_processes() if start_method != "fork" or each.pid != helper]
 

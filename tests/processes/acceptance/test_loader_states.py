@@ -1,4 +1,6 @@
-"""A loader with `state_dict` and `load_state_dict` of its own is resumed through them, with the bytes of stepping forward."""
+"""A loader with `state_dict` and `load_state_dict` of its own is resumed through them, with the
+bytes of stepping forward.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""batchgenerators' loaders behave as under its augmenters; iterators and iterables are loaders, and so is what makes one."""
+"""batchgenerators' loaders behave as under its augmenters; iterators and iterables are loaders, and
+so is what makes one.
+"""
 
 from __future__ import annotations
 
@@ -108,7 +110,9 @@ def test_one_warning_when_a_stateful_loader_has_fewer_streams_than_processes(
 
 
 class Slim(SlimDataLoaderBase):
-    """One case after the other; ends with `end`, without declaring that its copies share the cases out."""
+    """One case after the other; ends with `end`, without declaring that its copies share the cases
+    out.
+    """
 
     def __init__(self, end: int | None = None) -> None:
         super().__init__(None, 1)
@@ -183,7 +187,9 @@ def test_first_epoch_of_a_finite_iterable_is_what_it_holds(make: Maker, what: st
 
 
 class UnevenStreams:
-    """Has streams, without a base class of batchgenerators: 0 ends at once, 1 after two turns, 2 after five."""
+    """Has streams, without a base class of batchgenerators: 0 ends at once, 1 after two turns, 2
+    after five.
+    """
 
     number_of_threads_in_multithreaded = 3
 

@@ -1,4 +1,6 @@
-"""Rank r of R takes steps r, r + R, … of one stream: its launcher, the tail of an epoch, and other numbers of ranks."""
+"""Rank r of R takes steps r, r + R, … of one stream: its launcher, the tail of an epoch, and other
+numbers of ranks.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A batch is a function of pipeline, seed, epoch and step: nothing else changes a byte, and no earlier batch leaves a trace."""
+"""A batch is a function of pipeline, seed, epoch and step: nothing else changes a byte, and no
+earlier batch leaves a trace.
+"""
 
 from __future__ import annotations
 

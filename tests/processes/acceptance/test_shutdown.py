@@ -1,4 +1,6 @@
-"""Shutdown is clean: nothing is left, and nothing printed; nor is anybody left within 5 s where the parent is killed."""
+"""Shutdown is clean: nothing is left, and nothing printed; nor is anybody left within 5 s where the
+parent is killed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Who sees a batch's memory, for how long, and what it costs to keep a part of it: nothing that lives is overwritten."""
+"""Who sees a batch's memory, for how long, and what it costs to keep a part of it: nothing that
+lives is overwritten.
+"""
 
 from __future__ import annotations
 
@@ -104,8 +106,9 @@ def test_child_that_was_forked_between_batches_does_not_keep_their_slots(
     augmenter = make(Steps(), None, 2, 4, seed=1)
     held = take(augmenter, 20)[-1]
     mapped = []
-    # The engine's thread maps slots at any time, and a fork before it has told the kernel of a new one inherits that: which
-    # costs some memory for the life of the child. There are few slots: three children in a row do not meet that.
+    # The engine's thread maps slots at any time, and a fork before it has told the kernel of a new
+    # one inherits that: which costs some memory for the life of the child. There are few slots:
+    # three children in a row do not meet that.
     while len(mapped) < 3 and mapped[-1:] != [1]:
         (asked, ask), (hear, told) = FORK.Pipe(False), FORK.Pipe(False)
         child = FORK.Process(target=report_what_is_seen, args=(held, asked, told))
@@ -139,8 +142,8 @@ def test_memory_of_prefetched_batches_is_given_back_at_close(
         gc.enable()
 
 
-#: With two batches cached each of two workers keeps (2 + 2) / 2 + 2 slots; there are half as many again for a while, those of the
-#: window, and the user's.
+#: With two batches cached each of two workers keeps (2 + 2) / 2 + 2 slots; there are half as many
+#: again for a while, those of the window, and the user's.
 MOST_OF_TWO_WORKERS = 8 + 4 + 4 + 1
 
 

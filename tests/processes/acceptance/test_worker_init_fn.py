@@ -31,7 +31,9 @@ class Opened(Dataset[Any]):
 
 
 class OpenIt:
-    """A worker_init_fn as people write it: opens the copy's files, seeds everything; here it leaves a note as well."""
+    """A worker_init_fn as people write it: opens the copy's files, seeds everything; here it leaves
+    a note as well.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

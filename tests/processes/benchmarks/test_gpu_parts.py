@@ -18,7 +18,8 @@ from benchmarks.gpu.children import Child, ChildFailed, Send, result_in_child
 from benchmarks.gpu.machine import Utilisation
 from benchmarks.gpu.trainings import Trained, first_difference
 
-# --- children ------------------------------------------------------------------------------------------
+# --- children
+# ------------------------------------------------------------------------------------------
 
 
 def count(send: Send, until: int) -> None:
@@ -71,7 +72,8 @@ def test_a_child_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) ->
     assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
 
 
-# --- trainings -----------------------------------------------------------------------------------------
+# --- trainings
+# -----------------------------------------------------------------------------------------
 
 
 def trained(sha256: str = "a", **changes: Any) -> Trained:
@@ -105,7 +107,8 @@ def test_a_loss_that_is_no_number_equals_itself() -> None:
     assert first_difference(trained(loss=float("nan")), trained(loss=float("nan"))) is None
 
 
-# --- the card ------------------------------------------------------------------------------------------
+# --- the card
+# ------------------------------------------------------------------------------------------
 
 
 def test_utilisation_is_the_mean_of_the_drivers_counter(
@@ -131,7 +134,8 @@ def test_without_the_drivers_program_there_is_no_utilisation(
     assert gpu.percent is None
 
 
-# --- packages ------------------------------------------------------------------------------------------
+# --- packages
+# ------------------------------------------------------------------------------------------
 
 
 def test_wheels_fill_the_folder_in_their_order(

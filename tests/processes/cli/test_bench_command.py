@@ -156,7 +156,8 @@ def test_epochs_follow_each_other_and_a_loader_without_batches_is_told() -> None
         next(_endless([]))
 
 
-# --- data sets -------------------------------------------------------------------------------------
+# --- data sets
+# -------------------------------------------------------------------------------------
 
 
 class Numbers(Dataset):
@@ -222,7 +223,8 @@ def test_a_data_set_is_measured_under_torch_too(folder: Path) -> None:
     assert "it takes loaders of batches, and this is a data set" in " ".join(output.split())
 
 
-# --- a busy machine --------------------------------------------------------------------------------
+# --- a busy machine
+# --------------------------------------------------------------------------------
 
 
 def keep_busy() -> None:

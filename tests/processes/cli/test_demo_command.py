@@ -15,7 +15,8 @@ from detaug.tools.cli import main
 
 def test_command_line_loads_no_heavy_library_before_it_is_told_what_to_do() -> None:
     check = (
-        "import sys; from detaug.tools.cli import main; main(['warmup', '--help'], standalone_mode=False); "
+        "import sys; from detaug.tools.cli import main; main(['warmup', '--help'], "
+        "standalone_mode=False); "
         "print(sorted({'torch', 'numba', 'scipy', 'batchgenerators'} & set(sys.modules)))"
     )
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""Every command that takes a factory, with factories that do what none should: status 1 is for bytes that differ."""
+"""Every command that takes a factory, with factories that do what none should: status 1 is for
+bytes that differ.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What holds for every command: interrupts, `--json`, progress, and lines that are not broken in files."""
+"""What holds for every command: interrupts, `--json`, progress, and lines that are not broken in
+files.
+"""
 
 from __future__ import annotations
 

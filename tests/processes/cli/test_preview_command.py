@@ -58,7 +58,10 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
     [
         (
             ("previewed.py:made",),
-            "there is no 'made' in previewed.py; it has Compose, GaussianNoise, Loader, Mirror, make",
+            (
+                "there is no 'made' in previewed.py; it has Compose, GaussianNoise, Loader, Mirror, "
+                "make"
+            ),
         ),
         (("previewed.py:make", "--nnunet", "1", "2d"), "give MODULE:FACTORY or --nnunet, not both"),
         (("previewed.py:make", "-o", "."), "'.' is a folder"),

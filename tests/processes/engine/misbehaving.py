@@ -1,4 +1,6 @@
-"""Loaders whose process ends, hangs, leaks or meets a limit at one step. Importable by workers of every start method."""
+"""Loaders whose process ends, hangs, leaks or meets a limit at one step. Importable by workers of
+every start method.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def _cancel() -> None:
 
 
 def _read_address_zero() -> None:
-    faulthandler.disable()  # pytest's: it would print every thread and all extension modules of a crash that is wanted
+    # pytest's: it would print every thread and all extension modules of a crash that is wanted
+    faulthandler.disable()
     ctypes.string_at(0)
 
 

@@ -1,4 +1,6 @@
-"""The augmenter in a forked child of the process that made it: a clear error where it would wait for ever."""
+"""The augmenter in a forked child of the process that made it: a clear error where it would wait
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -173,7 +175,9 @@ def test_torch_loader_with_workers_around_it_says_what_is_wrong(
 
 
 class Forks:
-    """Each batch is looked at by a process that is forked from the worker, once the next batch is written."""
+    """Each batch is looked at by a process that is forked from the worker, once the next batch is
+    written.
+    """
 
     go, child = -1, 0
 

@@ -1,4 +1,6 @@
-"""The helper is killed: a clear error or the same bytes, never workers of another kind that know less of the program."""
+"""The helper is killed: a clear error or the same bytes, never workers of another kind that know
+less of the program.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whoever meets a limit of the system, or its out-of-memory killer, is told which, its value, and what to do."""
+"""Whoever meets a limit of the system, or its out-of-memory killer, is told which, its value, and
+what to do.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,8 @@ def test_parent_without_descriptors_says_so_and_goes_on_when_there_are_some(make
     expected = prints(make(Kilobytes(), None, 0, **options))
     augmenter = make(Kilobytes(), None, 2, **options)
     first = next(augmenter)
-    # The engine gives back what it started with, in its own thread: none of that is to be free later on.
+    # The engine gives back what it started with, in its own thread: none of that is to be free
+    # later on.
     seen, now = None, open_descriptors()
     while seen != now:
         time.sleep(0.5)
@@ -242,7 +245,8 @@ def group(tmp_path: Path) -> Iterator[Path]:
         made.rmdir()
         return
     pytest.skip(
-        "no control group for memory can be made here (it takes root, and a writable /sys/fs/cgroup)"
+        "no control group for memory can be made here (it takes root, and a writable "
+        "/sys/fs/cgroup)"
     )
 
 

@@ -1,4 +1,6 @@
-"""A callable that makes the loader is called by each process that makes batches: what it opens is opened there."""
+"""A callable that makes the loader is called by each process that makes batches: what it opens is
+opened there.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Lines:
 
 
 class Locked(DataLoader):
-    """Keeps nothing between batches, and holds what cannot be copied; its order is drawn when it is made."""
+    """Keeps nothing between batches, and holds what cannot be copied; its order is drawn when it is
+    made.
+    """
 
     def __init__(self) -> None:
         super().__init__(None, 2, 1, infinite=True)

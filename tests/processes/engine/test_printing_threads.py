@@ -1,4 +1,6 @@
-"""A thread of the parent that prints, or starts an interpreter, while others are forked: nobody is held up."""
+"""A thread of the parent that prints, or starts an interpreter, while others are forked: nobody is
+held up.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(120)
 READ_ONLY = 'mount -o remount,ro,bind / && mount -t tmpfs -o ro tmpfs /dev/shm && exec "$@"'
 EMPTY_SHM = 'mount -t tmpfs tmpfs /dev/shm && "$@" && ls -A /dev/shm'
 NO_SHM = (
-    "mount -t tmpfs tmpfs /mnt && cp -a /dev/null /dev/zero /dev/random /dev/urandom /mnt && mount --bind /mnt /dev "
+    "mount -t tmpfs tmpfs /mnt && cp -a /dev/null /dev/zero /dev/random /dev/urandom /mnt && mount "
+    "--bind /mnt /dev "
     '&& exec "$@"'
 )
 
@@ -57,7 +58,9 @@ def wrapped(mounts: str) -> tuple[str, ...]:
 
 @pytest.fixture
 def _no_dill(tmp_path: Path) -> None:
-    """torch imports dill wherever it is installed, and dill cannot be imported where no temporary file can be made."""
+    """torch imports dill wherever it is installed, and dill cannot be imported where no temporary
+    file can be made.
+    """
     (tmp_path / "dill.py").write_text("def extend(use_dill):\n    pass\n")
 
 

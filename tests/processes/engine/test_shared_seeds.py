@@ -1,4 +1,5 @@
-"""Ranks that have different seeds are told, and so are a training and a validation that have the same random numbers.
+"""Ranks that have different seeds are told, and so are a training and a validation that have the
+same random numbers.
 
 Run as a program, this file is the process that forks two ranks of a gloo group.
 """

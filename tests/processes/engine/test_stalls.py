@@ -1,4 +1,6 @@
-"""A worker that hangs is named with its batch, and what the kernel says of it; one that hangs for too long is replaced."""
+"""A worker that hangs is named with its batch, and what the kernel says of it; one that hangs for
+too long is replaced.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a program has set is so in every worker, and in batches made in the calling process, whatever the start method."""
+"""What a program has set is so in every worker, and in batches made in the calling process,
+whatever the start method.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""However a worker ends, its batch is made again; one that ends every worker is an error that says all; who leaks retires."""
+"""However a worker ends, its batch is made again; one that ends every worker is an error that says
+all; who leaks retires.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Kernels that are missing are compiled by several interpreters at once, and by the caller where those fail."""
+"""Kernels that are missing are compiled by several interpreters at once, and by the caller where
+those fail.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where compiled kernels are kept when the usual places cannot be written to, are full, vanish, or hold rubbish."""
+"""Where compiled kernels are kept when the usual places cannot be written to, are full, vanish, or
+hold rubbish.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ print(cache.cache_folder(), sum(stats.cache_misses.values()), sum(stats.cache_hi
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The place for temporary files, with the usual cache folder being a file: nothing can be made below it."""
+    """The place for temporary files, with the usual cache folder being a file: nothing can be made
+    below it.
+    """
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))

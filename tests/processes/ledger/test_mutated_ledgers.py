@@ -1,4 +1,6 @@
-"""A ledger that a fault or somebody's hand has changed: every command that reads it says so in a line, or gives its verdict."""
+"""A ledger that a fault or somebody's hand has changed: every command that reads it says so in a
+line, or gives its verdict.
+"""
 
 from __future__ import annotations
 

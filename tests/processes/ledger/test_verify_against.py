@@ -143,8 +143,8 @@ def test_a_pipeline_whose_data_are_gone_exits_with_2(kept: Path) -> None:
     done = verify(kept, "lost_data")
     assert done.exit_code == 2, done.output
     assert (
-        "epoch 0, step 0 cannot be made here: FileNotFoundError: [Errno 2] No such file or directory: 'case_07.b2nd'"
-        in done.output
+        "epoch 0, step 0 cannot be made here: FileNotFoundError: [Errno 2] No such file or "
+        "directory: 'case_07.b2nd'" in done.output
     )
 
 

@@ -1,4 +1,6 @@
-"""A ledger of batches from worker processes: with workers killed, and with the program itself killed."""
+"""A ledger of batches from worker processes: with workers killed, and with the program itself
+killed.
+"""
 
 from __future__ import annotations
 

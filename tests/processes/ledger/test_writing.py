@@ -1,4 +1,6 @@
-"""A ledger in this process: what its lines are, and how it goes on after any jump, crash and failure to write."""
+"""A ledger in this process: what its lines are, and how it goes on after any jump, crash and
+failure to write.
+"""
 
 from __future__ import annotations
 

@@ -22,7 +22,9 @@ class Numbers:
 
 
 def takes_a_sets_order(**batch):
-    """Of so many names that no two hash seeds give one order: of four, one program in fifty has the first interpreter's."""
+    """Of so many names that no two hash seeds give one order: of four, one program in fifty has the
+    first interpreter's.
+    """
     return {**batch, "names": list({f"case_{number}" for number in range(20)})}
 
 

@@ -18,7 +18,8 @@ from tests.processes.purity.test_seen_state import COPIED, Inner
 from tests.processes.purity.ways import Make, check_every, run_all_ways
 
 ITEMS, STEPS = 11, 6
-#: Of every kind of pipeline. More, and others in every run: ``DETAUG_TEST_EXAMPLES=400`` takes about an hour.
+#: Of every kind of pipeline. More, and others in every run: ``DETAUG_TEST_EXAMPLES=400`` takes
+#: about an hour.
 MORE = int(os.environ.get("DETAUG_TEST_EXAMPLES", "0"))
 pytestmark = [pytest.mark.timeout(0)] if MORE else []
 
@@ -155,7 +156,9 @@ PLACES: dict[str, Callable[[Any], Make]] = {
 
 
 def _can_travel(value: Any) -> bool:
-    """To another interpreter: an open file cannot, nor what passes on the question for its own attributes."""
+    """To another interpreter: an open file cannot, nor what passes on the question for its own
+    attributes.
+    """
     try:
         cloudpickle.loads(cloudpickle.dumps(value))
     except Exception:

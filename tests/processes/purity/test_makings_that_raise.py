@@ -1,4 +1,6 @@
-"""A batch that is made a second time and raises: an error with its cause, or a word where only one copy can be."""
+"""A batch that is made a second time and raises: an error with its cause, or a word where only one
+copy can be.
+"""
 
 from __future__ import annotations
 

@@ -48,7 +48,9 @@ class LeastRecentlyUsed:
 
 
 class PlaceForEach:
-    """A list with a place for every item, as MONAI's ``CacheDataset(runtime_cache=True)`` has it. Writes down what it loads."""
+    """A list with a place for every item, as MONAI's ``CacheDataset(runtime_cache=True)`` has it.
+    Writes down what it loads.
+    """
 
     def __init__(self, diary: Path | None = None) -> None:
         self.places: list[np.ndarray[Any, Any] | None] = [None] * ITEMS

@@ -21,7 +21,8 @@ from tests.processes.purity.ways import (
     with_workers,
 )
 
-# --- set_epoch that changes what it finds -------------------------------------------------------------------------------
+# --- set_epoch that changes what it finds
+# -------------------------------------------------------------------------------
 
 
 class Fading:
@@ -146,7 +147,8 @@ TOLD: dict[str, Any] = {
 }
 
 
-#: Bound to their streams, stateless, and a data set: what workers are told by their loader in a way of its own.
+#: Bound to their streams, stateless, and a data set: what workers are told by their loader in a way
+#: of its own.
 OTHER_IN_WORKERS = (
     "transform with a large array",
     "transform with standard streams",
@@ -166,11 +168,14 @@ def test_set_epoch_meets_a_pristine_copy_once(where: str) -> None:
                 np.testing.assert_allclose(batch["data"], 75.0 / (1 + epoch))
 
 
-# --- the end of a search -----------------------------------------------------------------------------------------------
+# --- the end of a search
+# -----------------------------------------------------------------------------------------------
 
 
 class Searches:
-    """``next(... for ...)`` finds nothing for one item. Issue: the epoch ended there without a word."""
+    """``next(... for ...)`` finds nothing for one item. Issue: the epoch ended there without a
+    word.
+    """
 
     def __init__(self, items: int, matches: tuple[int, ...]) -> None:
         self.items, self.missing = items, matches

@@ -28,7 +28,8 @@ from tests.processes.purity.ways import items_of, making, making_from, run_all_w
 ITEMS, BATCH = 26, 3
 
 
-# --- what cannot be copied ----------------------------------------------------------------------------------------------
+# --- what cannot be copied
+# ----------------------------------------------------------------------------------------------
 
 
 class FromAFile:
@@ -220,7 +221,8 @@ def test_what_is_opened_by_each_process_is_right(kind: Any, tmp_path: Path) -> N
         assert items_of(found.epoch(f"{number} workers", 2)) == list(range(ITEMS))
 
 
-# --- memory -------------------------------------------------------------------------------------------------------------
+# --- memory
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Views(DataLoader):

@@ -63,7 +63,8 @@ def assert_every_number_is_drawn_once(found: Findings) -> None:
             assert len(set(numbers)) == len(numbers) == 2 * ITEMS
 
 
-# --- where they are -------------------------------------------------------------------------------------------------------
+# --- where they are
+# -------------------------------------------------------------------------------------------------------
 
 
 class Holder:
@@ -195,7 +196,8 @@ def test_every_number_is_drawn_once_wherever_the_generator_is(place: Any) -> Non
     assert_every_number_is_drawn_once(run_all_ways(place(lambda: sum(draw() for draw in draws))))
 
 
-# --- by path --------------------------------------------------------------------------------------------------------------
+# --- by path
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_two_generators_at_two_places_draw_different_numbers() -> None:

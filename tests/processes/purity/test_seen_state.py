@@ -39,7 +39,8 @@ class Endless:
         return {"data": np.random.random((3, 2))}
 
 
-# --- transforms ---------------------------------------------------------------------------------------------------------
+# --- transforms
+# ---------------------------------------------------------------------------------------------------------
 
 
 class Step:
@@ -241,7 +242,8 @@ def test_a_generator_made_from_the_batchs_numbers_is_right() -> None:
     run_all_ways(making(Noise(), Then(*made)), kill=False).assert_right()
 
 
-# --- loaders --------------------------------------------------------------------------------------------------------------
+# --- loaders
+# --------------------------------------------------------------------------------------------------------------
 
 
 class ShufflesAList:
@@ -337,7 +339,8 @@ def test_transforms_inside_a_loader_start_every_batch_pristine() -> None:
     found.assert_right(carries_state=True)
 
 
-# --- what transforms and loader have in common ----------------------------------------------------------------------------
+# --- what transforms and loader have in common
+# ----------------------------------------------------------------------------
 
 
 class WritesMetadata(Endless):

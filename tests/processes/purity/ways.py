@@ -1,6 +1,8 @@
-"""A pipeline run in all the ways that must not matter: with other numbers of workers, of which some die, resumed, replayed.
+"""A pipeline run in all the ways that must not matter: with other numbers of workers, of which some
+die, resumed, replayed.
 
-`run_all_ways` gives what came of it; `Findings.assert_right` is for pipelines of which nothing is to be said.
+`run_all_ways` gives what came of it; `Findings.assert_right` is for pipelines of which nothing is
+to be said.
 """
 
 from __future__ import annotations
@@ -31,8 +33,9 @@ OTHER_WARNINGS = (
         "the loop waited",
     ),  # of workers, on a busy machine
 )
-#: Without workers every batch is checked. With workers each check costs a process, and the first, second, fourth and eighth
-#: batch of each worker are: the batches of all ways are compared with each other besides.
+#: Without workers every batch is checked. With workers each check costs a process, and the first,
+#: second, fourth and eighth batch of each worker are: the batches of all ways are compared with
+#: each other besides.
 EVERY_BATCH, AS_A_USER_HAS_IT = 1, 100
 #: A pipeline without an end is looked at for so many batches of an epoch.
 _MOST = 40
@@ -167,7 +170,8 @@ class Then:
 def with_workers(case: Any, cases: Collection[Any]) -> tuple[int, ...]:
     """Numbers of workers for `run_all_ways`.
 
-    Copies of pipelines are made in the same way in every process, so workers are for those `cases` alone that they might change.
+    Copies of pipelines are made in the same way in every process, so workers are for those `cases`
+    alone that they might change.
     """
     return (0, 2) if case in cases else (0,)
 
@@ -178,7 +182,8 @@ def run_all_ways(make: Make, processes: tuple[int, ...] = (0, 2), kill: bool = T
     Args:
         make: gives a new augmenter, called as ``make(num_processes=...)``.
         processes: numbers of workers. The resumed run has one where any run has some.
-        kill: SIGKILL the workers in the middle of the first epoch. The second one is made by those that came after them.
+        kill: SIGKILL the workers in the middle of the first epoch. The second one is made by those
+            that came after them.
     """
     found = Findings()
     ways: dict[str, Callable[[], Iterator[tuple[int, int, Any]]]] = {}
@@ -225,7 +230,9 @@ def _run(make: Make, number: int, kill: bool) -> Iterator[tuple[int, int, Any]]:
 
 
 def _resumed(make: Make, workers: int) -> Iterator[tuple[int, int, Any]]:
-    """Each of the epochs is left after three batches and gone on with by another augmenter, the last one with workers."""
+    """Each of the epochs is left after three batches and gone on with by another augmenter, the
+    last one with workers.
+    """
     for epoch in EPOCHS:
         with make(num_processes=0) as one:
             one.set_epoch(epoch)

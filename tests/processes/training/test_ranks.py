@@ -1,7 +1,7 @@
 """Ranks and seeds in a real process group (gloo), and what is known without one.
 
-Run as a program, this file is the process that starts the ranks: it has imported torch and used none of its threads, so
-that forking them is quick and safe.
+Run as a program, this file is the process that starts the ranks: it has imported torch and used
+none of its threads, so that forking them is quick and safe.
 """
 
 from __future__ import annotations

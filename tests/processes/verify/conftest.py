@@ -30,8 +30,9 @@ main(connection.detach())
 def trials_are_made_in_a_preloaded_interpreter(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """One that imports torch takes most of the time of `verify`; it is for programs of their own, and for hash seeds, which a
-    fork cannot have."""
+    """One that imports torch takes most of the time of `verify`; it is for programs of their own,
+    and for hash seeds, which a fork cannot have.
+    """
 
     def start_in_a_fork(hash_seed: int) -> tuple[Any, Connection]:
         with socket.socket(socket.AF_UNIX) as server:

@@ -1,4 +1,6 @@
-"""Pipelines to verify: sound ones, and ones with a single fault each. A faulty line ends in ``# FAULT``."""
+"""Pipelines to verify: sound ones, and ones with a single fault each. A faulty line ends in ``#
+FAULT``.
+"""
 
 from __future__ import annotations
 
@@ -110,7 +112,9 @@ class OwnGenerator:
 
 
 class HarmlessHabits:
-    """Sound: what it asks the clock, the system, the process and a set for does not reach the batch."""
+    """Sound: what it asks the clock, the system, the process and a set for does not reach the
+    batch.
+    """
 
     def __init__(self) -> None:
         self.calls = 0
@@ -172,7 +176,8 @@ def only_forked() -> Any:
     return detaug.DeterministicAugmenter(loader, None, 0, stateless=True)
 
 
-# --- one fault each ----------------------------------------------------------------------------------------------------
+# --- one fault each
+# ----------------------------------------------------------------------------------------------------
 
 
 def _plus(batch: Batch, number: float) -> Batch:
@@ -282,7 +287,9 @@ class ListedWithOs:
 
 
 class UnseededInItsConstructor:
-    """detaug gives the generator of a transform a seed for every batch: the batches are equal all the same."""
+    """detaug gives the generator of a transform a seed for every batch: the batches are equal all
+    the same.
+    """
 
     def __init__(self) -> None:
         self.rng = np.random.default_rng()  # FAULT

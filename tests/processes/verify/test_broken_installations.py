@@ -1,4 +1,6 @@
-"""What `verify` says where the machine is at fault and not the pipeline: rows that failed, with the cause, and status 2."""
+"""What `verify` says where the machine is at fault and not the pipeline: rows that failed, with the
+cause, and status 2.
+"""
 
 from __future__ import annotations
 

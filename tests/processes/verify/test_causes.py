@@ -1,4 +1,6 @@
-"""Every kind of fault is planted, and verify names the line that drew, or the first transform that differs."""
+"""Every kind of fault is planted, and verify names the line that drew, or the first transform that
+differs.
+"""
 
 from __future__ import annotations
 
@@ -97,10 +99,13 @@ def test_draw_before_the_first_batch_is_told_with_its_transform() -> None:
 
 
 def test_hash_order_is_told_by_other_interpreters_with_its_transform() -> None:
-    # in a process of its own: what other tests have registered in this one may not travel to other interpreters
+    # in a process of its own: what other tests have registered in this one may not travel to other
+    # interpreters
     code = (
-        "from tests.processes.verify.test_causes import verified; result = verified('HashOrder', batches=2); "
-        "print([row.what for row in result.rows if not row.ok]); print(result.cause.what); print(result.cause.difference)"
+        "from tests.processes.verify.test_causes import verified; result = verified('HashOrder', "
+        "batches=2); "
+        "print([row.what for row in result.rows if not row.ok]); print(result.cause.what); "
+        "print(result.cause.difference)"
     )
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(

@@ -1,4 +1,6 @@
-"""`DeterministicAugmenter(..., guard=True)` names lines that draw chance from the system, and no others."""
+"""`DeterministicAugmenter(..., guard=True)` names lines that draw chance from the system, and no
+others.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +45,12 @@ def test_every_line_that_draws_chance_from_the_system_is_reported_once(
 ) -> None:
     names = (*pipelines.CHANCE, "TimeAsSeed")
     found = reports(caplog, partial(pipelines.faulty, *names), processes)
-    assert (
-        sorted(text.split()[0] for text in found)
-        == sorted(
-            f"{pipelines.__file__}:{pipelines.line_of(name)}"
-            if name != "TimeAsSeed"
-            else f"{pipelines.__file__}:{pipelines.line_of(name) + 1}"  # where the time becomes the seed
-            for name in names
-        )
+    assert sorted(text.split()[0] for text in found) == sorted(
+        f"{pipelines.__file__}:{pipelines.line_of(name)}"
+        if name != "TimeAsSeed"
+        # where the time becomes the seed
+        else f"{pipelines.__file__}:{pipelines.line_of(name) + 1}"
+        for name in names
     )
     assert sum("by the time of day" in text for text in found) == 1
 

@@ -1,4 +1,6 @@
-"""What a factory may return: a loader with its transform, a data set, or an augmenter with arguments of its own."""
+"""What a factory may return: a loader with its transform, a data set, or an augmenter with
+arguments of its own.
+"""
 
 from __future__ import annotations
 

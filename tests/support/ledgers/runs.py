@@ -1,4 +1,6 @@
-"""Runs that keep a ledger, and how tests look into one. Importable by workers of every start method."""
+"""Runs that keep a ledger, and how tests look into one. Importable by workers of every start
+method.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,9 @@ def spatial(**options: object) -> Make:
 
 
 def foreign(**arrays: Any) -> dict[str, Any]:
-    """As a transform of another library: it draws from the global generators, and writes into what it is given."""
+    """As a transform of another library: it draws from the global generators, and writes into what
+    it is given.
+    """
     arrays["image"] += random.random() + np.random.random()
     return arrays
 

@@ -1,7 +1,8 @@
 """Fingerprints of what the pipelines and each transform give: the same on every machine.
 
-`python -m tests.support.transforms.golden` prints them, with what the process found of the CPU; `--write` puts them into
-golden.json; that is right only together with a new `detaug.versions.NUMERICS`, if any has changed.
+`python -m tests.support.transforms.golden` prints them, with what the process found of the CPU;
+`--write` puts them into golden.json; that is right only together with a new
+`detaug.versions.NUMERICS`, if any has changed.
 """
 
 from __future__ import annotations
@@ -117,7 +118,9 @@ def fingerprints() -> dict[str, str]:
 
 
 def numpy_features() -> dict[str, bool]:
-    """The vector instructions that this NumPy chooses among at run time, and whether it found them and uses them."""
+    """The vector instructions that this NumPy chooses among at run time, and whether it found them
+    and uses them.
+    """
     if np.lib.NumpyVersion(np.__version__) >= "2.0.0":
         from numpy._core._multiarray_umath import __cpu_dispatch__, __cpu_features__
     else:
@@ -141,7 +144,9 @@ def surroundings() -> dict[str, Any]:
 
 
 def _digest_of_libm() -> str:
-    """Of exp and sin at points where glibc's variants with and without fused multiply-add differ in the last bit."""
+    """Of exp and sin at points where glibc's variants with and without fused multiply-add differ in
+    the last bit.
+    """
     digest = hashlib.blake2b(digest_size=8)
     for i in range(20_000):
         x = i * 0.0012345678

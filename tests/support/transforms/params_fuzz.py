@@ -1,7 +1,8 @@
-"""Params of every transform, made wrong in every way: they are refused by name, or applied without harm.
+"""Params of every transform, made wrong in every way: they are refused by name, or applied without
+harm.
 
-`python -m tests.support.transforms.params_fuzz --rounds 50` with ``NUMBA_BOUNDSCHECK=1`` (and a ``NUMBA_CACHE_DIR`` of its own)
-checks every access of every kernel.
+`python -m tests.support.transforms.params_fuzz --rounds 50` with ``NUMBA_BOUNDSCHECK=1`` (and a
+``NUMBA_CACHE_DIR`` of its own) checks every access of every kernel.
 """
 
 from __future__ import annotations
@@ -115,8 +116,8 @@ def fuzz(name: str, dims: int, rounds: int, seed: int) -> tuple[int, int]:
     """How many params were refused, and how many applied.
 
     Raises:
-        AssertionError: an error that does not name the transform and the param, a write beyond an array, or one into the
-            caller's arrays.
+        AssertionError: an error that does not name the transform and the param, a write beyond an
+            array, or one into the caller's arrays.
     """
     rng = random.Random(f"{name} {dims} {seed}")
     transform = EVERY[name](dims)

@@ -1,4 +1,6 @@
-"""batchgeneratorsv2's grid for given params, in float32 as it computes it and in float64 as a reference."""
+"""batchgeneratorsv2's grid for given params, in float32 as it computes it and in float64 as a
+reference.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def image_in_float64(
 def label_weights_in_float64(
     transform: SpatialTransform, params: dict[str, Any], labels: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(labels, weights) of one channel: which there are, and each one's interpolated one-hot weight, in float64."""
+    """(labels, weights) of one channel: which there are, and each one's interpolated one-hot
+    weight, in float64.
+    """
     pad = transform.padding_value_seg if transform.border_mode_seg == "constant" else 0
     values = np.unique(np.append(labels, np.asarray(pad).astype(labels.dtype)))
     grid = sampling_grid(transform, params, labels.shape, torch.float64)[None]

@@ -70,7 +70,8 @@ def test_no_two_passes_give_the_same_epoch(named: list[int | None], given: list[
     assert found == given
 
 
-#: A state saved in epoch 3, which the library called 1 -> what it names in the resumed run -> the pass that follows.
+#: A state saved in epoch 3, which the library called 1 -> what it names in the resumed run -> the
+#: pass that follows.
 RESTS: dict[str, tuple[Rest, list[tuple[str, int]], tuple[int, bool]]] = {
     "nothing is named": (Rest(3, 1, False, False), [], (3, True)),
     "the same epoch": (Rest(3, 1, False, False), [("loader", 1)], (3, True)),
@@ -216,7 +217,8 @@ def test_a_loader_that_was_only_made_has_drawn_nothing() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-# --- ranks, as far as they need no process group ------------------------------------------------------------------------
+# --- ranks, as far as they need no process group
+# ------------------------------------------------------------------------
 
 
 def ranks(number: int, length: int, **flags: Any) -> list[DataLoader[Any]]:

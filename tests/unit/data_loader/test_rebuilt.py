@@ -258,7 +258,8 @@ def test_a_loader_with_a_loaded_state_is_not_begun_again_by_another() -> None:
         next(iter(rebuilt(batches)))
 
 
-# --- of its own class, as Lightning does it -------------------------------------------------------------------------------
+# --- of its own class, as Lightning does it
+# -------------------------------------------------------------------------------
 
 
 def remade(batches: Any, sampler: Any = None, batch_sampler: Any = None, **options: Any) -> Any:

@@ -1,4 +1,6 @@
-"""What `detaug.engine.schedule.Schedule` means, as plainly as possible: everything is computed anew at every call."""
+"""What `detaug.engine.schedule.Schedule` means, as plainly as possible: everything is computed anew
+at every call.
+"""
 
 from __future__ import annotations
 

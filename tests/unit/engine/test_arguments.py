@@ -1,4 +1,6 @@
-"""The augmenter's arguments, alone and in groups: what is allowed, what has no effect, and where the seed comes from."""
+"""The augmenter's arguments, alone and in groups: what is allowed, what has no effect, and where
+the seed comes from.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from tests.support.ledgers.runs import Draws
 from tests.support.loaders import Noise, RandomLoader
 
 NAMES = (
-    "data_loader transform num_processes num_cached seeds pin_memory wait_time seed name batches_per_epoch num_streams "
+    "data_loader transform num_processes num_cached seeds pin_memory wait_time seed name "
+    "batches_per_epoch num_streams "
     "stateless rank world_size tail on_error version call keep check executor ledger"
 )
 
@@ -55,7 +58,8 @@ def test_the_arguments_are_these_in_this_order() -> None:
 def test_no_workers_beside_settings_of_workers_are_an_error_that_names_both() -> None:
     with pytest.raises(
         ValueError,
-        match=r"num_processes=0 .*stall_timeout=60\.0.* no effect: leave executor out, or pass num_",
+        match=r"num_processes=0 .*stall_timeout=60\.0.* no effect: leave executor out, or pass "
+        r"num_",
     ):
         augmenter(0, executor=LocalProcesses(stall_timeout=60.0))
     with pytest.raises(ValueError, match=r"num_processes=0 .* no effect"):

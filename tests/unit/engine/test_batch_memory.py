@@ -1,4 +1,6 @@
-"""Slots: arrays made in them are not copied, nobody else's bytes change, and none is lost to a limit or a fork."""
+"""Slots: arrays made in them are not copied, nobody else's bytes change, and none is lost to a
+limit or a fork.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +278,8 @@ def test_slot_whose_descriptor_was_dropped_goes_back_to_be_dropped() -> None:
 
 
 def test_end_of_a_batch_runs_no_line_in_which_an_interrupt_could_be_lost(pair: Pair) -> None:
-    # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost, and the slot with it.
+    # Python prints an exception that is raised in a finalizer, and drops it: Ctrl-C would be lost,
+    # and the slot with it.
     contents, batch = pair.carry(np.arange(10_000))
     lines: list[str] = []
     before = sys.getprofile()

@@ -1,4 +1,6 @@
-"""Which batches are made a second time, when, and for how much of the time; and what a comparison says."""
+"""Which batches are made a second time, when, and for how much of the time; and what a comparison
+says.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +54,12 @@ def runs_last_as_long_as_they_do(
 
 
 class Run:
-    """A run by the clock of its workers: each makes batches one after the other, of which the checks hear.
+    """A run by the clock of its workers: each makes batches one after the other, of which the
+    checks hear.
 
     Attributes:
-        told: how many batches were made when the first check was made that shows what is carried; 0: none was.
+        told: how many batches were made when the first check was made that shows what is carried;
+            0: none was.
         spent: seconds that checks took.
         spent_on_first: seconds that the first of them took.
         spent_at_first: seconds that they took before the run was a long one.

@@ -21,7 +21,9 @@ from tests.unit.engine.reference_schedule import ReferenceSchedule
 def run(
     schedule: Schedule, lengths: list[int] | None, num_workers: int, order, batches: int
 ) -> list[BatchKey]:
-    """Play workers that finish in the order that `order` picks, until enough is handed out or the epoch ends."""
+    """Play workers that finish in the order that `order` picks, until enough is handed out or the
+    epoch ends.
+    """
     plan, handed_out = schedule.plan, []
     workers = [SimpleNamespace(index=i, tasks=deque()) for i in range(num_workers)]
     while len(handed_out) < batches:
@@ -87,7 +89,9 @@ def test_a_batch_that_is_missing_fails_where_several_ranks_need_it(num_steps):
 
 @st.composite
 def schedules(draw):
-    """The same schedule twice, and a world in which its tasks come true: how long each stream is in each epoch."""
+    """The same schedule twice, and a world in which its tasks come true: how long each stream is in
+    each epoch.
+    """
     num_streams, world_size = draw(st.integers(1, 5)), draw(st.integers(1, 4))
     num_steps, tail = draw(st.none() | st.integers(0, 12)), draw(st.sampled_from(TAILS))
     arguments = {

@@ -1,4 +1,6 @@
-"""Taking batches apart and putting them together, where buffers lie in a slot, and messages, without processes."""
+"""Taking batches apart and putting them together, where buffers lie in a slot, and messages,
+without processes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def through(batch):
 
 
 class Meta(torch.Tensor):
-    """As MONAI's MetaTensor: attributes, a constructor of its own, and a word in every operation of torch."""
+    """As MONAI's MetaTensor: attributes, a constructor of its own, and a word in every operation of
+    torch.
+    """
 
     def __new__(cls, data, affine=None):
         return torch.as_tensor(data).as_subclass(cls)

@@ -1,4 +1,6 @@
-"""What a program changes counts until the pipeline is taken, as with batchgenerators' augmenters; then it is an error."""
+"""What a program changes counts until the pipeline is taken, as with batchgenerators' augmenters;
+then it is an error.
+"""
 
 from __future__ import annotations
 
@@ -193,7 +195,8 @@ def test_batches_do_not_depend_on_when_the_pipeline_was_put_together() -> None:
     assert aug.state_dict() == same.state_dict()
 
 
-# --- states -----------------------------------------------------------------------------------------------------------
+# --- states
+# -----------------------------------------------------------------------------------------------------------
 
 
 def saved(aug: DeterministicAugmenter) -> dict[str, Any]:
@@ -231,7 +234,8 @@ def test_a_state_of_another_seed_is_refused_at_once() -> None:
         augmenter().load_state_dict(saved(augmenter(seed=2)))
 
 
-# --- seeds, and restart -----------------------------------------------------------------------------------------------
+# --- seeds, and restart
+# -----------------------------------------------------------------------------------------------
 
 
 def test_restart_repeats_the_current_epoch_where_a_seed_was_passed() -> None:

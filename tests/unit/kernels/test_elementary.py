@@ -39,7 +39,9 @@ def ulp(found, exact):
 
 
 def normal_floats(count, low=MIN_NORMAL, high=3.4028235e38, seed=0):
-    """Positive float32 of every size between two values, each bit pattern as likely as any other, and the ends."""
+    """Positive float32 of every size between two values, each bit pattern as likely as any other,
+    and the ends.
+    """
     ends = np.array([low, high], np.float32).view(np.uint32)
     bits = np.random.default_rng(seed).integers(
         ends[0], ends[1], count, dtype=np.uint32, endpoint=True

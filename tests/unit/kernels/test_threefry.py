@@ -1,4 +1,6 @@
-"""Threefry4x32 against Random123's published answers, and the fields of normals that are made of its words."""
+"""Threefry4x32 against Random123's published answers, and the fields of normals that are made of
+its words.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,8 @@ def test_they_are_box_and_mullers_transform_of_threefrys_words():
         angle = np.pi / 4 + (b << np.uint32(2)).view(np.int32) / 2.0**32 * np.pi / 2
         expected[:, pair] = radius * np.cos(angle) * np.where(b >> np.uint32(31), -1, 1)
         expected[:, pair + 1] = radius * np.sin(angle) * np.where((b >> np.uint32(30)) & 1, -1, 1)
-    # words close to 2**32 have a float32 that is rounded; so far from zero, the radius is good to 1e-6 otherwise
+    # words close to 2**32 have a float32 that is rounded; so far from zero, the radius is good to
+    # 1e-6 otherwise
     large = (blocks[..., [0, 0, 2, 2]] < 0.999 * 2**32).transpose(0, 2, 1)
     found = normals(expected.shape, key, stream)
     assert np.abs(found - expected)[large].max() < 2e-6

@@ -1,4 +1,6 @@
-"""`detaug.preview`: the samples of a training, looked at after every transform; and every kind of pipeline there is."""
+"""`detaug.preview`: the samples of a training, looked at after every transform; and every kind of
+pipeline there is.
+"""
 
 from __future__ import annotations
 

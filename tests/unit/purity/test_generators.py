@@ -1,4 +1,6 @@
-"""Seeding generators in place: the same sequence gives the same state, another one another, and no bit is lost."""
+"""Seeding generators in place: the same sequence gives the same state, another one another, and no
+bit is lost.
+"""
 
 from __future__ import annotations
 

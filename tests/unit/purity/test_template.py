@@ -1,4 +1,6 @@
-"""Copies within one process: everything that can change is the copy's own, and everything else is shared."""
+"""Copies within one process: everything that can change is the copy's own, and everything else is
+shared.
+"""
 
 from __future__ import annotations
 

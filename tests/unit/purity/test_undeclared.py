@@ -1,4 +1,5 @@
-"""Values that no argument declares: a program that loads a state with others is told, and no other is.
+"""Values that no argument declares: a program that loads a state with others is told, and no other
+is.
 
 Each pipeline is the source text of a user's module. Two programs run it, one after the other: the
 second imports the module anew, with other numbers from the global generators, and loads the state
@@ -22,7 +23,8 @@ import torch
 from detaug import DeterministicAugmenter
 from tests.processes.purity.ways import listening
 
-#: No two tests have a module of one name: what a pipeline writes is known by it, as long as the process lives.
+#: No two tests have a module of one name: what a pipeline writes is known by it, as long as the
+#: process lives.
 NAMES = (f"users_module_{number}" for number in count())
 COMMON = """
 import argparse

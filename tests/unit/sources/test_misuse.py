@@ -1,4 +1,6 @@
-"""What is no data set or no loader, and arguments of other libraries: the answer has the line to write."""
+"""What is no data set or no loader, and arguments of other libraries: the answer has the line to
+write.
+"""
 
 from __future__ import annotations
 
@@ -301,7 +303,10 @@ def test_an_iterable_data_set_has_an_order_of_its_own(argument: dict[str, Any]) 
                 collate_fn=list,
                 worker_init_fn=print,
             ),
-            "2, sampler=loader.sampler, collate_fn=loader.collate_fn, worker_init_fn=loader.worker_init_fn",
+            (
+                "2, sampler=loader.sampler, collate_fn=loader.collate_fn, "
+                "worker_init_fn=loader.worker_init_fn"
+            ),
         ),
         (
             DataLoader(Samples(), 2, sampler=RandomSampler(Samples(), True, 9)),

@@ -1,4 +1,6 @@
-"""What a stream's copy gives is a function of (epoch, turn), however one gets there. Without processes."""
+"""What a stream's copy gives is a function of (epoch, turn), however one gets there. Without
+processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cross-entropy, pooling and interpolation: PyTorch's numbers for all arguments, with gradients that do not vary."""
+"""Cross-entropy, pooling and interpolation: PyTorch's numbers for all arguments, with gradients
+that do not vary.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def assert_same_as(
 
 
 def assert_same_bytes_on_cuda(function: Function, tensor: torch.Tensor) -> None:
-    """Ten times the same bytes without deterministic mode, and no error and the same bytes within it."""
+    """Ten times the same bytes without deterministic mode, and no error and the same bytes within
+    it.
+    """
     tensor = tensor.cuda()
     first = value_and_gradient(function, tensor)
     for _ in range(10):
@@ -156,7 +160,9 @@ def test_a_half_precision_mean_over_many_voxels_does_not_overflow() -> None:
 
 
 def test_the_operation_that_varies_is_called_without_its_reduction_only() -> None:
-    """PyTorch's reductions add atomically on CUDA; ``Reduction.NONE`` (0) does not, and PyTorch does not alert on it."""
+    """PyTorch's reductions add atomically on CUDA; ``Reduction.NONE`` (0) does not, and PyTorch
+    does not alert on it.
+    """
     called = []
 
     class Record(torch.utils._python_dispatch.TorchDispatchMode):

@@ -1,4 +1,6 @@
-"""make_deterministic: layers change in place, everything around them stays, and the report says what is left."""
+"""make_deterministic: layers change in place, everything around them stays, and the report says
+what is left.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The state of all generators: saved, put back, refused when it does not fit, and never half put back."""
+"""The state of all generators: saved, put back, refused when it does not fit, and never half put
+back.
+"""
 
 from __future__ import annotations
 
@@ -312,7 +314,9 @@ def test_a_forked_child_leaves_the_devices_out(monkeypatch):
 
 
 class TestTwoDevices:
-    """A machine with two CUDA devices, as far as their generators are concerned: CPU generators stand in for them."""
+    """A machine with two CUDA devices, as far as their generators are concerned: CPU generators
+    stand in for them.
+    """
 
     @pytest.fixture
     def devices(self, monkeypatch):

@@ -1,4 +1,6 @@
-"""One seed for every global generator: what they draw, which seeds are taken, what is exported and logged."""
+"""One seed for every global generator: what they draw, which seeds are taken, what is exported and
+logged.
+"""
 
 from __future__ import annotations
 

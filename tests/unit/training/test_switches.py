@@ -26,7 +26,8 @@ PRECISIONS = [
 ]
 
 
-#: Everything that a deterministic run depends on: how torch itself reads it, and the values that let no two runs differ.
+#: Everything that a deterministic run depends on: how torch itself reads it, and the values that
+#: let no two runs differ.
 SETTINGS = {
     "cudnn.deterministic": (lambda: torch.backends.cudnn.deterministic, (True,)),
     "cudnn.benchmark": (lambda: torch.backends.cudnn.benchmark, (False,)),

@@ -18,7 +18,8 @@ def exactly(line, distance):
     n = len(line)
     count = max(1, math.floor(n / distance))
     centres = [(n - 1) / 2 + (c - (count - 1) / 2) * distance for c in range(count)]
-    # the mean of a function that is constant in each voxel, over the slice's thickness within the image
+    # the mean of a function that is constant in each voxel, over the slice's thickness within the
+    # image
     whole = np.concatenate([[0.0], np.cumsum(line.astype(np.float64))])
     edges = np.array(
         [(max(c - distance / 2, -0.5), min(c + distance / 2, n - 0.5)) for c in centres]

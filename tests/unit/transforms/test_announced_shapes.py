@@ -1,4 +1,6 @@
-"""A transform whose output has another shape than it announced is an error, before a later one draws for the wrong shape."""
+"""A transform whose output has another shape than it announced is an error, before a later one
+draws for the wrong shape.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ def sample(*space: int) -> dict[str, np.ndarray]:
 def test_a_shape_that_was_not_announced_is_an_error_with_the_line_to_write(
     space: tuple[int, ...],
 ) -> None:
-    wrong = r"Halved gave image of shape \(2, .*\), but \(2, .*\) was expected.*def output_shapes\(self, shapes, params\): return"
+    wrong = (
+        r"Halved gave image of shape \(2, .*\), but \(2, .*\) was expected.*def "
+        r"output_shapes\(self, shapes, params\): return"
+    )
     for pipeline in (
         Halved(),
         t.Compose([Halved(), t.RandomCrop((5,) * len(space))]),

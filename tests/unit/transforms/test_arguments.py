@@ -1,4 +1,6 @@
-"""Arguments that cannot be right are refused by name: when a transform is made, or at the latest when it meets a sample."""
+"""Arguments that cannot be right are refused by name: when a transform is made, or at the latest
+when it meets a sample.
+"""
 
 from __future__ import annotations
 

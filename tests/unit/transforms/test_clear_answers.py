@@ -1,4 +1,6 @@
-"""What is wrong is said, in the same words on every path: params, paddings, limits, generators, writes."""
+"""What is wrong is said, in the same words on every path: params, paddings, limits, generators,
+writes.
+"""
 
 from __future__ import annotations
 

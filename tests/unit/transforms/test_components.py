@@ -10,7 +10,9 @@ from detaug.transforms.components import (
 
 
 def blobs():
-    """A channel with components of 8, 1 and 3 voxels (the last touching at corners), and an empty one."""
+    """A channel with components of 8, 1 and 3 voxels (the last touching at corners), and an empty
+    one.
+    """
     image = np.zeros((3, 6, 6, 6), np.float32)
     image[0, :2, :2, :2] = 1
     image[0, 0, 5, 5] = 1

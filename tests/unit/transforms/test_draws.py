@@ -1,4 +1,6 @@
-"""What is drawn: numbers evenly over their ranges, choices as likely as each other, gates with their probabilities."""
+"""What is drawn: numbers evenly over their ranges, choices as likely as each other, gates with
+their probabilities.
+"""
 
 from __future__ import annotations
 

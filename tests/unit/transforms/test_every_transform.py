@@ -1,4 +1,6 @@
-"""What holds for every transform alike: kinds and layouts of arrays, untouched input, NaN, errors, pickling, params."""
+"""What holds for every transform alike: kinds and layouts of arrays, untouched input, NaN, errors,
+pickling, params.
+"""
 
 from __future__ import annotations
 

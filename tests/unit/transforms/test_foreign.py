@@ -47,7 +47,8 @@ def test_another_shape_must_be_said_and_then_later_params_fit_it() -> None:
     given = sample(1, SHAPE)
     with pytest.raises(
         ValueError,
-        match=r"gave image of shape \(2, 6, 10, 8\), but \(2, 12, 10, 8\) was expected.*shapes_after=",
+        match=r"gave image of shape \(2, 6, 10, 8\), but \(2, 12, 10, 8\) was "
+        r"expected.*shapes_after=",
     ):
         ForeignTransform(halved)(**given, rng=rng())
     pipeline = Compose([ForeignTransform(halved, shapes_halved), Mirror((0, 1, 2))])

@@ -1,4 +1,6 @@
-"""Nothing reaches a kernel but through one gate: params that cannot be right are errors that name what is wrong."""
+"""Nothing reaches a kernel but through one gate: params that cannot be right are errors that name
+what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -106,11 +108,17 @@ SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
     [
         (t.SpatialTransform((8, 8, 8), 0, False, p_shear=1, shear=lambda: 1e300), {}, r"params\['affine'\]\[.\]\[.\]"),
         (t.SpatialTransform((8, 8, 8), 0, False, p_scaling=1, scaling=lambda: 1e300), {}, r"params\['affine'\]\[0\]\[0\]"),
-        (SPATIAL, {"center_location_in_pixels": [1e300, 4, 4]}, r"\[0\] must be a number from -1e\+09 to 1e\+09, got 1e\+300"),
-        (SPATIAL, {"affine": [[1, 0], [0, 1]]}, r"params\['affine'\] must be a list of 3, got .* with 2"),
-        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, r"params\['elastic'\] have no 'magnitudes'"),
-        (t.Ghosting(), {"ghosts": [{**GHOSTS, "axis": -1}] * 2}, r"\[0\]\['axis'\] must be a spatial axis from 0 to 2, got -1"),
-        (t.Mirror((0,)), {"axes": [0, 3]}, r"params\['axes'\]\[1\] must be a spatial axis from 0 to 2, got 3"),
+        (SPATIAL, {"center_location_in_pixels": [1e300, 4, 4]}, (r"\[0\] must be a number from "
+                                                                r"-1e\+09 to 1e\+09, got 1e\+300")),
+        (SPATIAL, {"affine": [[1, 0], [0, 1]]}, (r"params\['affine'\] must be a list of 3, got .* "
+                                                r"with 2")),
+        (SPATIAL, {"elastic": {"key": 1, "sigmas": [1] * 3}}, (r"params\['elastic'\] have no "
+                                                              r"'magnitudes'")),
+        (t.Ghosting(), {"ghosts": [{**GHOSTS, "axis": -1}] * 2}, (r"\[0\]\['axis'\] must be a "
+                                                                 r"spatial axis from 0 to 2, got "
+                                                                 r"-1")),
+        (t.Mirror((0,)), {"axes": [0, 3]}, (r"params\['axes'\]\[1\] must be a spatial axis from 0 "
+                                           r"to 2, got 3")),
         (t.Mirror((0,)), {"axes": [1, 1]}, "must not have an element twice"),
         (t.Mirror((0,)), {"axis": [1]}, "must have 'axes' only, got 'axis' as well"),
         (t.OneOf([t.Mirror((0,))]), {"chosen": -1}, "must be an integer from 0 to 0, got -1"),
@@ -118,10 +126,14 @@ SPATIAL = t.SpatialTransform((8, 8, 8), 0, False, p_rotation=1)
         (t.GaussianNoise(), {"key": 2**64}, "must be an integer from 0 to 18446744073709551615"),
         (t.GaussianNoise(), {"sigmas": [True, 0.1]}, r"must be a number .*, got True of type bool"),
         (t.GaussianNoise(), {"sigmas": [0.1]}, "must be a list of 2"),
-        (t.BiasField(), {"coefficients": [[1, 2, 3]] * 2}, r"\[0\] must be a list of 20, got \[1, 2, 3\]"),
-        (t.Motion(), {"motions": [{**MOTION, "times": [0.5, 0.4]}] * 2}, r"\[0\] must have times that rise, got \[0.5, 0.4\]"),
+        (t.BiasField(), {"coefficients": [[1, 2, 3]] * 2}, (r"\[0\] must be a list of 20, got \[1, "
+                                                           r"2, 3\]")),
+        (t.Motion(), {"motions": [{**MOTION, "times": [0.5, 0.4]}] * 2}, (r"\[0\] must have times "
+                                                                         r"that rise, got \[0.5, "
+                                                                         r"0.4\]")),
         (t.GaussianNoise(), {"apply_to_channel": [0, 2]}, "must be a channel from 0 to 1, got 2"),
-        (t.ApplyRandomBinaryOperator(0), {"apply_to_channels": [-3]}, "must be a channel from -2 to 1, got -3"),
+        (t.ApplyRandomBinaryOperator(0), {"apply_to_channels": [-3]}, ("must be a channel from -2 "
+                                                                      "to 1, got -3")),
         (t.BlankRectangle([[2, 6]] * 3, lambda region: 1.0, 1), {"values": [[7], [-1]]}, r"\[1\]\[0\] must be"),
     ],
 )  # fmt: skip

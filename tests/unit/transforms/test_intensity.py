@@ -1,4 +1,6 @@
-"""Brightness, contrast, gamma, inversion, outliers: judged against float64 and against batchgeneratorsv2."""
+"""Brightness, contrast, gamma, inversion, outliers: judged against float64 and against
+batchgeneratorsv2.
+"""
 
 from __future__ import annotations
 

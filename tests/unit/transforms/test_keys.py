@@ -1,4 +1,6 @@
-"""Keys that a pipeline does not know, names of the caller's own, missing channel axes, angles in degrees."""
+"""Keys that a pipeline does not know, names of the caller's own, missing channel axes, angles in
+degrees.
+"""
 
 from __future__ import annotations
 
@@ -256,7 +258,8 @@ def test_volume_without_channel_axis_is_an_error_where_the_dimension_is_known(ma
 def test_arrays_of_one_sample_have_as_many_axes() -> None:
     with pytest.raises(
         ValueError,
-        match=r"segmentation of shape \(12, 10, 8\).*image has 3 spatial axes.*segmentation\[None\]",
+        match=r"segmentation of shape \(12, 10, 8\).*image has 3 spatial "
+        r"axes.*segmentation\[None\]",
     ):
         t.GaussianNoise()(image=IMAGE, segmentation=LABELS[0], rng=rng())
 

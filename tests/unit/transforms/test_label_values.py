@@ -1,4 +1,6 @@
-"""Labels of every dtype and size go through `SpatialTransform`; other numbers are refused, whatever was drawn."""
+"""Labels of every dtype and size go through `SpatialTransform`; other numbers are refused, whatever
+was drawn.
+"""
 
 from __future__ import annotations
 

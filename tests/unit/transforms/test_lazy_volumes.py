@@ -1,4 +1,6 @@
-"""Volumes read when needed give the bytes that arrays give, and no more of them is read than is looked at."""
+"""Volumes read when needed give the bytes that arrays give, and no more of them is read than is
+looked at.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,8 @@ def test_it_is_the_formula_in_float64_and_errs_no_more_than_batchgeneratorsv2(cl
         assert np.abs(ours - exact).max() < 1e-6 * max(1.0, np.abs(exact).max())
         theirs = as_batchgeneratorsv2(transform, image, params)
         assert np.abs(ours - theirs).max() < 1e-4
-        # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in float32
+        # SciPy's blur sums in float64; half an ulp of the image's values is granted to sums in
+        # float32
         assert np.sqrt(np.mean((ours - exact) ** 2)) <= max(
             1.05 * np.sqrt(np.mean((theirs - exact) ** 2)), 6e-8
         )

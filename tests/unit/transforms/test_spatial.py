@@ -31,7 +31,9 @@ def random_labels(rng: np.random.Generator, shape: tuple[int, ...], count: int) 
 def random_case(
     seed: int, **fixed: object
 ) -> tuple[SpatialTransform, dict, dict, np.ndarray, np.ndarray]:
-    """A transform with random arguments (and those arguments), params, an image and labels of random shapes."""
+    """A transform with random arguments (and those arguments), params, an image and labels of
+    random shapes.
+    """
     rng = np.random.default_rng(seed)
     dims = int(rng.integers(2, 4))
     shape = tuple(int(n) for n in rng.integers(4, 34, dims))
@@ -72,7 +74,9 @@ def random_case(
 def assert_half_way(
     where: np.ndarray, transform: SpatialTransform, params: dict, shape: tuple[int, ...]
 ) -> None:
-    """The voxels are taken from places half-way between two of the source, which a rounding decides."""
+    """The voxels are taken from places half-way between two of the source, which a rounding
+    decides.
+    """
     grid = sampling_grid(transform, params, shape, torch.float64).flip(-1).numpy()
     size = np.array(shape)
     place = (grid + 1) / 2 * (size - 1) if transform.align_corners else ((grid + 1) * size - 1) / 2
@@ -99,7 +103,8 @@ def test_it_agrees_with_batchgeneratorsv2(seed: int) -> None:
     if transform.mode_seg == "nearest":
         assert_half_way(differs.any(axis=0), transform, params, image.shape[1:])
     else:
-        # they round a label's weight to float16, 2000 steps: what they decide otherwise is a tie to them
+        # they round a label's weight to float16, 2000 steps: what they decide otherwise is a tie to
+        # them
         for channel in range(len(labels)):
             _, weights = label_weights_in_float64(transform, params, labels[channel])
             if len(weights) > 1:

@@ -1,7 +1,9 @@
-"""Where a place lies half-way between two voxels: both agree everywhere else, and there the even one is taken.
+"""Where a place lies half-way between two voxels: both agree everywhere else, and there the even
+one is taken.
 
-nnU-Net reads odd patches for even ones (128 voxels of 205), so an axis that is not turned lies half a voxel off. In
-batchgeneratorsv2 the even one is taken as well, of a coordinate in float32, whose rounding may have moved it.
+nnU-Net reads odd patches for even ones (128 voxels of 205), so an axis that is not turned lies half
+a voxel off. In batchgeneratorsv2 the even one is taken as well, of a coordinate in float32, whose
+rounding may have moved it.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ ALLOWED = 1e-4
 
 
 def head(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Real MRI of this shape with labels -1 (outside), 0, 1 and 2; a plane of it where there are two axes."""
+    """Real MRI of this shape with labels -1 (outside), 0, 1 and 2; a plane of it where there are
+    two axes.
+    """
     template = load_template()
     source = (
         template.image,
@@ -59,8 +63,9 @@ def places(
 def shares_that_differ(
     transform: SpatialTransform, params: dict[str, Any], image: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
-    """The share of the patch's voxels that batchgeneratorsv2 makes otherwise, exact ties apart; at those, ours is seen to
-    be one of the neighbours."""
+    """The share of the patch's voxels that batchgeneratorsv2 makes otherwise, exact ties apart; at
+    those, ours is seen to be one of the neighbours.
+    """
     spatial = pytest.importorskip("batchgeneratorsv2.transforms.spatial.spatial")
     options = {
         name: value
@@ -118,7 +123,9 @@ def assert_a_neighbour(
 def assert_a_largest_weight(
     result: np.ndarray, source: np.ndarray, transform: SpatialTransform, params: dict[str, Any]
 ) -> np.ndarray:
-    """Every voxel has one of the labels with the largest weight; which voxels have more than one of them."""
+    """Every voxel has one of the labels with the largest weight; which voxels have more than one of
+    them.
+    """
     values, weights = label_weights_in_float64(transform, params, source)
     ordered = np.sort(weights, axis=0)
     own = np.take_along_axis(weights, np.searchsorted(values, result)[None], axis=0)[0]
@@ -148,7 +155,8 @@ def test_labels_are_those_of_batchgeneratorsv2_but_for_exact_ties(
 
 @pytest.mark.parametrize(("mode", "allowed"), [("nearest", 1e-4), ("bilinear", 3e-4)])
 def test_labels_without_any_structure_differ_at_few_voxels_more(mode: str, allowed: float) -> None:
-    # independent draws: every voxel's neighbours have other labels, and weights that float16 rounds to ties are common
+    # independent draws: every voxel's neighbours have other labels, and weights that float16 rounds
+    # to ties are common
     rng = np.random.default_rng(0)
     image = rng.normal(size=(1, 91, 83, 77)).astype(np.float32)
     labels = rng.integers(0, 4, image.shape).astype(np.int16)

@@ -21,7 +21,9 @@ CPU = torch.device("cpu")
 
 
 class Short(nnUNetTrainer):
-    """Two epochs of two batches, without plots and the final validation, which take longer than all the rest."""
+    """Two epochs of two batches, without plots and the final validation, which take longer than all
+    the rest.
+    """
 
     def __init__(
         self, plans: dict, configuration: str, fold: int, dataset_json: dict, device: Any = CPU

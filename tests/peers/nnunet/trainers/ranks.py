@@ -2,8 +2,9 @@
 
     python -m tests.peers.nnunet.trainers.ranks ROOT FOLDER WORLD_SIZE
 
-nnU-Net's own start of several ranks wants NCCL and GPUs. From the trainer on everything is nnU-Net's own code: its division of
-the batch, its `DDP`, its losses and metrics over ranks. A process that has imported all that is forked for every rank.
+nnU-Net's own start of several ranks wants NCCL and GPUs. From the trainer on everything is
+nnU-Net's own code: its division of the batch, its `DDP`, its losses and metrics over ranks. A
+process that has imported all that is forked for every rank.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Small nnU-Net data sets of real MRI: made by detaug's demo, planned and preprocessed by nnU-Net, of every kind that its
-loader treats in its own way.
+"""Small nnU-Net data sets of real MRI: made by detaug's demo, planned and preprocessed by nnU-Net,
+of every kind that its loader treats in its own way.
 
-The planned networks are made narrow (features per stage), so that a training takes seconds on a CPU; nothing else about
-nnU-Net's plans changes.
+The planned networks are made narrow (features per stage), so that a training takes seconds on a
+CPU; nothing else about nnU-Net's plans changes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import numpy as np
 from detaug.demo.mri import load_template
 from detaug.demo.nnunet import nnunet_folders, plan_and_preprocess, write_raw_dataset
 
-#: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's default ones.
+#: The name of the plans with the residual-encoder U-Net, which every data set has besides nnU-Net's
+#: default ones.
 RESIDUAL_ENCODER = "nnUNetResEncUNetPlans"
 #: Of the data set of scribbles: its labels, and how many voxels along axis 1 are annotated.
 SCRIBBLED, ANNOTATED = {"background": 0, "brain": [1, 2], "white": 2, "ignore": 3}, 24
@@ -168,7 +169,9 @@ def _crops(shape: tuple[int, ...]) -> Iterator[tuple[str, list[Any], Any]]:
 
 @contextmanager
 def threads_for_processes() -> Iterator[None]:
-    """nnU-Net starts one process for every step, which imports torch and nnU-Net for seconds, for five small images."""
+    """nnU-Net starts one process for every step, which imports torch and nnU-Net for seconds, for
+    five small images.
+    """
     threads = SimpleNamespace(Pool=multiprocessing.pool.ThreadPool)
     get_context = multiprocessing.get_context
     multiprocessing.get_context = lambda method=None: threads  # type: ignore[assignment]
@@ -179,7 +182,9 @@ def threads_for_processes() -> Iterator[None]:
 
 
 def prepare(root: Path, kind: str) -> Kind:
-    """Make, plan and preprocess a data set below `root`. nnU-Net's folders are ``raw`` and ``preprocessed`` there."""
+    """Make, plan and preprocess a data set below `root`. nnU-Net's folders are ``raw`` and
+    ``preprocessed`` there.
+    """
     made = KINDS[kind]
     with nnunet_folders(root), threads_for_processes():
         # imported here: nnU-Net before 2.8 reads its folders' names once

@@ -1,4 +1,6 @@
-"""`nnUNetv2_train -tr ...`, unmodified: the same files from the same seed, whatever happened on the way."""
+"""`nnUNetv2_train -tr ...`, unmodified: the same files from the same seed, whatever happened on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,9 @@ def test_a_cascade_trains_to_the_same_bytes(
 
 @pytest.mark.slow
 def test_a_cluster_trains_to_the_same_bytes(nnunet_root: Path, tmp_path: Path) -> None:
-    """``DETAUG_EXECUTOR`` alone has a Ray cluster make the batches; killed there, the training goes on without one."""
+    """``DETAUG_EXECUTOR`` alone has a Ray cluster make the batches; killed there, the training goes
+    on without one.
+    """
     pytest.importorskip("ray")
     straight = Run(nnunet_root, tmp_path / "straight", environment={"SHORT_EPOCHS": "3"})
     straight.train(processes=0, SHORT_VALIDATION="0")

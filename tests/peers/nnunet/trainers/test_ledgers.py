@@ -27,7 +27,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def trained(nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch, kept: Path) -> Path:
-    """The folder of a training of two epochs, with ledgers; each has two and one batches. A copy of one made once."""
+    """The folder of a training of two epochs, with ledgers; each has two and one batches. A copy of
+    one made once.
+    """
     monkeypatch.setenv("DETAUG_LEDGER", "1")
     made = new_trainer(nnunet_environment, ShortDetAug)
     folder = Path(made.output_folder)

@@ -1,4 +1,6 @@
-"""What decides on the contents of a batch is replaced only where it is nnU-Net's own; else it stays, and the log says why."""
+"""What decides on the contents of a batch is replaced only where it is nnU-Net's own; else it
+stays, and the log says why.
+"""
 
 from __future__ import annotations
 

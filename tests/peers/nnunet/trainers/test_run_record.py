@@ -1,4 +1,6 @@
-"""What a training is made of: every change is told by its name and both values, and what may change is not."""
+"""What a training is made of: every change is told by its name and both values, and what may change
+is not.
+"""
 
 from __future__ import annotations
 

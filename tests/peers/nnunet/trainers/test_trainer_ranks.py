@@ -1,6 +1,8 @@
-"""Several ranks: each takes its own part of one stream, and a training that is killed and continued is the same one.
+"""Several ranks: each takes its own part of one stream, and a training that is killed and continued
+is the same one.
 
-nnU-Net's own start wants NCCL and CUDA; here processes of a gloo group train on the CPU."""
+nnU-Net's own start wants NCCL and CUDA; here processes of a gloo group train on the CPU.
+"""
 
 from __future__ import annotations
 

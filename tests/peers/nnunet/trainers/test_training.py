@@ -45,7 +45,8 @@ def weights(trainer: Any) -> str:
     return fingerprint(dict(trainer.network.state_dict()))
 
 
-# --- network ------------------------------------------------------------------------------------------------------------
+# --- network
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_seed_decides_the_first_weights(
@@ -128,7 +129,8 @@ def test_the_fast_trainer_changes_batches_and_nothing_else(
     assert trainers.nnUNetTrainerDetAugFast_250epochs.__mro__[1] is trainers.FastTraining
 
 
-# --- random numbers and switches -----------------------------------------------------------------------------------------
+# --- random numbers and switches
+# -----------------------------------------------------------------------------------------
 
 
 def drawn() -> tuple[float, float, float]:
@@ -163,7 +165,9 @@ RIGHT = (False, True, True, False)
 def test_switches_are_right_wherever_nnunet_computes(
     nnunet_environment: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`run_training` resets two of them after the trainer is made, nnUNetPredictor, of the final validation, one of them."""
+    """`run_training` resets two of them after the trainer is made, nnUNetPredictor, of the final
+    validation, one of them.
+    """
 
     def predicts(self: Any, _: bool) -> None:
         nnUNetPredictor(device=torch.device("cuda"))
@@ -201,7 +205,8 @@ def test_torch_has_a_fixed_number_of_threads_on_a_cpu(
         torch.set_num_threads(before)
 
 
-# --- loaders ------------------------------------------------------------------------------------------------------------
+# --- loaders
+# ------------------------------------------------------------------------------------------------------------
 
 
 def loaders(made: Any) -> tuple[Any, Any]:
@@ -299,7 +304,9 @@ def test_workers_end_with_a_training_that_fails(
 
 
 class Troubled:
-    """nnU-Net's transforms, with a generator that nothing seeds; the first worker to come here dies."""
+    """nnU-Net's transforms, with a generator that nothing seeds; the first worker to come here
+    dies.
+    """
 
     def __init__(self, transforms: Any, flag: Path) -> None:
         self.transforms, self.flag = transforms, flag
@@ -330,8 +337,10 @@ def test_nnunets_log_tells_what_the_training_is_made_of_and_what_was_found(
     made.run_training()
     log = Path(made.log_file).read_text()
     opening = (
-        f"detaug: training from PatchSource and {__name__}.Troubled (LocalProcesses, 2 processes, guard and check on); "
-        "validation from PatchSource and Compose (LocalProcesses, 1 processes, guard and check on); torch.compile off; "
+        f"detaug: training from PatchSource and {__name__}.Troubled (LocalProcesses, 2 processes, "
+        "guard and check on); "
+        "validation from PatchSource and Compose (LocalProcesses, 1 processes, guard and check "
+        "on); torch.compile off; "
     )
     assert log.count(opening) == 1
     assert "detaug: seed=1 (from DETAUG_SEED)" in log, (

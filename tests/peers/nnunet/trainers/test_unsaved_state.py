@@ -1,4 +1,6 @@
-"""State that a checkpoint lacks is told once, by name; what is saved, or zeroed before it is used, is not."""
+"""State that a checkpoint lacks is told once, by name; what is saved, or zeroed before it is used,
+is not.
+"""
 
 from __future__ import annotations
 

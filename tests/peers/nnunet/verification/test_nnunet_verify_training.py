@@ -1,4 +1,6 @@
-"""`detaug nnunet verify` with nnU-Net's own trainings of real MRI: detaug's trainers pass, planted faults are named."""
+"""`detaug nnunet verify` with nnU-Net's own trainings of real MRI: detaug's trainers pass, planted
+faults are named.
+"""
 
 from __future__ import annotations
 

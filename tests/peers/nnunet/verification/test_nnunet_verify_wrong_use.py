@@ -1,4 +1,6 @@
-"""What `detaug nnunet verify` needs is looked for first; it says in one line what is not there, and exits with 2."""
+"""What `detaug nnunet verify` needs is looked for first; it says in one line what is not there, and
+exits with 2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Trainings of a few batches, by nnU-Net's own means: attributes that its documentation tells people to change."""
+"""Trainings of a few batches, by nnU-Net's own means: attributes that its documentation tells
+people to change.
+"""
 
 import os
 import signal
