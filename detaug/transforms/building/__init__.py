@@ -1,1 +1,1 @@
-"""What transforms are built from."""
+"""The parts that every transform is built from."""

@@ -1,5 +1,6 @@
-"""Rotation and scaling as one small matrix, multiplied out by hand so that no BLAS has a say in its
-last bit.
+"""Rotation and scaling as one small matrix.
+
+The products are written out, so that no BLAS decides about the last bit of a matrix.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ NO_DISPLACEMENT = np.empty((3, 0, 0, 0), np.float32)
 
 
 def rotation(angles: Sequence[float]) -> Matrix:
-    """``Rz Ry Rx`` of three angles about the first, second and third axis, ``R`` of the last of one
-    or two; radians.
+    """Return a rotation matrix.
+
+    Args:
+        angles: radians. Three of them, about the first, second and third axis, give ``Rz Ry Rx``;
+            the last of one or two gives the rotation of a plane.
     """
     if len(angles) < 3:
-        c, s = cosine(angles[-1]), sine(angles[-1])
+        c = cosine(angles[-1])
+        s = sine(angles[-1])
         return [[c, -s], [s, c]]
-    (cx, cy, cz), (sx, sy, sz) = (
-        [function(angle) for angle in angles] for function in (cosine, sine)
-    )
+    cx, cy, cz = [cosine(angle) for angle in angles]
+    sx, sy, sz = [sine(angle) for angle in angles]
     about_x = [[1.0, 0.0, 0.0], [0.0, cx, -sx], [0.0, sx, cx]]
     about_y = [[cy, 0.0, sy], [0.0, 1.0, 0.0], [-sy, 0.0, cy]]
     about_z = [[cz, -sz, 0.0], [sz, cz, 0.0], [0.0, 0.0, 1.0]]
@@ -32,23 +36,33 @@ def rotation(angles: Sequence[float]) -> Matrix:
 
 
 def scaled(matrix: Matrix, scales: Sequence[float]) -> Matrix:
-    """``matrix @ diag(scales)``."""
-    return [[value * scale for value, scale in zip(row, scales, strict=True)] for row in matrix]
+    """Return ``matrix @ diag(scales)``."""
+    scaled_rows = []
+    for row in matrix:
+        scaled_rows.append([value * scale for value, scale in zip(row, scales, strict=True)])
+    return scaled_rows
 
 
 def product(a: Matrix, b: Matrix) -> Matrix:
-    """``a @ b``, summed from left to right."""
-    return [[_dot(row, [other[n] for other in b]) for n in range(len(b[0]))] for row in a]
+    """Return ``a @ b``, summed from left to right."""
+    columns = list(zip(*b, strict=True))
+    rows = []
+    for row in a:
+        rows.append([_dot(row, column) for column in columns])
+    return rows
 
 
 def applied(matrix: Matrix, vector: Sequence[float]) -> list[float]:
-    """``matrix @ vector``, summed from left to right."""
+    """Return ``matrix @ vector``, summed from left to right."""
     return [_dot(row, vector) for row in matrix]
 
 
 def identity(dims: int) -> Matrix:
-    """The unit matrix."""
-    return [[1.0 if row == column else 0.0 for column in range(dims)] for row in range(dims)]
+    """Return the unit matrix."""
+    matrix = [[0.0] * dims for _ in range(dims)]
+    for index in range(dims):
+        matrix[index][index] = 1.0
+    return matrix
 
 
 def _dot(a: Sequence[float], b: Sequence[float]) -> float:

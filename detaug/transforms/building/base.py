@@ -1,11 +1,11 @@
-"""What every transform is: params first, drawn from a Generator and the shapes alone, then their
-application.
+"""The base classes of all transforms: params are drawn first, then applied.
 
     params = transform.sample(rng, {"image": (1, 128, 128, 128)})
     arrays = transform.apply({"image": image}, params)
 
-`transform(image=image, rng=rng)` does both. Because params need no voxel, those of a whole pipeline
-are known before the first one is read.
+Params are drawn from a Generator and the arrays' shapes alone. `transform(image=image, rng=rng)`
+does both steps. Because params need no voxel, the params of a whole pipeline are known before the
+first voxel is read.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ RandomScalar = draws.RandomScalar
 class Transform:
     """A transform of one sample: ``image``, ``segmentation``, ``regression_target``.
 
-    Subclasses implement `change`, and `draw` if they have params, `output_shapes` if they change
-    shapes, `kernels` if they call compiled functions.
+    Subclasses implement `change`, `draw` if they have params, `output_shapes` if they change
+    shapes, and `kernels` if they call compiled functions.
 
     Attributes:
-        keys: the caller's name -> the role of its array, or None where it is left as it is (see
-            `Compose`).
-        needs: the role without whose array it draws nothing and does nothing; None: it is always
-            applied.
-        moves_voxels: whether it may put voxels elsewhere; then ``keypoints`` and boxes, which would
-            stay, are refused.
-        spatial_dims: how many spatial axes samples must have, 2 or 3; None: the transform takes
-            both.
+        keys: the caller's name -> the role of its array, or None for an array that is left as it is
+            (see `Compose`).
+        needs: the role without whose array the transform draws nothing and does nothing. None: the
+            transform is always applied.
+        moves_voxels: the transform may move voxels. Then ``keypoints`` and boxes are refused,
+            because they would stay where they are.
+        spatial_dims: the number of spatial axes that samples must have, 2 or 3. None: either.
     """
 
     keys: Mapping[str, str | None] = MappingProxyType({})
@@ -53,8 +52,12 @@ class Transform:
     spatial_dims: int | None = None
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        """Draw params; without this method there are none. ``context`` holds the image where a
-        user's callable takes it; else it is empty.
+        """Draw params; a transform without this method has none.
+
+        Args:
+            rng: the Generator to draw from.
+            shapes: ``{"image": (C, X, Y[, Z]), ...}``, by role.
+            context: holds the image if a user's callable takes it; else it is empty.
         """
         return {}
 
@@ -63,35 +66,34 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} has no method change")
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        """The shapes after the transform."""
+        """Return the arrays' shapes after the transform, by role."""
         return dict(shapes)
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        """The compiled kernels that the transform may call; a subclass may have a tuple in its
-        place.
-        """
+        """The compiled kernels that the transform may call; a subclass may use a tuple instead."""
         return ()
 
     def __call__(self, *, rng: np.random.Generator | None = None, **arrays: Any) -> dict[str, Any]:
         """Sample params and apply them.
 
         Args:
-            rng: where params are drawn from. Inside a `DeterministicAugmenter` it may be left out:
-                the n-th call in a batch gets the batch's n-th sample child.
-            arrays: one sample (see `Workspace`), or a whole batch as batchgenerators has it:
+            rng: the Generator to draw params from. It may be left out inside a
+                `DeterministicAugmenter`: there the n-th call in a batch gets the batch's n-th
+                sample child.
+            arrays: one sample (see `Workspace`), or a whole batch in batchgenerators' form:
                 ``data`` (B, C, X, Y[, Z]) with ``seg`` or ``target``. Each sample of a batch gets
                 its own Generator.
 
         Returns:
-            The same keys; arrays that were changed are new, of the kind (NumPy or torch) that came
-            in.
+            The same keys. Arrays that were changed are new, of the kind (NumPy or torch) that was
+            passed in.
 
         Raises:
-            RuntimeError: no ``rng``, and no augmenter is making a batch here.
+            RuntimeError: no ``rng``, and no augmenter is making a batch in this thread.
             TypeError: ``rng`` is a seed, or a generator of another kind.
-            ValueError: an array of the image's spatial shape under a key that is neither known nor
-                in `keys`, or one that has not as many axes as the transform is made for.
+            ValueError: an array of the image's spatial shape has a key that is neither known nor in
+                `keys`, or an array has not the number of axes that the transform is made for.
         """
         return call(self, arrays, rng)
 
@@ -99,37 +101,39 @@ class Transform:
         """Draw params.
 
         Args:
-            shapes: ``{"image": (C, X, Y[, Z]), ...}`` of what the transform will be applied to, by
-                role.
+            rng: the Generator to draw from.
+            shapes: ``{"image": (C, X, Y[, Z]), ...}`` of the arrays that the transform will be
+                applied to, by role.
         """
         if self.needs is not None and shapes.get(self.needs) is None:
             return {}
-        if any(
-            draws.asks_for(wanted, "image") for wanted in vars(self).values() if callable(wanted)
-        ):
+        if any(draws.asks_for(value, "image") for value in vars(self).values()):
             return {DEFERRED: draws.key(rng)}
-        return self._drawn(rng, shapes, {})
+        return self._draw_params(rng, shapes, {})
 
-    def _drawn(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+    def _draw_params(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
+        """Draw params; the error for a callable that returns no number names its argument."""
         try:
             return self.draw(rng, shapes, context)
         except draws.NoNumber as error:
             function, value = error.args
-            name = next(
-                (name for name, wanted in vars(self).items() if wanted is function), "a callable"
-            )
-            raise ValueError(
-                f"{type(self).__name__}: {name} must be finite numbers, but {function!r} gave "
-                f"{value!r}"
-            ) from None
+        argument = "a callable"
+        for name, attribute in vars(self).items():
+            if attribute is function:
+                argument = name
+                break
+        raise ValueError(
+            f"{type(self).__name__}: {argument} must be finite numbers, "
+            f"but {function!r} gave {value!r}"
+        )
 
     def apply(self, arrays: Mapping[str, Any], params: Params) -> dict[str, Any]:
-        """Apply params to a sample's arrays; the given arrays are unchanged.
+        """Apply params to a sample's arrays and return the result; the arrays are not written to.
 
         Raises:
-            KeyError: a key that the transform's params have is missing. IndexError: params name a
-                channel that there is not.
-            Otherwise as `__call__`.
+            KeyError: an array that the params are for is missing.
+            IndexError: params name a channel that does not exist.
+            TypeError, ValueError: as for `__call__`.
         """
         return apply_with_roles(self, arrays, roles_of(self, arrays), params)
 
@@ -137,52 +141,54 @@ class Transform:
         """Apply params in a workspace.
 
         Raises:
-            As `detaug.transforms.building.gate.takes`. ValueError: the result has another shape
-                than `output_shapes` said.
+            KeyError, IndexError, TypeError: as for `detaug.transforms.building.gate.takes`.
+            ValueError: likewise, or the result has another shape than `output_shapes` announced.
         """
         if self.needs is not None and self.needs not in workspace:
             return
         if not isinstance(params, dict):
             raise TypeError(
-                f"params of {type(self).__name__} must be a dict, as sample gives it, got "
-                f"{params!r}"
+                f"params of {type(self).__name__} must be a dict, "
+                f"as sample gives it, got {params!r}"
             )
         if DEFERRED in params:
-            # a user's callable wants the image: only now is there one
+            # A user's callable takes the image, which did not exist before this line.
             key = checked(self, params, workspace.shapes(), {DEFERRED: KEY})[DEFERRED]
-            params = self._drawn(
-                draws.generator_of(key), workspace.shapes(), {"image": workspace.get("image")}
-            )
+            context = {"image": workspace.get("image")}
+            params = self._draw_params(draws.generator_of(key), workspace.shapes(), context)
         before = workspace.shapes()
         self.change(workspace, params)
         after = workspace.shapes()
-        if (after is not before and after != before) or type(
-            self
-        ).output_shapes is not Transform.output_shapes:
+        # Most transforms leave the very same object, so that most calls compare nothing.
+        shapes_changed = after is not before and after != before
+        announces_shapes = type(self).output_shapes is not Transform.output_shapes
+        if shapes_changed or announces_shapes:
             announced = self.output_shapes(before, params)
             _compare_shapes(self, after, announced)
-            if grid_among(announced) != workspace.grid:
-                workspace.grid = grid_among(announced) or workspace.grid
+            _move_grid(workspace, announced)
 
     def stages(self, params: Params) -> list[AppliedTransform]:
-        """The transforms that these params apply, in order; `apply_in` of each with its params is
-        the same as of this one.
+        """Return the transforms that these params apply, in order.
+
+        Calling `apply_in` of each with its own params has the same result as `apply_in` of this
+        one.
         """
         return [AppliedTransform((), self, params)]
 
     def warm_up(self) -> None:
-        """Compile all kernels that the transform may call, or load them from the cache. What takes
-        time is announced.
+        """Compile all kernels that the transform may call, or load them from the cache.
+
+        A compilation that takes time is announced.
         """
-        from detaug.kernels.ahead import compile_ahead  # which imports what most calls do without
+        # Imported here because most calls need nothing of what it imports.
+        from detaug.kernels.ahead import compile_ahead
 
         compile_ahead(self.kernels)
 
     def describe(self, params: Params) -> str:
-        """What these params do, for people: a line for each transform that is applied, with its
-        place and its params.
-        """
-        return "\n".join(map(str, self.stages(params))) or "nothing is applied"
+        """Return text for people: one line for each applied transform, with position and params."""
+        lines = [str(stage) for stage in self.stages(params)]
+        return "\n".join(lines) or "nothing is applied"
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
@@ -190,17 +196,29 @@ class Transform:
 
 
 def _compare_shapes(transform: Transform, after: Shapes, announced: Shapes) -> None:
+    """Raise a ValueError if an array's shape is not the one that the transform announced."""
     for key in VOXEL_KEYS:
-        if key in after and announced.get(key) is not None and after[key] != tuple(announced[key]):
+        if key not in after or announced.get(key) is None:
+            continue
+        if after[key] != tuple(announced[key]):
             raise ValueError(
-                f"{type(transform).__name__} gave {key} of shape {after[key]}, but "
-                f"{tuple(announced[key])} was expected, and "
-                "the params of later transforms are drawn for that. A ForeignTransform gets the "
-                "argument shapes_after=lambda "
-                f'shapes: {{"{key}": {after[key]}}}; else give {type(transform).__name__} the '
-                "method def "
-                f'output_shapes(self, shapes, params): return {{**shapes, "{key}": {after[key]}}}'
+                f"{type(transform).__name__} gave {key} of shape {after[key]}, "
+                f"but {tuple(announced[key])} was expected, and "
+                "the params of later transforms are drawn for that. "
+                "A ForeignTransform gets the argument shapes_after=lambda "
+                f'shapes: {{"{key}": {after[key]}}}; '
+                f"else give {type(transform).__name__} the method def "
+                "output_shapes(self, shapes, params): "
+                f'return {{**shapes, "{key}": {after[key]}}}'
             )
+
+
+def _move_grid(workspace: Workspace, announced: Shapes) -> None:
+    """Set the workspace's grid to the announced one, if there is one."""
+    grid = grid_among(announced)
+    # Setting a grid discards the workspace's cached shapes, so that an equal one is not set.
+    if grid is not None and grid != workspace.grid:
+        workspace.grid = grid
 
 
 class ImageTransform(Transform):
@@ -210,5 +228,6 @@ class ImageTransform(Transform):
     moves_voxels = False
 
 
-# Their public home: modules in here may be rebuilt.
-Transform.__module__ = ImageTransform.__module__ = "detaug.transforms"
+# Their public home. Pickles and descriptions contain it, and modules below it may be rebuilt.
+Transform.__module__ = "detaug.transforms"
+ImageTransform.__module__ = "detaug.transforms"

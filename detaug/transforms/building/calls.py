@@ -1,9 +1,9 @@
-"""Which key of a call plays which role, and whole batches as samples.
+"""A call of a transform: the roles of its arrays, and whole batches as samples.
 
 A role is a key of a sample as transforms know it: ``image``, ``segmentation`` ... An array of the
-image's spatial shape under a key without a role would stay as it is while the image is turned and
-mirrored. So it is an error. A batch is as batchgenerators has it: ``data`` with ``seg`` or
-``target``.
+image's spatial shape under a key without a role would stay as it is while the image is rotated and
+mirrored, so it is an error. A batch has the form that batchgenerators uses: ``data`` with ``seg``
+or ``target``.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from detaug.transforms.building.grids import VoxelGrid
 from detaug.transforms.building.stages import Applicable, apply_observed
 from detaug.transforms.building.workspace import Workspace
 
-#: A whole batch's keys, as batchgenerators and nnU-Net name them -> the role.
+#: The keys of a whole batch, as batchgenerators and nnU-Net name them -> the role.
 BATCH_ROLES = {
     "data": "image",
     "seg": "segmentation",
     "target": "segmentation",
     "regression_target": "regression_target",
 }
-#: What would have to move with the voxels, and does not.
+#: Keys whose values would have to move with the voxels, and do not.
 _POINTS = ("keypoints", "bbox", "bboxes")
 
-#: The caller's name -> a role, a batch's key, or None for what is left as it is.
+#: The caller's name -> a role, a batch's key, or None for an array that is left as it is.
 Keys = Mapping[str, str | None]
 
 
 class CallableTransform(Applicable, Protocol):
-    """What a call needs of a transform (see `Transform` for the attributes)."""
+    """The part of a transform that a call uses (see `Transform` for the attributes)."""
 
     @property
     def keys(self) -> Keys: ...
@@ -52,36 +52,42 @@ class CallableTransform(Applicable, Protocol):
 
 
 def checked_keys(keys: Keys) -> dict[str, str | None]:
-    """A copy of a pipeline's ``keys=``; a TypeError if it is no mapping of names, a ValueError for
-    a role that there is not.
+    """Return a copy of a pipeline's argument ``keys``.
+
+    Raises:
+        TypeError: it is no mapping of names.
+        ValueError: it maps a name to something that is no role.
     """
     if not isinstance(keys, Mapping) or not all(isinstance(name, str) for name in keys):
         raise TypeError(
-            f'keys must map names to roles, as in keys={{"image": "image", "label": '
-            f'"segmentation"}}, got {keys!r}'
+            "keys must map names to roles, "
+            'as in keys={"image": "image", "label": "segmentation"}, '
+            f"got {keys!r}"
         )
     for name, role in keys.items():
         if role is not None and role not in (*VOXEL_KEYS, *BATCH_ROLES):
             raise ValueError(
-                f"keys maps {name!r} to {role!r}, which is no role. Roles are "
-                f"{', '.join(VOXEL_KEYS)} (for whole batches also "
+                f"keys maps {name!r} to {role!r}, which is no role. "
+                f"Roles are {', '.join(VOXEL_KEYS)} (for whole batches also "
                 "data, seg, target), and None for what is left as it is"
             )
     return dict(keys)
 
 
 def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
-    """Whether this is a batch (it has ``data``, or what ``keys`` calls so) rather than one sample;
-    a ValueError for a mixture.
+    """Return whether this is a batch: it has ``data``, or the name that `keys` gives to it.
+
+    Raises:
+        ValueError: a mixture of batch and sample, or a batch with two segmentations.
     """
-    if not any(keys.get(name) == "data" for name in arrays) and not (
-        "data" in arrays and keys.get("data", "data")
-    ):
+    has_renamed_data = any(keys.get(name) == "data" for name in arrays)
+    has_data = "data" in arrays and bool(keys.get("data", "data"))
+    if not has_renamed_data and not has_data:
         return False
     if any(name in arrays and name not in keys for name in ("image", "segmentation")):
         raise ValueError(
-            "pass a batch (data, seg or target) or a sample (image, segmentation), not a mixture "
-            "of both"
+            "pass a batch (data, seg or target) or a sample (image, segmentation), "
+            "not a mixture of both"
         )
     if all(arrays.get(name) is not None and name not in keys for name in ("seg", "target")):
         raise ValueError("a batch may have seg or target as its segmentation, not both")
@@ -91,33 +97,35 @@ def _is_batch(arrays: Mapping[str, Any], keys: Keys) -> bool:
 def roles_of(
     transform: CallableTransform, arrays: Mapping[str, Any], of_batch: bool = False
 ) -> dict[str, str]:
-    """The role of each key that has one; a ValueError where a key without a role holds an array
-    that should have one, or points that should move with the voxels.
+    """Return the role of each key that has one.
+
+    Args:
+        transform: the transform that is called.
+        arrays: a sample's or a batch's arrays by the caller's names.
+        of_batch: they are a batch.
+
+    Raises:
+        ValueError: a key without a role has an array that should have one, or points that should
+            move with the voxels.
     """
     keys = transform.keys
     known = BATCH_ROLES if of_batch else {role: role for role in VOXEL_KEYS}
     roles = {name: known[name] for name in arrays if name in known and name not in keys}
-    roles |= {
-        name: BATCH_ROLES.get(role, role)
-        for name, role in keys.items()
-        if role is not None and name in arrays
-    }
+    for name, role in keys.items():
+        if role is not None and name in arrays:
+            roles[name] = BATCH_ROLES.get(role, role)
     for name in arrays:
-        if name not in roles and name not in keys:
-            if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
-                raise ValueError(
-                    f"{name} would stay where they are while {type(transform).__name__} moves the "
-                    "voxels: detaug transforms no "
-                    "points and no boxes. Leave them out, or pass them on as they are by "
-                    f'keys={{"{name}": None}}'
-                )
-            _check_unknown(
-                name,
-                arrays,
-                roles,
-                [*keys, *(each for each in known if each not in keys)],
-                of_batch,
+        if name in roles or name in keys:
+            continue
+        if name in _POINTS and arrays[name] is not None and transform.moves_voxels:
+            raise ValueError(
+                f"{name} would stay where they are "
+                f"while {type(transform).__name__} moves the voxels: detaug transforms no "
+                "points and no boxes. Leave them out, "
+                f'or pass them on as they are by keys={{"{name}": None}}'
             )
+        known_names = [*keys, *(key for key in known if key not in keys)]
+        _check_unknown(name, arrays, roles, known_names, of_batch)
     return roles
 
 
@@ -125,64 +133,77 @@ def _check_unknown(
     name: str,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
-    known: Sequence[str],
+    known_names: Sequence[str],
     of_batch: bool,
 ) -> None:
-    present = {role: arrays[each] for each, role in roles.items() if arrays[each] is not None}
+    """Raise a ValueError if a value without a role seems to be an image or a segmentation."""
+    present = {}
+    for known_name, role in roles.items():
+        if arrays[known_name] is not None:
+            present[role] = arrays[known_name]
     reference = next((present[role] for role in VOXEL_KEYS if role in present), None)
     if of_batch and reference is not None:
         reference = reference[0]
     space = tuple(getattr(reference, "shape", ()))[1:]
-    for item in arrays[name] if isinstance(arrays[name], (list, tuple)) else [arrays[name]]:
+    value = arrays[name]
+    items = value if isinstance(value, (list, tuple)) else [value]
+    for item in items:
         shape = tuple(item.shape) if isinstance(item, (np.ndarray, torch.Tensor)) else ()
         fits = bool(space) and space in (shape[-len(space) :], shape[: len(space)])
         if fits or (not present and len(shape) > 1):
+            role = "segmentation" if fits else "image"
             raise ValueError(
-                f"{name} is an array of shape {shape}, but no key that this pipeline knows: it "
-                "would stay as it is. Known keys "
-                f"are {', '.join(known)}. Say what yours are by the pipeline's argument keys, e.g. "
-                "Compose([...], "
-                f'keys={{"{name}": "{"segmentation" if fits else "image"}"}}); "{name}": None '
-                "leaves it as it is."
+                f"{name} is an array of shape {shape}, "
+                "but no key that this pipeline knows: it would stay as it is. Known keys "
+                f"are {', '.join(known_names)}. "
+                "Say what yours are by the pipeline's argument keys, e.g. Compose([...], "
+                f'keys={{"{name}": "{role}"}}); '
+                f'"{name}": None leaves it as it is.'
             )
 
 
 def _check_dimensions(
     arrays: Mapping[str, Any], roles: Mapping[str, str], dims: int | None
 ) -> None:
-    """A ValueError unless all arrays of voxels have as many spatial axes: ``dims`` where the
-    pipeline is made for those.
+    """Raise a ValueError unless all arrays of voxels have the same number of spatial axes.
+
+    Args:
+        arrays: a sample's arrays by the caller's names.
+        roles: the caller's name -> the role.
+        dims: the number of axes that the pipeline is made for. None: that of the first array.
     """
-    expected = None if dims is None else (dims, f"this pipeline is made for {dims}-D samples")
+    expected = dims
+    reason = f"this pipeline is made for {dims}-D samples"
     for name in roles:
-        number = len(getattr(arrays[name], "shape", ())) - 1
-        if number not in (2, 3):
-            continue  # which has an error of its own
+        num_axes = len(getattr(arrays[name], "shape", ())) - 1
+        if num_axes not in (2, 3):
+            # `checked_array` has an error for it.
+            continue
         if expected is None:
-            expected = number, f"{name} has {number} spatial axes"
-        if number != expected[0]:
-            advice = f"if its channel axis is missing, pass {name}[None]"
-            if number > expected[0]:
-                advice = (
-                    f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
-                )
-            raise ValueError(
-                f"{name} of shape {tuple(arrays[name].shape)} does not fit: it must be (C, "
-                f"{', '.join('XYZ'[: expected[0]])}), "
-                f"for {expected[1]}; {advice}"
-            )
+            expected = num_axes
+            reason = f"{name} has {num_axes} spatial axes"
+        if num_axes == expected:
+            continue
+        advice = f"if its channel axis is missing, pass {name}[None]"
+        if num_axes > expected:
+            advice = f'if it is a whole batch, say so by the pipeline\'s keys={{"{name}": "data"}}'
+        raise ValueError(
+            f"{name} of shape {tuple(arrays[name].shape)} does not fit: "
+            f"it must be (C, {', '.join('XYZ'[:expected])}), "
+            f"for {reason}; {advice}"
+        )
 
 
 def call(
     transform: CallableTransform, arrays: Mapping[str, Any], rng: np.random.Generator | None
 ) -> dict[str, Any]:
-    """`Transform.__call__`."""
+    """Implement `Transform.__call__`."""
     if rng is not None and not isinstance(rng, np.random.Generator):
         seed = rng if isinstance(rng, int) else "seed"
         raise TypeError(
             f"rng must be a numpy.random.Generator, got {type(rng).__name__}: pass "
-            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), or "
-            f"numpy.random.default_rng({seed})"
+            f"detaug.SeedTree({seed}).generator(epoch, step, sample=0), "
+            f"or numpy.random.default_rng({seed})"
         )
     if _is_batch(arrays, transform.keys):
         return _apply_to_batch(transform, arrays, rng)
@@ -195,8 +216,16 @@ def call_with_roles(
     roles: Mapping[str, str],
     rng: np.random.Generator | None,
 ) -> dict[str, Any]:
-    """`Transform.__call__` for one sample, of whose arrays the roles are known."""
-    return call_on_grid(transform, arrays, roles, rng, None)[0]
+    """Sample params for one sample whose arrays' roles are known, and apply them.
+
+    Args:
+        transform: the transform.
+        arrays: the sample's arrays by the caller's names.
+        roles: the caller's name -> the role.
+        rng: the Generator to draw from. None: the batch's next sample child.
+    """
+    output, _ = call_on_grid(transform, arrays, roles, rng, None)
+    return output
 
 
 def call_on_grid(
@@ -206,43 +235,56 @@ def call_on_grid(
     rng: np.random.Generator | None,
     grid: VoxelGrid | None,
 ) -> tuple[dict[str, Any], VoxelGrid | None]:
-    """As `call_with_roles`, of arrays whose voxels lie on a grid; also return the grid of the
-    result.
+    """Sample and apply params as `call_with_roles`; return the result and the grid of its voxels.
+
+    Args:
+        transform: the transform.
+        arrays: the sample's arrays by the caller's names.
+        roles: the caller's name -> the role.
+        rng: the Generator to draw from. None: the batch's next sample child.
+        grid: where the voxels of the arrays lie. None: unknown.
     """
+    if rng is None:
+        rng = _next_sample_generator(transform)
+    workspace = _open_workspace(transform, arrays, roles, grid)
+    params = transform.sample(rng, workspace.shapes())
+    apply_observed(transform, workspace, params)
+    return workspace.result(), workspace.grid
+
+
+def _next_sample_generator(transform: CallableTransform) -> np.random.Generator:
     try:
-        drawing = current().next_sample_generator() if rng is None else rng
+        return current().next_sample_generator()
     except RuntimeError:
         name = type(transform).__name__
         raise RuntimeError(
-            f"{name} was called without rng= and outside a DeterministicAugmenter. Pass the "
-            "Generator to draw from, for "
-            f"example {name}(...)(image=image, rng=detaug.SeedTree(seed).generator(epoch, step, "
-            "sample=0)). There is no "
+            f"{name} was called without rng= and outside a DeterministicAugmenter. "
+            "Pass the Generator to draw from, for "
+            f"example {name}(...)(image=image, "
+            "rng=detaug.SeedTree(seed).generator(epoch, step, sample=0)). There is no "
             "fall-back to a global random state."
         ) from None
-    workspace = _checked_workspace(transform, arrays, roles, grid)
-    apply_observed(transform, workspace, transform.sample(drawing, workspace.shapes()))
-    return workspace.result(), workspace.grid
 
 
 def apply_with_roles(
     transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
-    params: Any,
+    params: dict[str, Any],
 ) -> dict[str, Any]:
-    """Apply params to one sample."""
-    workspace = _checked_workspace(transform, arrays, roles, None)
+    """Apply params to one sample whose arrays' roles are known."""
+    workspace = _open_workspace(transform, arrays, roles, None)
     apply_observed(transform, workspace, params)
     return workspace.result()
 
 
-def _checked_workspace(
+def _open_workspace(
     transform: CallableTransform,
     arrays: Mapping[str, Any],
     roles: Mapping[str, str],
     grid: VoxelGrid | None,
 ) -> Workspace:
+    """Return a workspace with one sample's arrays, of the dimensions that the transform takes."""
     _check_dimensions(arrays, roles, transform.spatial_dims)
     return Workspace(arrays, roles, grid)
 
@@ -250,47 +292,70 @@ def _checked_workspace(
 def _apply_to_batch(
     transform: CallableTransform, batch: Mapping[str, Any], rng: np.random.Generator | None
 ) -> dict[str, Any]:
-    """Each sample separately, with its own Generator: of the running augmenter's sample children,
-    or, with ``rng``, one keyed by a draw from it. Raises as `Transform.__call__`.
+    """Apply the transform to each sample of a batch, each with a Generator of its own.
+
+    Args:
+        transform: the transform.
+        batch: arrays of shape (B, C, X, Y[, Z]) by the caller's names, and entries without a role.
+        rng: each sample's Generator is keyed by a draw from it. None: they are the sample children
+            of the running augmenter.
     """
     image = next(
         name for name in batch if transform.keys.get(name, name) == "data" or name == "data"
     )
-    count = len(batch[image])
-    if count == 0:
+    num_samples = len(batch[image])
+    if num_samples == 0:
         raise ValueError(f"the batch is empty: {image} has no samples")
-    roles = roles_of(transform, batch, of_batch=True)
-    roles = {name: role for name, role in roles.items() if batch[name] is not None}
+    roles = {}
+    for name, role in roles_of(transform, batch, of_batch=True).items():
+        if batch[name] is not None:
+            roles[name] = role
     for name in roles:
-        if len(batch[name]) != count:
-            raise ValueError(f"{image} has {count} samples, but {name} has {len(batch[name])}")
+        if len(batch[name]) != num_samples:
+            raise ValueError(
+                f"{image} has {num_samples} samples, but {name} has {len(batch[name])}"
+            )
     results = []
-    for index in range(count):
+    for index in range(num_samples):
         sample = {name: batch[name][index] for name in roles}
-        generator = None if rng is None else draws.generator_of(draws.key(rng))
-        results.append(call_with_roles(transform, sample, roles, generator))
-    made: dict[str, Any] = {name: [result[name] for result in results] for name in results[0]}
-    made |= {
-        name: _as_batch(samples, batch[name]) for name, samples in made.items() if name in roles
-    }
-    return {
-        name: made.get(name, batch.get(name))
-        for name in (*batch, *made)
-        if name in made or name not in roles
-    }
+        sample_rng = None if rng is None else draws.generator_of(draws.key(rng))
+        results.append(call_with_roles(transform, sample, roles, sample_rng))
+    return _join_samples(results, batch, roles)
 
 
-def _as_batch(samples: list[Any], given: Any) -> Any:
-    """Samples as one batch: stacked if the batch was an array, level by level for deep supervision,
-    else a list.
+def _join_samples(
+    results: list[dict[str, Any]], batch: Mapping[str, Any], roles: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the batch with the results of its samples; entries without a role pass unchanged."""
+    joined: dict[str, Any] = {}
+    for name in results[0]:
+        samples = [result[name] for result in results]
+        joined[name] = _as_batch(samples, batch[name]) if name in roles else samples
+    output = {}
+    # In the caller's order; a key that the transform added comes last.
+    for name in batch:
+        if name in joined:
+            output[name] = joined[name]
+        elif name not in roles:
+            output[name] = batch[name]
+    for name, value in joined.items():
+        if name not in output:
+            output[name] = value
+    return output
+
+
+def _as_batch(samples: list[Any], original: Any) -> Any:
+    """Return samples as one batch, in the form of the original.
+
+    Arrays are stacked, the levels of deep supervision one by one; a list or tuple stays one.
     """
     if isinstance(samples[0], list):
-        return [
-            _as_batch([sample[level] for sample in samples], given)
-            for level in range(len(samples[0]))
-        ]
-    if isinstance(given, (list, tuple)):
-        return type(given)(samples)
+        levels = []
+        for level in range(len(samples[0])):
+            levels.append(_as_batch([sample[level] for sample in samples], original))
+        return levels
+    if isinstance(original, (list, tuple)):
+        return type(original)(samples)
     if isinstance(samples[0], torch.Tensor):
         return torch.stack(samples)
     return np.stack(samples)

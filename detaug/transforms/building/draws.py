@@ -1,4 +1,4 @@
-"""Draws from a Generator that every supported NumPy makes alike.
+"""Draws from a Generator that have the same result under every supported NumPy.
 
 NumPy promises stable streams for bit generators only (NEP 19). `Generator.random` is the one method
 used here: a double from the upper 53 bits of one 64-bit word. All else is arithmetic on it.
@@ -23,46 +23,51 @@ T = TypeVar("T")
 
 
 class NoNumber(ValueError):
-    """A user's callable gave something else than a finite number: the callable, and what it gave."""
+    """A user's callable returned no finite number; ``args`` are the callable and its result."""
 
 
-# A number, a range (low, high) to draw from evenly, or a callable that gives the number.
+#: A number, a range (low, high) to draw from uniformly, or a callable that returns the number.
 RandomScalar = float | tuple[float, float] | Callable[..., float]
 
 
 def uniform(rng: np.random.Generator, low: float = 0.0, high: float = 1.0) -> float:
-    """An even draw from low (included) to high."""
+    """Draw a number from low (included) to high (excluded), uniformly."""
     return low + (high - low) * float(rng.random())
 
 
 def happens(rng: np.random.Generator, probability: float) -> bool:
-    """True with this probability: never at 0, always at 1. One draw, whatever the probability."""
+    """Return True with this probability: never at 0, always at 1. One draw in any case."""
     return float(rng.random()) < probability
 
 
 def integer(rng: np.random.Generator, count: int) -> int:
-    """An even draw from 0 ... count - 1."""
-    number = int(rng.random() * count)
-    return number if number < count else count - 1
+    """Draw an integer from 0 to count - 1, uniformly."""
+    value = int(rng.random() * count)
+    # For a large count, the product may be rounded up to the count itself.
+    return min(value, count - 1)
 
 
 def integer_between(rng: np.random.Generator, low: int, high: int) -> int:
-    """An even draw from low to high, both included; none where they are equal."""
-    return low if low == high else low + integer(rng, high - low + 1)
+    """Draw an integer from low to high, both included; draw nothing if they are equal."""
+    if low == high:
+        return low
+    return low + integer(rng, high - low + 1)
 
 
 def integer_below(rng: np.random.Generator, low: int, high: int) -> int:
-    """An even draw from low to high, which is not included; none where they are equal."""
-    return low if low == high else low + integer(rng, high - low)
+    """Draw an integer from low to high, which is excluded; return low if they are equal."""
+    if low == high:
+        return low
+    return low + integer(rng, high - low)
 
 
 def choice(rng: np.random.Generator, options: Sequence[T]) -> T:
-    """One of the options, each as likely as the others."""
+    """Draw one of the options, each with the same probability."""
     return options[integer(rng, len(options))]
 
 
 def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
-    """The items in a random order, as a new list (Fisher and Yates)."""
+    """Return a new list of the items in random order (Fisher and Yates)."""
     order = list(items)
     for last in range(len(order) - 1, 0, -1):
         other = integer(rng, last + 1)
@@ -73,65 +78,84 @@ def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
 def channels_drawn(
     rng: np.random.Generator, channels: Sequence[int], probability: float
 ) -> list[int]:
-    """The channels whose own draw succeeds, in order."""
+    """Return the channels whose own draw succeeds, in order."""
     return [channel for channel in channels if happens(rng, probability)]
 
 
 def normal(rng: np.random.Generator, mean: float = 0.0, standard_deviation: float = 1.0) -> float:
-    """A normal draw (Box and Muller's transform of two even draws, the second normal is not used)."""
+    """Draw a normally distributed number from two uniform draws (Box and Muller).
+
+    The second normal number that the method could give is not used.
+    """
     radius = math.sqrt(-2.0 * natural_log(1.0 - float(rng.random())))
     return mean + standard_deviation * radius * cosine(2.0 * math.pi * float(rng.random()))
 
 
 def key(rng: np.random.Generator) -> int:
-    """64 bits: the key of a bulk field of random numbers, or of a child Generator."""
-    return int(float(rng.random()) * 2**32) << 32 | int(float(rng.random()) * 2**32)
+    """Draw 64 bits, the key of a field of random numbers or of a child Generator."""
+    high = int(float(rng.random()) * 2**32)
+    low = int(float(rng.random()) * 2**32)
+    return high << 32 | low
 
 
 def generator_of(child_key: int) -> np.random.Generator:
-    """The child Generator of a `key`."""
+    """Return the child Generator of a `key`."""
     return np.random.Generator(np.random.PCG64DXSM(np.random.SeedSequence(child_key)))
 
 
 def scalar(rng: np.random.Generator, wanted: RandomScalar, context: Mapping[str, Any]) -> float:
-    """Draw a `RandomScalar`: a number is itself, a range is drawn from evenly, a callable is
-    called.
+    """Draw a `RandomScalar`.
 
     Args:
-        context: what a callable may ask for by the name of an argument (``image``, ``channel``,
-            ``dim`` ...); ``rng`` is there as well.
+        rng: the Generator to draw from.
+        wanted: a number, which is returned; a range, from which a number is drawn uniformly; or a
+            callable, which is called.
+        context: what a callable may take by an argument's name (``image``, ``channel``, ``dim``
+            ...), in addition to ``rng``.
 
     Raises:
-        NoNumber: a callable gave none, or one that is not finite.
+        NoNumber: a callable returned no number, or one that is not finite.
 
     Warns:
-        UserWarning: a callable draws from ``numpy.random`` where no augmenter has seeded it.
+        UserWarning: a callable draws from ``numpy.random``, and no augmenter has seeded it.
     """
     if isinstance(wanted, (int, float)):
         return float(wanted)
     if isinstance(wanted, (tuple, list)):
         low, high = wanted
-        return float(low) if low == high else uniform(rng, float(low), float(high))
-    offered = {**context, "rng": rng}
-    names = _names(wanted)
-    before = None if is_making() else _place_in_global_state()
-    value = wanted(**{name: value for name, value in offered.items() if name in names})
-    if before is not None and _place_in_global_state() != before:
-        warnings.warn(
-            f"{wanted!r} draws from numpy.random, NumPy's global state, which nothing seeds "
-            "outside of a "
-            "DeterministicAugmenter: its values do not follow from rng. Give it an argument called "
-            "rng, and draw from that: "
-            "lambda rng: rng.uniform(0.5, 2)",
-            stacklevel=2,
-        )
+        if low == high:
+            return float(low)
+        return uniform(rng, float(low), float(high))
+    value = _call_with(wanted, {**context, "rng": rng})
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
-        number = math.nan
+        raise NoNumber(wanted, value) from None
     if not math.isfinite(number):
         raise NoNumber(wanted, value)
     return number
+
+
+def _call_with(function: Callable[..., Any], offered: Mapping[str, Any]) -> Any:
+    """Call a user's function with the offered values whose names it takes."""
+    names = _keyword_names(function)
+    arguments = {name: value for name, value in offered.items() if name in names}
+    if is_making():
+        # The augmenter has seeded the global state.
+        return function(**arguments)
+    before = _position_in_global_state()
+    value = function(**arguments)
+    if _position_in_global_state() != before:
+        # Two frames up: the line that asks for the scalar.
+        warnings.warn(
+            f"{function!r} draws from numpy.random, NumPy's global state, "
+            "which nothing seeds outside of a "
+            "DeterministicAugmenter: its values do not follow from rng. "
+            "Give it an argument called rng, and draw from that: "
+            "lambda rng: rng.uniform(0.5, 2)",
+            stacklevel=3,
+        )
+    return value
 
 
 def for_axes(
@@ -141,53 +165,60 @@ def for_axes(
     axes: Sequence[int],
     together: bool,
 ) -> list[float]:
-    """A `scalar` for each axis, or one for all; a callable may ask for ``dim``, which is the axis,
-    or None for all.
+    """Draw a `scalar` for each axis.
+
+    Args:
+        rng: the Generator to draw from.
+        wanted: the scalar; a callable may take ``dim``, the axis (None if `together`).
+        context: as for `scalar`.
+        axes: the spatial axes.
+        together: draw once, for all axes.
     """
     if together:
         return [scalar(rng, wanted, {**context, "dim": None})] * len(axes)
     return [scalar(rng, wanted, {**context, "dim": axis}) for axis in axes]
 
 
-def _place_in_global_state() -> tuple[Any, ...]:
+def _position_in_global_state() -> tuple[Any, ...]:
     state: Any = np.random.get_state(legacy=False)
     return state["state"].get("pos"), state.get("has_gauss"), state["bit_generator"]
 
 
 def asks_for(wanted: Any, name: str) -> bool:
-    """Whether this is a callable with an argument of that name."""
-    return callable(wanted) and name in _names(wanted)
+    """Return whether this is a callable with an argument of that name."""
+    return callable(wanted) and name in _keyword_names(wanted)
 
 
-def _names(function: Callable[..., Any]) -> set[str]:
-    """Of the arguments that can be passed by name."""
-    return {
-        each.name
-        for each in _parameters(function)
-        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    }
+def _keyword_names(function: Callable[..., Any]) -> set[str]:
+    """Return the names of the arguments that can be passed by name."""
+    names = set()
+    for parameter in _parameters(function):
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            names.add(parameter.name)
+    return names
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return _declared(function)
-    except TypeError:  # not hashable
+    except TypeError:
+        # The callable is not hashable: it cannot be cached.
         return _declared.__wrapped__(function)
 
 
-@lru_cache(maxsize=256)  # to look costs as much as a small transform
+# Cached because reading a signature takes as long as a small transform.
+@lru_cache(maxsize=256)
 def _declared(function: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):
+        # A builtin without a signature.
         return []
 
 
 @dataclass(frozen=True)
 class ByPosition:
-    """A callable that is asked for ``names``, for a function that takes them by position under
-    other names.
-    """
+    """A callable with arguments ``names`` that calls a function with them by position."""
 
     function: Callable[..., float]
     names: tuple[str, ...]
@@ -201,14 +232,15 @@ class ByPosition:
         return self.function(*(values[name] for name in self.names))
 
 
+#: The names by which transforms offer values to callables.
 _OFFERED = {"image", "shape", "dim", "channel", "kernel", "rng"}
 
 
 def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
-    """A `RandomScalar` whose callable, if it is one, can be asked by name.
+    """Return a `RandomScalar` whose callable, if it is one, can be called by arguments' names.
 
-    One whose required arguments have names that transforms offer stays as it is. Any other gets
-    what ``names`` say, in that order: batchgeneratorsv2's.
+    A callable whose required arguments all have names that transforms offer is returned as it is.
+    Any other, in batchgeneratorsv2's style, gets the values of `names` by position, in that order.
     """
     if not callable(wanted):
         return wanted
@@ -217,5 +249,6 @@ def asked_by_name(wanted: Any, names: tuple[str, ...]) -> Any:
     required = [p for p in positional if p.default is p.empty]
     if all(p.name in _OFFERED and p.kind is not p.POSITIONAL_ONLY for p in required):
         return wanted
-    takes_all = any(p.kind is p.VAR_POSITIONAL for p in declared)
-    return ByPosition(wanted, names if takes_all else names[: len(positional)])
+    if any(p.kind is p.VAR_POSITIONAL for p in declared):
+        return ByPosition(wanted, names)
+    return ByPosition(wanted, names[: len(positional)])

@@ -1,8 +1,8 @@
-"""Where a sample's voxels lie, for libraries whose images have a spacing and an affine.
+"""Voxel grids, for libraries whose images have a spacing and an affine.
 
-A `VoxelGrid` stands among the shapes that params are drawn from, under `GRID`. Transforms that turn
-or scale read the spacing there; `Transform.output_shapes` of those that crop, or exchange axes, has
-the grid of the result.
+A `VoxelGrid` is one of the shapes that params are drawn from, under the key `GRID`. Transforms that
+rotate or scale read the spacing in it. `Transform.output_shapes` of transforms that crop, or
+exchange axes, returns the grid of the result.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ GRID = "voxel grid"
 
 
 class VoxelGrid(NamedTuple):
-    """The voxels of an array, among those of the array as it came in.
+    """The positions of an array's voxels, relative to the array that the caller passed.
 
     Attributes:
         spacing: millimetres from one voxel to the next, along each spatial axis.
-        steps: for each spatial axis, the way from one voxel to the next, in voxels that came in.
-        start: where the first voxel lies, in voxels that came in.
+        steps: for each spatial axis, the step from one voxel to the next, in the caller's voxels.
+        start: the position of the first voxel, in the caller's voxels.
     """
 
     spacing: tuple[float, ...]
@@ -31,10 +31,13 @@ class VoxelGrid(NamedTuple):
     start: tuple[float, ...]
 
     def cropped(self, first: Sequence[float]) -> VoxelGrid:
-        """Return the grid whose first voxel lies at this place of the grid."""
+        """Return the grid whose first voxel is at this position, in voxels of the grid."""
         start = list(self.start)
         for step, distance in zip(self._own(self.steps, first), first, strict=True):
-            start = [place + distance * along for place, along in zip(start, step, strict=True)]
+            start = [
+                position + distance * component
+                for position, component in zip(start, step, strict=True)
+            ]
         return self._replace(start=tuple(start))
 
     def rearranged(
@@ -43,7 +46,9 @@ class VoxelGrid(NamedTuple):
         """Return the grid whose axis a is axis ``order[a]``, read from its end if ``flipped[a]``.
 
         Args:
-            shape: voxels along each axis of the grid as it is.
+            order: an axis of this grid for each axis of the result.
+            flipped: True for an axis of the result that is read from its end.
+            shape: the number of voxels along each axis of this grid.
         """
         lead = len(self.steps) - len(order)
         spacing = list(self.spacing)
@@ -53,7 +58,7 @@ class VoxelGrid(NamedTuple):
             spacing[lead + axis] = self.spacing[lead + source]
             steps[lead + axis] = self.steps[lead + source]
             if is_flipped:
-                steps[lead + axis] = tuple(-along for along in self.steps[lead + source])
+                steps[lead + axis] = tuple(-component for component in self.steps[lead + source])
                 ends[source] = shape[source] - 1.0
         start = self.cropped(ends).start
         return VoxelGrid(tuple(spacing), tuple(steps), start)
@@ -64,34 +69,37 @@ class VoxelGrid(NamedTuple):
 
     @staticmethod
     def _own(values: Sequence[Any], axes: Sequence[Any]) -> Sequence[Any]:
-        """Return the values of the last axes: the first one may be among the channels."""
+        """Return the values of the last axes; the first axis may be among the channels."""
         return values[len(values) - len(axes) :]
 
 
 def grid_of_affine(affine: Any, dims: int) -> VoxelGrid:
-    """Return the grid of an array as it comes in.
+    """Return the grid of an array as the caller passes it.
 
     Args:
         affine: from voxels to millimetres, (4, 4), or (3, 3) in a plane.
-        dims: how many spatial axes the array has.
+        dims: the number of spatial axes of the array.
 
     Raises:
         ValueError: an affine without a positive, finite spacing along each axis.
     """
     columns = np.asarray(affine, np.float64)[:-1, :dims]
-    spacing = tuple(
-        math.sqrt(sum(value * value for value in column)) for column in columns.T.tolist()
-    )
+    # The length of each column.
+    spacing = tuple(_length(column) for column in columns.T.tolist())
     if len(spacing) != dims or not all(0.0 < length < math.inf for length in spacing):
         raise ValueError(
             f"an affine must have a positive spacing along each of {dims} axes, got {affine}"
         )
-    steps = tuple(tuple(float(row == axis) for row in range(dims)) for axis in range(dims))
+    steps = tuple(tuple(row) for row in np.eye(dims).tolist())
     return VoxelGrid(spacing, steps, (0.0,) * dims)
 
 
+def _length(vector: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in vector))
+
+
 def affine_of_grid(affine: Any, grid: VoxelGrid) -> np.ndarray:
-    """Return the affine of a grid, from that of the array that came in; float64."""
+    """Return the affine of a grid, float64, from the affine of the array that was passed."""
     before = np.asarray(affine, np.float64)
     dims = len(grid.spacing)
     steps = np.eye(len(before))
@@ -101,6 +109,6 @@ def affine_of_grid(affine: Any, grid: VoxelGrid) -> np.ndarray:
 
 
 def grid_among(shapes: Mapping[str, Any]) -> VoxelGrid | None:
-    """Return the grid among shapes; None where the caller gave no affine."""
+    """Return the grid among shapes, or None if the caller passed no affine."""
     grid: VoxelGrid | None = shapes.get(GRID)
     return grid

@@ -1,4 +1,4 @@
-"""What transforms of single channels share."""
+"""The base of transforms that work on single channels, and the volumes that kernels see of them."""
 
 from __future__ import annotations
 
@@ -15,39 +15,42 @@ T = TypeVar("T")
 
 
 def per_axis(values: Sequence[T], shape: Sequence[int], otherwise: T) -> tuple[T, T, T]:
-    """One value for each axis of the volume (X, Y, Z) that kernels see in a 2-D or 3-D image.
+    """Return one value for each axis of the volume (X, Y, Z) that kernels see in an image.
 
-    Axes of a single voxel are left out and the last one that is longer becomes Z, X the one before
-    it, so that an image of one plane is worked on line by line.
+    Axes of a single voxel are left out. Of the others, the last one becomes Z and the first one X,
+    so that kernels work on an image of one plane line by line.
 
     Args:
         values: one for each axis of the image.
-        otherwise: for an axis of the volume that the image does not have.
+        shape: the image's spatial shape, (X, Y[, Z]).
+        otherwise: the value of an axis of the volume that the image does not have.
     """
-    long = [value for value, n in zip(values, shape, strict=True) if n > 1]
+    long = [value for value, length in zip(values, shape, strict=True) if length > 1]
     if len(long) == 3:
         return long[0], long[1], long[2]
     if len(long) == 2:
         return long[0], otherwise, long[1]
-    return otherwise, otherwise, long[0] if long else otherwise
+    if len(long) == 1:
+        return otherwise, otherwise, long[0]
+    return otherwise, otherwise, otherwise
 
 
 def as_volume(channel: np.ndarray) -> np.ndarray:
-    """A channel of an image as the volume (X, Y, Z) that kernels see."""
+    """Return a channel (X, Y[, Z]) as the volume (X, Y, Z) that kernels see."""
     return channel.reshape(per_axis(channel.shape, channel.shape, 1))
 
 
 def flat_planes(channel: np.ndarray) -> np.ndarray:
-    """A channel of an image as (X, Y * Z) of its volume."""
+    """Return a channel (X, Y[, Z]) as (X, Y * Z) of the volume that kernels see."""
     return channel.reshape(per_axis(channel.shape, channel.shape, 1)[0], -1)
 
 
 class ChannelTransform(ImageTransform):
-    """A transform that draws one thing for each channel that it changes, or one for all of them.
+    """A transform that draws one value for each channel that it changes, or one for all of them.
 
     Args:
         p_per_channel: the probability of each channel.
-        synchronize_channels: the same for all channels; else each has its own.
+        synchronize_channels: True: one draw for all channels. False: one for each.
     """
 
     def __init__(self, p_per_channel: float, synchronize_channels: bool) -> None:
@@ -62,36 +65,41 @@ class ChannelTransform(ImageTransform):
         drawn: Callable[[int | None], Any],
         allowed: Sequence[int] | None = None,
     ) -> Params:
-        """``{"apply_to_channel": [channels], name: [what is drawn for each of them]}``, of all
-        channels or those allowed.
+        """Draw params ``{"apply_to_channel": [channels], name: [a value for each of them]}``.
+
+        Args:
+            rng: the Generator to draw the channels from.
+            shapes: the arrays' shapes by role, (C, X, Y[, Z]).
+            name: the param's name.
+            drawn: draws the value of a channel, or of all channels for None.
+            allowed: the channels to choose from. None: all.
         """
-        every = range(shapes["image"][0]) if allowed is None else allowed
-        channels = draws.channels_drawn(rng, every, self.p_per_channel)
+        if allowed is None:
+            allowed = range(shapes["image"][0])
+        channels = draws.channels_drawn(rng, allowed, self.p_per_channel)
         return {"apply_to_channel": channels, name: self.for_channels(channels, drawn)}
 
     def for_channels(self, channels: list[int], drawn: Callable[[int | None], T]) -> list[T]:
-        """What is drawn for each channel, or drawn once, for None, and shared by all of them."""
+        """Draw a value for each channel; synchronized channels share one, drawn for None."""
         if not self.synchronize_channels:
-            return [drawn(c) for c in channels]
-        return [drawn(None)] * len(channels) if channels else []
+            return [drawn(channel) for channel in channels]
+        if not channels:
+            return []
+        return [drawn(None)] * len(channels)
 
 
 def by_channel(params: Params, *names: str) -> Iterator[tuple[Any, ...]]:
-    """Each channel of ``apply_to_channel``, and what was drawn for it under these names; None may
-    stand there without any.
+    """Yield each channel of ``apply_to_channel`` with its values of the named params.
+
+    Without channels, a param may be None.
     """
-    return zip(params["apply_to_channel"], *(params[name] or () for name in names), strict=True)
+    values = [params[name] or () for name in names]
+    return zip(params["apply_to_channel"], *values, strict=True)
 
 
 def rescale(values: np.ndarray, center: float, factor: float, offset: float) -> None:
-    """``(values - center) · factor + offset`` in place; what the center loses in float32, the
-    offset makes up for.
-    """
+    """Compute ``(values - center) · factor + offset`` in place, of float32 values."""
     rounded = np.float32(center)
-    scale_around(
-        values,
-        values,
-        rounded,
-        np.float32(factor),
-        np.float32(offset + (float(rounded) - center) * factor),
-    )
+    # What the center loses when it is rounded to float32, the offset makes up for.
+    exact_offset = offset + (float(rounded) - center) * factor
+    scale_around(values, values, rounded, np.float32(factor), np.float32(exact_offset))

@@ -1,4 +1,4 @@
-"""A pipeline's stages: looked on one after another, told to people."""
+"""The single transforms that a pipeline applies: observed one after another, written as text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 from detaug.transforms.building.workspace import Workspace
 
-#: The only param of those that are drawn from the image, when it is there: the key of the
-#: Generator.
+#: The only param of a transform whose params are drawn when the image exists: the Generator's key.
 DEFERRED = "deferred_key"
 
 
 class Applicable(Protocol):
-    """Anything that is applied with params in a workspace; every `Transform` is (see there)."""
+    """Anything that is applied with params in a workspace; every `Transform` is."""
 
     def apply_in(self, workspace: Workspace, params: dict[str, Any]) -> None:
         """Apply params in a workspace."""
@@ -28,10 +27,13 @@ class Applicable(Protocol):
 
 
 class AppliedTransform(NamedTuple):
-    """A transform that is applied, no composition, with its own params.
+    """A single transform, not a composition, that is applied with its own params.
 
-    Its ``place`` is its number in the composition, and so on inwards: places of one pipeline are in
-    the order of application.
+    Attributes:
+        place: its index in the composition, then its index in the composition inside that one, and
+            so on. Sorted by it, the stages of a pipeline are in the order of application.
+        transform: the transform.
+        params: its own params.
     """
 
     place: tuple[int, ...]
@@ -39,20 +41,18 @@ class AppliedTransform(NamedTuple):
     params: dict[str, Any]
 
     def __str__(self) -> str:
-        place = ".".join(str(number + 1) for number in self.place)
-        shown = (
-            "drawn from the image when it is there"
-            if DEFERRED in self.params
-            else shown_params(self.params)
-        )
-        return (
-            f"{place:>4}  " * bool(place)
-            + type(self.transform).__name__
-            + f": {shown}" * bool(shown)
-        )
+        text = type(self.transform).__name__
+        if self.place:
+            numbers = ".".join(str(index + 1) for index in self.place)
+            text = f"{numbers:>4}  {text}"
+        if DEFERRED in self.params:
+            return f"{text}: drawn from the image when it is there"
+        if self.params:
+            return f"{text}: {shown_params(self.params)}"
+        return text
 
 
-#: Called in place of ``transform.apply_in(workspace, params)``, which it has to do.
+#: Called instead of ``transform.apply_in(workspace, params)``, which the observer has to do.
 Observer = Callable[[Applicable, Workspace, dict[str, Any]], None]
 
 _observer: ContextVar[Observer | None] = ContextVar("detaug_observer", default=None)
@@ -60,8 +60,9 @@ _observer: ContextVar[Observer | None] = ContextVar("detaug_observer", default=N
 
 @contextmanager
 def observe_transforms(observer: Observer | None) -> Iterator[None]:
-    """Inside, in this thread, `observer` applies the params of every pipeline that is called. A
-    pipeline that is called while it does is applied as ever.
+    """Let `observer` apply the params of every pipeline that is called in this thread.
+
+    A pipeline that is called while the observer runs is applied as usual.
     """
     token = _observer.set(observer)
     try:
@@ -71,7 +72,7 @@ def observe_transforms(observer: Observer | None) -> Iterator[None]:
 
 
 def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str, Any]) -> None:
-    """Apply params in a workspace, or have the observer do it."""
+    """Apply params in a workspace, or let the observer do it."""
     observer = _observer.get()
     if observer is None:
         transform.apply_in(workspace, params)
@@ -80,12 +81,14 @@ def apply_observed(transform: Applicable, workspace: Workspace, params: dict[str
         observer(transform, workspace, params)
 
 
-_LONGEST = 12  # what is shown of a list
-_MOST_LEVELS = 8  # what is shown of lists in lists
+#: Elements of a list that are shown.
+_MAX_ELEMENTS = 12
+#: Levels of nested lists that are shown.
+_MAX_LEVELS = 8
 
 
 def shown_params(params: Mapping[str, Any]) -> str:
-    """``name=value, ...`` with six digits and the beginning of long lists."""
+    """Return ``name=value, ...`` with six digits a number and the beginning of long lists."""
     return _shown(params, 0)
 
 
@@ -96,12 +99,15 @@ def _shown(params: Mapping[str, Any], level: int) -> str:
 def _short(value: Any, level: int) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
-    if isinstance(value, (Mapping, list, tuple)) and level == _MOST_LEVELS:
+    if not isinstance(value, (Mapping, list, tuple)):
+        return repr(value)
+    if level == _MAX_LEVELS:
         return "..."
     if isinstance(value, Mapping):
         return "{" + _shown(value, level + 1) + "}"
-    if isinstance(value, (list, tuple)):
-        more = f", ... {len(value)} in all" if len(value) > _LONGEST else ""
-        inside = ", ".join(_short(item, level + 1) for item in value[:_LONGEST]) + more
-        return f"[{inside}]" if isinstance(value, list) else f"({inside})"
-    return repr(value)
+    text = ", ".join(_short(element, level + 1) for element in value[:_MAX_ELEMENTS])
+    if len(value) > _MAX_ELEMENTS:
+        text += f", ... {len(value)} in all"
+    if isinstance(value, list):
+        return f"[{text}]"
+    return f"({text})"

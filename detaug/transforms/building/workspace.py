@@ -1,6 +1,4 @@
-"""The arrays that transforms work on: NumPy inside, which of them may be written to, and volumes
-that are read when needed.
-"""
+"""The arrays that transforms work on, and volumes that are read on demand."""
 
 from __future__ import annotations
 
@@ -22,47 +20,48 @@ Between = Callable[[int, int], tuple[Sequence[int], Sequence[int]]]
 
 
 class Workspace:
-    """One sample's arrays on their way through transforms.
+    """One sample's arrays while transforms are applied, as NumPy arrays.
 
-    The caller's arrays are not written to: the first transform that changes an array makes a new
-    one (in one pass, from `source_and_destination`, where it can); that array is *owned*, and later
-    transforms work in place. Images are float32 while they are here.
+    The caller's arrays are not written to. The first transform that changes an array writes a new
+    one, if possible in one pass (`source_and_destination`). That array is *owned*, and later
+    transforms work on it in place. Images are float32 in here.
 
-    Several arrays of one role are one array here, joined along their channels. Segmentations of
-    several dtypes are joined in one that holds the labels of all, and given back in their own.
+    Several arrays of one role are one array in here, joined along their channels. Segmentations of
+    several dtypes are joined in a dtype that holds the labels of all, and returned in their own.
 
     Args:
-        arrays: by the caller's names: images and regression targets of shape (C, X, Y) or (C, X, Y,
-            Z), floating point; segmentations of such a shape; NumPy arrays, CPU tensors or a
-            `LazyVolume`, of which only what is needed is read. Anything else passes through
-            unchanged.
-        roles: the caller's name -> the role, which is the key here.
-        grid: where the voxels lie, if the caller knows.
+        arrays: by the caller's names: images and regression targets of shape (C, X, Y) or
+            (C, X, Y, Z), floating point; segmentations of such a shape; NumPy arrays, CPU tensors
+            or a `LazyVolume`, of which only the part that is needed is read. Anything else passes
+            through unchanged.
+        roles: the caller's name -> the role, which is the key in here.
+        grid: where the voxels lie. None: unknown.
 
     Raises:
-        TypeError: an image that is not floating point, or something that is no array at all.
+        TypeError: an image that is not floating point, or something that is no array.
         ValueError: a shape with the wrong number of dimensions or an empty axis; arrays of one role
-            that cannot be joined, or come back with another number of channels or with labels that
-            their own dtype does not hold; an array that is made has the name of one without its
-            role.
+            that cannot be joined, or have another number of channels at the end, or labels that
+            their own dtype does not hold; a transform makes an array whose name belongs to an
+            array without that role.
     """
 
     def __init__(
         self, arrays: Mapping[str, Any], roles: Mapping[str, str], grid: VoxelGrid | None = None
     ) -> None:
-        self._given = arrays
+        self._input = arrays
         self._grid = grid
-        kept = [name for name in VOXEL_KEYS if name not in roles]
-        self._left = {
-            name: value for name, value in arrays.items() if value is None or name in kept
-        }
-        self._arrays = {
-            name: value
-            for name, value in arrays.items()
-            if name not in roles and name not in self._left
-        }
+        # Entries that no transform gets: None, and names of roles that have another role.
+        self._bypassing: dict[str, Any] = {}
+        self._arrays: dict[str, Any] = {}
+        for name, value in arrays.items():
+            if value is None or (name in VOXEL_KEYS and name not in roles):
+                self._bypassing[name] = value
+            elif name not in roles:
+                self._arrays[name] = value
         self._owned: set[str] = set()
-        self._shapes: Mapping[str, Any] | None = None  # until something is put or removed
+        # A cache, until an array is put or removed.
+        self._shapes: Mapping[str, Any] | None = None
+        # The caller's arrays by name, and the array of each role as long as nothing changed it.
         self._checked: dict[str, np.ndarray] = {}
         self._unchanged: dict[str, np.ndarray] = {}
         self._names: dict[str, list[str]] = {}
@@ -70,12 +69,18 @@ class Workspace:
             if arrays[name] is not None:
                 self._names.setdefault(role, []).append(name)
         for role, names in self._names.items():
-            value = arrays[names[0]]
-            if len(names) > 1 or not isinstance(value, LazyVolume):
-                given = {name: checked_array(role, arrays[name]) for name in names}
-                self._checked |= given
-                value = self._unchanged[role] = _joined(role, given)
-            self._arrays[role] = value
+            self._arrays[role] = self._role_array(role, names)
+
+    def _role_array(self, role: str, names: list[str]) -> Any:
+        """Return the array of a role, joined from the caller's arrays of these names."""
+        first = self._input[names[0]]
+        if len(names) == 1 and isinstance(first, LazyVolume):
+            return first
+        arrays = {name: checked_array(role, self._input[name]) for name in names}
+        self._checked.update(arrays)
+        joined = _joined(role, arrays)
+        self._unchanged[role] = joined
+        return joined
 
     def __contains__(self, key: str) -> bool:
         return self._arrays.get(key) is not None
@@ -88,22 +93,24 @@ class Workspace:
         return value
 
     def get(self, key: str) -> Any:
-        """The value, or None where there is none."""
-        return self[key] if key in self._arrays else None
+        """Return the value, or None if the sample has no such key."""
+        if key not in self._arrays:
+            return None
+        return self[key]
 
     def lazy(self, key: str) -> LazyVolume | None:
-        """The volume that represents the array until all of its voxels are needed."""
+        """Return the volume that stands for the array until all of its voxels are needed."""
         value = self._arrays.get(key)
-        return value if isinstance(value, LazyVolume) else None
+        if isinstance(value, LazyVolume):
+            return value
+        return None
 
     def present(self) -> dict[str, Any]:
-        """What is here, as it is; a `LazyVolume` only where nothing of it was read yet."""
+        """Return all entries as they are; a `LazyVolume` stays one until a part of it is read."""
         return dict(self._arrays)
 
     def shapes(self) -> Mapping[str, Any]:
-        """The shape of every array, and what else is a plain number, as `Transform.sample` wants
-        them.
-        """
+        """Return every array's shape, and plain integers as they are, for `Transform.sample`."""
         if self._shapes is None:
             shapes: dict[str, Any] = {}
             for key, value in self._arrays.items():
@@ -118,7 +125,7 @@ class Workspace:
 
     @property
     def grid(self) -> VoxelGrid | None:
-        """Where the voxels lie that are here; None where the caller did not say."""
+        """The grid on which the voxels lie; None if the caller did not pass one."""
         return self._grid
 
     @grid.setter
@@ -127,29 +134,34 @@ class Workspace:
         self._shapes = None
 
     def put(self, key: str, value: Any, *, owned: bool = True) -> None:
-        """Set a key to an array that nothing else holds (or, with ``owned=False``, to a view of one
-        that something does).
+        """Set a key to an array.
+
+        Args:
+            key: the key.
+            value: the array.
+            owned: nothing else holds the array's memory. False: it is a view of one that
+                something else holds.
         """
-        self._arrays[key], self._shapes = value, None
-        self._owned.discard(key)
+        self._arrays[key] = value
+        self._shapes = None
         if owned:
             self._owned.add(key)
+        else:
+            self._owned.discard(key)
 
     def put_reshaped(self, key: str, value: np.ndarray) -> None:
-        """Set a key to what was made of its array without changing it: a view of that, or a copy."""
-        self.put(
-            key,
-            value,
-            owned=key in self._owned or not np.may_share_memory(value, self._arrays[key]),
-        )
+        """Set a key to an array derived from its current one: a view of it, or a copy."""
+        is_copy = not np.may_share_memory(value, self._arrays[key])
+        self.put(key, value, owned=key in self._owned or is_copy)
 
     def remove(self, key: str) -> None:
+        """Remove a key and its array."""
         del self._arrays[key]
         self._shapes = None
         self._owned.discard(key)
 
     def image(self, key: str = "image") -> np.ndarray:
-        """The array as `contiguous` has it, to be read: what is not owned is read-only."""
+        """Return the array as `contiguous` does, to be read; read-only unless it is owned."""
         array = self.contiguous(key)
         if key not in self._owned and array.flags.writeable:
             array = array.view()
@@ -157,39 +169,41 @@ class Workspace:
         return array
 
     def labels(self) -> np.ndarray:
-        """The segmentation as `image` gives an image, in its own dtype."""
+        """Return the segmentation, to be read, in its own dtype."""
         return self.image("segmentation")
 
     def label_dtypes(self) -> list[np.dtype[Any]]:
         """Return every dtype that must hold a label which a transform writes.
 
-        Those are the dtypes in which the caller passed segmentations, as long as these are what
-        is here: a transform may have made regions of them.
+        These are the dtypes of the segmentations that the caller passed, unless a transform has
+        changed the dtype (it may have made regions of the labels).
         """
-        current = (self.lazy("segmentation") or self["segmentation"]).dtype
-        own = self._own_label_dtypes()
-        if own and current == np.result_type(*own):
-            return own
-        return [current]
+        segmentation = self.lazy("segmentation") or self["segmentation"]
+        original_dtypes = self._original_label_dtypes()
+        if original_dtypes and segmentation.dtype == np.result_type(*original_dtypes):
+            return original_dtypes
+        return [segmentation.dtype]
 
-    def _own_label_dtypes(self) -> list[np.dtype[Any]]:
+    def _original_label_dtypes(self) -> list[np.dtype[Any]]:
         names = self._names.get("segmentation", [])
         return [self._checked[name].dtype for name in names if name in self._checked]
 
     def contiguous(self, key: str) -> np.ndarray:
-        """The array itself, C-contiguous (and float32 if it is an image); not to be written to
-        unless it is owned.
+        """Return the array itself, C-contiguous, float32 if it is an image.
+
+        It must not be written to unless it is owned.
         """
         array: np.ndarray = self[key]
-        kind = _FLOAT32 if key in IMAGE_KEYS else array.dtype
-        if array.dtype != kind or not array.flags.c_contiguous:
-            array = array.astype(kind, order="C")
+        dtype = _FLOAT32 if key in IMAGE_KEYS else array.dtype
+        if array.dtype != dtype or not array.flags.c_contiguous:
+            array = array.astype(dtype, order="C")
             self.put(key, array)
         return array
 
     def writable(self, key: str) -> np.ndarray:
-        """The array, C-contiguous (and float32 if it is an image), to be changed in place: copied
-        first if it is not owned.
+        """Return the array, C-contiguous, float32 if it is an image, to be changed in place.
+
+        It is copied first if it is not owned.
         """
         source, destination = self.source_and_destination(key)
         if destination is not source:
@@ -197,10 +211,10 @@ class Workspace:
         return destination
 
     def source_and_destination(self, key: str) -> tuple[np.ndarray, np.ndarray]:
-        """What to read and where to write all of it, for one pass that needs no copy first.
+        """Return the arrays to read from and to write to, for one pass without a copy before it.
 
-        They are one array when it is owned already; else the destination is new, uninitialised
-        memory, and the caller must fill every channel of it.
+        They are one array if it is owned. Else the destination is new, uninitialised memory, and
+        the caller must fill every channel of it.
         """
         source = self.contiguous(key)
         if key in self._owned:
@@ -212,14 +226,14 @@ class Workspace:
     def chosen_channels(
         self, chosen: Collection[int], shaped: Callable[[np.ndarray], np.ndarray] = np.asarray
     ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The image's chosen channels as (channel, source, destination); the two are one array
-        where it is owned.
+        """Yield the image's chosen channels as (channel, source, destination).
 
-        The caller fills each destination. Other channels are copied where they must be. Without
-        any, nothing is touched.
+        The caller fills each destination; source and destination are one array if it is owned.
+        Other channels are copied if necessary. If none is chosen, nothing is touched.
 
         Args:
-            shaped: what makes of a channel the view that the caller wants.
+            chosen: indices of channels.
+            shaped: returns the view of a channel that the caller works on.
 
         Raises:
             IndexError: a channel that the image does not have.
@@ -227,92 +241,109 @@ class Workspace:
         if not chosen:
             return
         source, destination = self.source_and_destination("image")
-        for c in chosen:
-            if not 0 <= c < len(source):
+        for channel in chosen:
+            if not 0 <= channel < len(source):
                 raise IndexError(
-                    f"params name channel {c}, but image has {len(source)} channel(s): 0 to "
-                    f"{len(source) - 1}"
+                    f"params name channel {channel}, "
+                    f"but image has {len(source)} channel(s): 0 to {len(source) - 1}"
                 )
-        for c in range(len(source)):
-            if c in chosen:
-                yield c, shaped(source[c]), shaped(destination[c])
+        for channel in range(len(source)):
+            if channel in chosen:
+                yield channel, shaped(source[channel]), shaped(destination[channel])
             elif destination is not source:
-                destination[c] = source[c]
+                destination[channel] = source[channel]
 
     def result(self) -> dict[str, Any]:
-        """All arrays under the caller's names, each of the kind (NumPy or torch) and, for images,
-        of the input's dtype.
+        """Return all arrays under the caller's names.
 
-        An array that no transform changed is the input object itself.
+        Each is of the kind (NumPy or torch) that was passed in, images in their dtype, too. An
+        array that no transform changed is the caller's object itself.
         """
-        made = dict(self._left)
+        output = dict(self._bypassing)
         for key in self.present():
             value = self[key]
-            if key in VOXEL_KEYS and key not in self._names and self._given.get(key) is not None:
+            if key not in VOXEL_KEYS:
+                output[key] = value
+                continue
+            if key not in self._names and self._input.get(key) is not None:
                 raise ValueError(
                     f"the pipeline makes {key}, and another array has that name: rename it"
                 )
             if key in self._unchanged and value is self._unchanged[key]:
-                made |= {name: self._given[name] for name in self._names[key]}
+                for name in self._names[key]:
+                    output[name] = self._input[name]
             else:
-                made |= self._parted(key, value) if key in VOXEL_KEYS else {key: value}
-        return {name: made[name] for name in dict.fromkeys((*self._given, *made)) if name in made}
+                output.update(self._split(key, value))
+        # In the caller's order; a key that a transform added comes last.
+        order = dict.fromkeys((*self._input, *output))
+        return {name: output[name] for name in order if name in output}
 
-    def _parted(self, key: str, value: Any) -> dict[str, Any]:
-        """A role's array by the caller's names."""
+    def _split(self, key: str, value: Any) -> dict[str, Any]:
+        """Return a role's array, or levels of deep supervision, as the caller's arrays by name."""
         names = self._names.get(key, [key])
         if isinstance(value, list) and len(names) == 1:
-            return {names[0]: [self._as_given(key, names[0], level) for level in value]}
-        if isinstance(value, list):  # deep supervision's levels
-            levels = [self._parted(key, level) for level in value]
+            return {names[0]: [self._restored(key, names[0], level) for level in value]}
+        if isinstance(value, list):
+            levels = [self._split(key, level) for level in value]
             return {name: [level[name] for level in levels] for name in names}
-        parts = [value]
-        if len(names) > 1:
-            counts = [len(self._checked[name]) for name in names]
-            if sum(counts) != len(value):
-                raise ValueError(
-                    f"{', '.join(names)} are all {key}, {sum(counts)} channels together, and the "
-                    f"pipeline made {len(value)} of "
-                    "them: which of them belong to which name is unknown. Pass them as one array"
-                )
-            parts = np.split(value, np.cumsum(counts)[:-1])
+        if len(names) == 1:
+            return {names[0]: self._restored(key, names[0], value)}
+        counts = [len(self._checked[name]) for name in names]
+        if sum(counts) != len(value):
+            raise ValueError(
+                f"{', '.join(names)} are all {key}, {sum(counts)} channels together, "
+                f"and the pipeline made {len(value)} of "
+                "them: which of them belong to which name is unknown. Pass them as one array"
+            )
+        parts = np.split(value, np.cumsum(counts)[:-1])
         return {
-            name: self._as_given(key, name, part) for name, part in zip(names, parts, strict=True)
+            name: self._restored(key, name, part) for name, part in zip(names, parts, strict=True)
         }
 
-    def _as_given(self, key: str, name: str, array: np.ndarray) -> Any:
+    def _restored(self, key: str, name: str, array: np.ndarray) -> Any:
+        """Return an array in the dtype and of the kind of the caller's array of that name.
+
+        An array that the caller did not pass is of the kind of the image.
+        """
         if key in IMAGE_KEYS and name in self._checked:
             array = array.astype(self._checked[name].dtype, copy=False)
         if key == "segmentation":
-            array = self._in_own_dtype(name, array)
-        model = name if self._given.get(name) is not None else self._names.get("image", [name])[0]
-        if not isinstance(self._given.get(model), torch.Tensor):
+            array = self._in_original_dtype(name, array)
+        model = self._input.get(name)
+        if model is None:
+            model = self._input.get(self._names.get("image", [name])[0])
+        if not isinstance(model, torch.Tensor):
             return array
-        return torch.from_numpy(
-            np.ascontiguousarray(array) if min(array.strides, default=0) < 0 else array
-        )
+        if min(array.strides, default=0) < 0:
+            # torch has no negative strides.
+            array = np.ascontiguousarray(array)
+        return torch.from_numpy(array)
 
-    def _in_own_dtype(self, name: str, labels: np.ndarray) -> np.ndarray:
-        """Return labels in the dtype in which the caller passed them, before they were joined with
-        others.
+    def _in_original_dtype(self, name: str, labels: np.ndarray) -> np.ndarray:
+        """Return labels in the dtype that they had before they were joined with others.
+
+        Raises:
+            ValueError: that dtype does not hold a label that a transform has written.
         """
-        own = self._own_label_dtypes()
-        if len(own) < 2 or labels.dtype != np.result_type(*own):
-            return labels  # nothing was joined, or a transform made something else of it
+        original_dtypes = self._original_label_dtypes()
+        if len(original_dtypes) < 2 or labels.dtype != np.result_type(*original_dtypes):
+            # Nothing was joined, or a transform has changed the dtype.
+            return labels
         dtype = self._checked[name].dtype
         if dtype == labels.dtype:
             return labels
         result: np.ndarray = labels.astype(dtype)
         if not np.array_equal(result, labels):
             raise ValueError(
-                f"the pipeline writes labels into {name} that its dtype, {dtype}, does not hold: "
-                "convert it first, e.g. "
+                f"the pipeline writes labels into {name} "
+                f"that its dtype, {dtype}, does not hold: convert it first, e.g. "
                 f"{name}.astype(numpy.{labels.dtype})"
             )
         return result
 
 
 def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return arrays of one role as one array, joined along their channels."""
     if len(arrays) == 1:
         return next(iter(arrays.values()))
     if len({array.shape[1:] for array in arrays.values()}) > 1:
@@ -322,50 +353,55 @@ def _joined(role: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 class LazyVolume:
-    """An array (C, X, Y, Z) or (C, X, Y) that is somewhere else: in a compressed file, in part
-    beyond an image's border.
+    """An array (C, X, Y, Z) or (C, X, Y) that is not in memory, but in a file, for example.
 
-    It may stand for ``image``, ``regression_target`` or ``segmentation`` in a sample.
-    `SpatialTransform` and the crops read the part that they need; any other transform reads all of
-    it.
+    It may stand for ``image``, ``regression_target`` or ``segmentation`` in a sample. A part of it
+    may lie beyond an image's border. `SpatialTransform` and the crops read the part that they need;
+    any other transform reads all of it.
 
     Attributes:
-        shape: with the channels in front.
-        dtype: of what `read` gives.
+        shape: the channels first.
+        dtype: of the arrays that `read` returns.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def read(self, starts: Sequence[int], stops: Sequence[int]) -> np.ndarray:
-        """All channels of the voxels ``starts`` to ``stops`` (excluded), one number per spatial
-        axis, within the shape.
+        """Read all channels of a box.
+
+        Args:
+            starts: the box's first voxel, one number for each spatial axis, within the shape.
+            stops: the voxel after its last one, likewise.
 
         Returns:
-            (C, *extents), C-contiguous, that nothing else holds.
+            (C, *extents), C-contiguous, in memory that nothing else holds.
         """
         raise NotImplementedError
 
     def lend(self, starts: Sequence[int], stops: Sequence[int], between: Between) -> np.ndarray:
-        """As `read`, of memory that the next call in this thread may take again: for a box that is
-        only looked at.
+        """Read a box as `read` does, into memory that the next call in this thread may reuse.
 
         Args:
-            between: ``(first, last)`` -> ``(starts, stops)`` of what will be looked at in these
-                planes of the box (``last`` excluded); the rest may be anything.
+            starts: as for `read`.
+            stops: as for `read`.
+            between: ``(first, last)`` -> ``(starts, stops)`` of the voxels that the caller needs in
+                the box's planes from first to last (excluded); the others may have any value.
         """
         return self.read(starts, stops)
 
     def read_all(self) -> np.ndarray:
-        """The whole array, C-contiguous, that nothing else holds."""
+        """Read the whole array, C-contiguous, into memory that nothing else holds."""
         return self.read([0] * (len(self.shape) - 1), self.shape[1:])
 
     def planes_as_channels(self) -> LazyVolume:
-        """(C, X, Y, Z) as (C · X, Y, Z), channel c's plane x being number ``c · X + x``."""
+        """Return (C, X, Y, Z) as (C · X, Y, Z); plane x of channel c has index ``c · X + x``."""
         return _Planes(self)
 
 
 class _Planes(LazyVolume):
+    """A volume's planes as channels (see `LazyVolume.planes_as_channels`)."""
+
     def __init__(self, volume: LazyVolume) -> None:
         channels, planes, *plane = volume.shape
         self._volume = volume
@@ -379,16 +415,22 @@ class _Planes(LazyVolume):
 
 
 def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[int, ...]:
-    """The spatial shape that a sample's images and segmentation have in common; a ValueError if
-    there is none, or if it has not as many axes as a ``wanted`` size.
+    """Return the spatial shape that a sample's images and segmentation have in common.
+
+    Args:
+        shapes: the arrays' shapes by role, (C, X, Y[, Z]).
+        wanted: sizes in voxels, by the names of arguments, that must have as many axes.
+
+    Raises:
+        ValueError: there is no such shape, or a wanted size has another number of axes.
     """
     spaces = {key: tuple(shapes[key][1:]) for key in VOXEL_KEYS if shapes.get(key) is not None}
     if len(set(spaces.values())) > 1:
         raise ValueError(f"the sample's arrays differ in their spatial shape: {spaces}")
     if not spaces:
         raise ValueError(
-            f"the sample has none of {', '.join(VOXEL_KEYS)}, so that its spatial shape is not "
-            "known"
+            f"the sample has none of {', '.join(VOXEL_KEYS)}, "
+            "so that its spatial shape is not known"
         )
     space = next(iter(spaces.values()))
     for name, size in wanted.items():
@@ -398,8 +440,9 @@ def spatial_shape(shapes: Mapping[str, Any], **wanted: Sequence[int]) -> tuple[i
 
 
 def in_space(shapes: Mapping[str, Any], space: Sequence[int]) -> dict[str, Any]:
-    """The same shapes, those of arrays of voxels in another space."""
-    return {
-        **shapes,
-        **{key: (shapes[key][0], *space) for key in VOXEL_KEYS if shapes.get(key) is not None},
-    }
+    """Return the same shapes, those of arrays of voxels with another spatial shape."""
+    shapes_in_space = dict(shapes)
+    for key in VOXEL_KEYS:
+        if shapes.get(key) is not None:
+            shapes_in_space[key] = (shapes[key][0], *space)
+    return shapes_in_space
