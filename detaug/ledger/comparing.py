@@ -148,23 +148,22 @@ def header_differences(a: Record, b: Record) -> list[HeaderDifference]:
     """
     declared = values_by_name(a["declared"])
     other_declared = values_by_name(b["declared"])
-    found = [
-        *differences(_identity(a), _identity(b)),
-        *(
-            (f"pipeline: {name}", *values)
-            for name, *values in differences(declared, other_declared)
-        ),
-        *differences(_further_facts(a), _further_facts(b)),
-    ]
+    result = list(differences(_identity(a), _identity(b)))
+    for name, value, other_value in differences(declared, other_declared):
+        result.append((f"pipeline: {name}", value, other_value))
+    result += differences(_further_facts(a), _further_facts(b))
     if a["pipeline"] != b["pipeline"] and declared == other_declared:
-        found.append(("pipeline", "the same parameters", "in another order"))
-    return found + list(differences(lasting(a["environment"]), lasting(b["environment"])))
+        result.append(("pipeline", "the same parameters", "in another order"))
+    result += differences(lasting(a["environment"]), lasting(b["environment"]))
+    return result
 
 
 def _identity(header: Record) -> dict[str, Any]:
+    """Return the entries that decide about batches, except the pipeline, by names for messages."""
     return {text: header.get(name) for name, text in IDENTITY.items() if name != "pipeline"}
 
 
 def _further_facts(header: Record) -> dict[str, Any]:
+    """Return the entries, flat, that are compared nowhere else."""
     known = {*IDENTITY, "kind", "what", "format", "declared", "environment", "detaug"}
     return dict(flat({name: value for name, value in header.items() if name not in known}))

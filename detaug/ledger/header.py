@@ -61,11 +61,12 @@ def digest(declared: Sequence[str]) -> str:
 
 
 def lasting(environment: Any) -> dict[str, Any]:
-    """An environment, flat (``cpu.model``), without what changes from one minute to the next, and
-    without empty parts.
+    """Return an environment's lasting entries, flat (``cpu.model``).
+
+    Empty parts, and entries that change from one minute to the next, are left out.
     """
-    return {
-        name: value
-        for name, value in flat(environment)
-        if value != {} and not f"{name}.".startswith(_VOLATILE)
-    }
+    entries: dict[str, Any] = {}
+    for name, value in flat(environment):
+        if value != {} and not f"{name}.".startswith(_VOLATILE):
+            entries[name] = value
+    return entries

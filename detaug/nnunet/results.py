@@ -112,11 +112,11 @@ def stock_trainer(name: str) -> str:
 
 @dataclass(frozen=True)
 class TrainingComparison:
-    """How two trainings compare.
+    """The result of comparing two trainings.
 
     Attributes:
-        lines: The differences and the verdict, for the reader.
-        differ: Whether there is any difference.
+        lines: the differences and the verdict, for the reader.
+        differ: True if there is any difference.
     """
 
     lines: list[str]

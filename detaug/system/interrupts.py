@@ -90,7 +90,7 @@ def _came_from_a_handler(error: BaseException, now: float) -> bool:
 
 
 def _signal_in(frame: FrameType) -> Any:
-    """Return the signal that a handler was called for, its first argument; None: it is not known."""
+    """Return the signal that a handler was called for, its first argument; None: unknown."""
     for value in frame.f_locals.values():
         first = value[0] if isinstance(value, tuple) and value else value
         if isinstance(first, int) and first in _SIGNALS:
@@ -111,8 +111,9 @@ def _codes_of_handlers() -> dict[CodeType, dict[int, float]]:
 
 
 def _first_moment(number: signal.Signals) -> float:
-    """Return when (`time.monotonic`) the program may get that signal first; infinity: it has no
-    such timer running.
+    """Return when (`time.monotonic`) the program may get that signal first.
+
+    Infinity: it has no such timer running.
     """
     if number.name not in _TIMERS:
         return -math.inf

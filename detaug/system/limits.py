@@ -107,7 +107,9 @@ def private_memory() -> int:
     except OSError:
         # No descriptor is left to read it with: the peak has to do, which Linux has in KiB.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        if sys.platform == "darwin":
+            return peak
+        return peak * 1024
     return int(info.rss - getattr(info, "shared", 0))
 
 

@@ -178,16 +178,15 @@ class ProcessSettings:
 
     @staticmethod
     def changed_by(function: Callable[[], None]) -> ProcessSettings:
-        """Call a function, put the settings back that it has changed, and return them as it left
-        them.
-        """
+        """Call a function, reset the settings that it has changed, and return its values."""
         before = {name: _SETTINGS[name][0]() for name in _NAMES}
         function()
         changed = {}
         for name, value in before.items():
             read, write = _SETTINGS[name]
-            if (left := read()) != value:
-                changed[name] = left
+            new_value = read()
+            if new_value != value:
+                changed[name] = new_value
                 write(value)
         return ProcessSettings(changed)
 

@@ -195,7 +195,9 @@ def pack_offsets(
         there = [None] * len(sizes)
     offsets = []
     for size, known_offset in zip(sizes, there, strict=False):
-        start = aligned(end) if known_offset is None else known_offset
+        start = known_offset
+        if start is None:
+            start = aligned(end)
         offsets.append(start)
         end = max(end, start + size)
     return tuple(offsets), end

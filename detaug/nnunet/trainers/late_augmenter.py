@@ -84,9 +84,7 @@ class LateAugmenter(DeterministicAugmenter):
         self._replaced = replaced
 
     def settle(self) -> None:
-        """Decide what makes the batches, if that is not decided yet, and take the pipeline as it
-        is.
-        """
+        """Decide what makes the batches, if that is not decided yet, and take the pipeline."""
         if self._replaced is not None:
             self.generator = self._replaced(self.generator)
             self._replaced = None
