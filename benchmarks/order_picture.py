@@ -52,8 +52,8 @@ def draw(file: Path) -> None:
     _draw_second(sheets[1], "run 2, same seeds", first_stock, _run(STOCK, kill=False))
     first = _run(OURS, kill=False)
     _draw_first(sheets[2], f"detaug's {OURS}, run 1", first)
-    title = f"run 2, same seed, a worker killed at batch {KILLED_AT + 1}"
-    _draw_second(sheets[3], title, first, _run(OURS, kill=True))
+    title = f"run 2, same seed, a worker killed after batch {KILLED_AT + 1}"
+    _draw_second(sheets[3], title, first, _run(OURS, kill=True), killed_at=KILLED_AT)
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=100)
 
@@ -65,15 +65,41 @@ def _draw_first(sheet: Any, title: str, batches: list[Batch]) -> None:
         axes.spines[:].set_visible(False)
 
 
-def _draw_second(sheet: Any, title: str, first: list[Batch], batches: list[Batch]) -> None:
-    """Draw a run with frames that say whether each batch is that of the first run."""
+def _draw_second(
+    sheet: Any,
+    title: str,
+    first: list[Batch],
+    batches: list[Batch],
+    killed_at: int | None = None,
+) -> None:
+    """Draw a run with frames that show whether each batch is that of the first run.
+
+    Args:
+        sheet: the part of the picture.
+        title: of the run.
+        first, batches: of the first run and of this one.
+        killed_at: the batch after which a worker was killed; a cross marks it.
+    """
     equal = [a[0] == b[0] for a, b in zip(first, batches, strict=True)]
     title += f": {sum(equal)} of {len(equal)} batches the same, byte for byte"
     colour = BLUE if all(equal) else RED
     sheet.suptitle(title, x=0.01, ha="left", fontsize=11, color=colour)
-    for axes, (_, plane), is_equal in zip(sheet.subplots(1, SHOWN), batches, equal, strict=True):
-        _draw_plane(axes, plane)
-        axes.spines[:].set(color=BLUE if is_equal else RED, linewidth=3)
+    for number, axes in enumerate(sheet.subplots(1, SHOWN)):
+        _draw_plane(axes, batches[number][1])
+        axes.spines[:].set(color=BLUE if equal[number] else RED, linewidth=3)
+        if number == killed_at:
+            axes.text(
+                0.97,
+                0.95,
+                "✕ SIGKILL",
+                transform=axes.transAxes,
+                ha="right",
+                va="top",
+                fontsize=9,
+                fontweight="bold",
+                color="white",
+                bbox={"facecolor": RED, "edgecolor": "none", "pad": 2},
+            )
 
 
 def _draw_plane(axes: Any, plane: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 
@@ -17,6 +17,32 @@ from detaug.training.switches import Mode, checked_mode, set_deterministic_mode
 logger = logging.getLogger("detaug")
 
 BRANCH = "everything"
+
+
+@overload
+def seed_everything(
+    seed: int,
+    workers: bool = ...,
+    verbose: bool = ...,
+    *,
+    rank: int | None = ...,
+    diff_rank_seed: bool = ...,
+    deterministic: Mode = ...,
+    threads: int | None = ...,
+) -> int: ...
+
+
+@overload
+def seed_everything(
+    seed: int | Sequence[int] | None = ...,
+    workers: bool = ...,
+    verbose: bool = ...,
+    *,
+    rank: int | None = ...,
+    diff_rank_seed: bool = ...,
+    deterministic: Mode = ...,
+    threads: int | None = ...,
+) -> Seed: ...
 
 
 def seed_everything(

@@ -212,13 +212,13 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     A file that cannot be written is refused before the work begins.
 
     Args:
-        suffix: that its name must have; "": any.
+        suffixes: of which its name must have one; none: any.
     """
 
     name = "file"
 
-    def __init__(self, suffix: str = "") -> None:
-        self._suffix = suffix
+    def __init__(self, *suffixes: str) -> None:
+        self._suffixes = suffixes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the file's path, or fail."""
@@ -229,8 +229,9 @@ class OutputType(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if file.exists() and not file.is_file():
             # A device, which would be replaced.
             self.fail(f"{value!r} is no file", param, ctx)
-        if not file.name.lower().endswith(self._suffix):
-            self.fail(f"{value!r} does not end with {self._suffix}", param, ctx)
+        if self._suffixes and not file.name.lower().endswith(self._suffixes):
+            allowed = " or ".join(self._suffixes)
+            self.fail(f"{value!r} does not end with {allowed}", param, ctx)
         if not os.access(file.parent, os.W_OK):
             self.fail(
                 f"cannot write {value!r}: its folder does not exist, or is read-only", param, ctx

@@ -119,7 +119,18 @@ def _verify_against(
     help="With --nnunet: the trainer's class.",
 )
 @click.option("-p", "--plans", default="nnUNetPlans", help="With --nnunet: the plans' identifier.")
-@click.option("-o", "--output", type=OutputType(".png"), default="preview.png", help="The picture.")
+@click.option(
+    "-o",
+    "--output",
+    type=OutputType(".png", ".svg", ".pdf"),
+    default="preview.png",
+    help="The picture.",
+)
+@click.option(
+    "--only-applied",
+    is_flag=True,
+    help="For a talk: look for samples in which most transforms act, and draw one plane of each.",
+)
 @click.option("--samples", type=click.IntRange(1, 32), default=3, help="Rows of the sheet.")
 @click.option(
     "--seed",
@@ -169,11 +180,17 @@ def preview(
             settings = Settings(*nnunet, device="cpu", **training)
             result = preview_training(settings, **arguments)
         bar.update("draw")
-        write_output(output, result.png)
-    click.echo(
-        f"{output}: {len(result.samples)} samples, {len(result.places)} transforms that changed"
-        " them"
-    )
+        write_output(output, result.picture(output.suffix[1:].lower()))
+    samples = _counted(len(result.samples), "sample")
+    transforms = _counted(len(result.places), "transform")
+    click.echo(f"{output}: {samples}, {transforms} that changed them")
+
+
+def _counted(count: int, noun: str) -> str:
+    """Return "1 sample" or "2 samples"."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}s"
 
 
 @click.command(short_help="Measure a pipeline under detaug, batchgenerators and torch.")

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from detaug.augmenter.augmenter import DeterministicAugmenter
     from detaug.nnunet.verification.settings import Settings as NNUNetSettings
 
+#: With `only_applied`, samples that are looked at for each one that is shown.
+_LOOKED_AT = 16
+
 #: Edge in voxels of the patches of the demo.
 _DEMO_PATCH = 104
 
@@ -38,6 +41,7 @@ def preview(
     epoch: int = 0,
     step: int = 0,
     channel: int = 0,
+    only_applied: bool = False,
 ) -> Preview:
     """Draw what a pipeline does to samples: a row for each sample, a column for each transform.
 
@@ -56,6 +60,7 @@ def preview(
         seed: None: the factory's augmenter's own, else 1234.
         epoch, step: of the first batch.
         channel: which channel of images is shown.
+        only_applied: look for samples in which most transforms act, and draw one plane of each.
 
     Raises:
         UnusableError: (a ValueError) there is no pipeline with images there; the message says why.
@@ -78,7 +83,7 @@ def preview(
             f" {type(pipeline).__name__}"
         )
     with preserved_global_rngs():
-        return _previewed(factory, title, samples, seed, epoch, step, channel)
+        return _previewed(factory, title, samples, seed, epoch, step, channel, only_applied)
 
 
 def preview_training(settings: NNUNetSettings, **options: Any) -> Preview:
@@ -106,6 +111,7 @@ def _previewed(
     epoch: int = 0,
     step: int = 0,
     channel: int = 0,
+    only_applied: bool = False,
     spacing: Sequence[float] | None = None,
 ) -> Preview:
     """Return the preview of a factory's pipeline; arguments as of `preview`."""
@@ -124,7 +130,7 @@ def _previewed(
     rows: list[Sample] = []
     current_step = step
     with augmenter.setup.replayer.producer() as producer:
-        while len(rows) < samples:
+        while len(rows) < (samples * _LOOKED_AT if only_applied else samples):
             try:
                 rows += _samples_at(producer, epoch, current_step, name_of_last, **view)
             except StreamEnded:
@@ -136,7 +142,14 @@ def _previewed(
         raise UnusableError(f"the loader gives no batch at epoch {epoch}, step {step}")
     name = f"name {pipeline.name}" if pipeline.name else "no name"
     subtitle = f"seed {augmenter.seed} · {name} · channel {channel} of {rows[0].before.shape[0]}"
-    return Preview(title, subtitle, rows[:samples])
+    if only_applied:
+        rows.sort(key=_num_unchanged)
+    return Preview(title, subtitle, rows[:samples], is_compact=only_applied)
+
+
+def _num_unchanged(sample: Sample) -> int:
+    """Return the sort key that puts samples first in which most transforms act."""
+    return -sum(step.changed for step in sample.steps)
 
 
 def _samples_at(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,9 @@ _LEAST = 3
 
 #: Lines of a caption; a longer one ends with an ellipsis.
 _CAPTION_LINES = 9
+#: The same of a compact sheet, which is read from afar: letters and lines of a caption.
+_COMPACT_LETTERS = 28
+_COMPACT_LINES = 3
 #: The height of a caption's line in inches.
 _LINE = 0.14
 
@@ -53,11 +56,13 @@ class Preview:
         title: of the sheet.
         subtitle: seed, epoch, channel.
         samples: the rows.
+        is_compact: whether a cell has one plane, and a caption that a projector shows.
     """
 
     title: str
     subtitle: str
     samples: Sequence[Sample]
+    is_compact: bool = False
 
     @property
     def places(self) -> list[tuple[tuple[int, ...], str]]:
@@ -97,12 +102,21 @@ class Preview:
     @cached_property
     def png(self) -> bytes:
         """The contact sheet as a PNG."""
+        return self.picture("png")
+
+    def picture(self, kind: str) -> bytes:
+        """Return the contact sheet as a file.
+
+        Args:
+            kind: "png", "svg" or "pdf".
+        """
         names = ["as loaded"]
         names += [f"{number} {name}" for number, (_, name) in enumerate(self.places, 1)]
         columns = max(len(names), _LEAST)
         heights = []
         for sample in self.samples:
-            heights.append(_WIDTH * sample.before.height + _CAPTION_LINES * _LINE / 2)
+            height = self._shown(sample.before).height
+            heights.append(_WIDTH * height + _CAPTION_LINES * _LINE / 2)
         figure = figure_of(f"{self.title}\n{self.subtitle}", _WIDTH * columns, sum(heights) + 1.5)
         grid = figure.subplots(
             len(heights), columns, squeeze=False, gridspec_kw={"height_ratios": heights}
@@ -112,15 +126,22 @@ class Preview:
         for axes, name in zip(grid[0], names, strict=False):
             axes.set_title(name, loc="left", fontsize=10, fontweight="bold")
         for row, sample in zip(grid, self.samples, strict=True):
-            window = window_of(sample.before.planes)
+            window = window_of(self._shown(sample.before).planes)
             for axes, (view, caption) in zip(row, self._cells(sample), strict=False):
-                _draw_cell(axes, view, window, caption)
+                shown = None if view is None else self._shown(view)
+                _draw_cell(axes, shown, window, caption, is_compact=self.is_compact)
         figure.supxlabel(textwrap.fill(self._footer(), 34 * columns), x=0.01, ha="left", fontsize=8)
         if self.legend:
             _draw_legend(figure, self.legend, columns)
         file = io.BytesIO()
-        figure.savefig(file, format="png", dpi=100)
+        figure.savefig(file, format=kind, dpi=100)
         return file.getvalue()
+
+    def _shown(self, view: View) -> View:
+        """Return what of a view is drawn."""
+        if self.is_compact:
+            return replace(view, planes=view.planes[-1:])
+        return view
 
     def _footer(self) -> str:
         """Return the sentences below the sheet."""
@@ -130,7 +151,7 @@ class Preview:
                 "Applied without a change to these samples, and not shown:"
                 f" {', '.join(self.unchanging)}. "
             )
-        if any(len(sample.before.planes) > 1 for sample in self.samples):
+        if not self.is_compact and any(len(sample.before.planes) > 1 for sample in self.samples):
             text += (
                 "The planes in the middle of the volume, across each of its axes; the first axis"
                 " runs upwards."
@@ -151,14 +172,16 @@ class Preview:
                 yield None, ["no change", *step.caption]
 
     def save(self, file: str | Path) -> Path:
-        """Write the contact sheet as a PNG.
+        """Write the contact sheet, as a PNG or by the file's suffix (.svg, .pdf).
 
         Raises:
             OSError: the file cannot be written.
         """
         path = Path(file)
+        suffix = path.suffix[1:].lower()
+        kind = suffix if suffix in ("svg", "pdf") else "png"
         with whole_file(path) as stream:
-            stream.write(self.png)
+            stream.write(self.picture(kind))
         return path
 
     def _repr_png_(self) -> bytes:
@@ -181,7 +204,9 @@ def _draw_legend(figure: Any, legend: dict[str, str], columns: int) -> None:
     )
 
 
-def _draw_cell(axes: Any, view: View | None, usual: Window, caption: list[str]) -> None:
+def _draw_cell(
+    axes: Any, view: View | None, usual: Window, caption: list[str], *, is_compact: bool
+) -> None:
     """Draw a view and its caption; None: the caption alone.
 
     Args:
@@ -189,10 +214,12 @@ def _draw_cell(axes: Any, view: View | None, usual: Window, caption: list[str]) 
         view: a sample at one moment.
         usual: the row's grey scale.
         caption: one text a line.
+        is_compact: few lines in large letters.
     """
+    size = 10 if is_compact else 7
     if view is None:
-        text = _wrapped(caption)
-        axes.text(0, 1, text, transform=axes.transAxes, va="top", fontsize=7, color="dimgray")
+        text = _wrapped(caption, is_compact)
+        axes.text(0, 1, text, transform=axes.transAxes, va="top", fontsize=size, color="dimgray")
         return
     window = usual
     low, high = window_of(view.planes)
@@ -203,14 +230,24 @@ def _draw_cell(axes: Any, view: View | None, usual: Window, caption: list[str]) 
     axes.set_axis_on()
     draw(axes, view.planes, window)
     axes.set_anchor("NW")
-    axes.set_xlabel(_wrapped(caption), loc="left", fontsize=7)
+    axes.set_xlabel(_wrapped(caption, is_compact), loc="left", fontsize=size)
 
 
-def _wrapped(caption: Sequence[str]) -> str:
+def _wrapped(caption: Sequence[str], is_compact: bool) -> str:
     """Return a caption that fits its column."""
+    if is_compact:
+        # The first params are the ones that matter: strength before details.
+        return "\n".join(_cut(text, _COMPACT_LETTERS) for text in caption[:_COMPACT_LINES])
     lines: list[str] = []
     for text in caption:
         lines += textwrap.wrap(text, _LETTERS)
     if len(lines) > _CAPTION_LINES:
         lines = [*lines[: _CAPTION_LINES - 1], "…"]
     return "\n".join(lines)
+
+
+def _cut(text: str, letters: int) -> str:
+    """Return a text of at most `letters` characters; an ellipsis stands for the rest."""
+    if len(text) <= letters:
+        return text
+    return f"{text[: letters - 1]}…"

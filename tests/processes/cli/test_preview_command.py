@@ -69,7 +69,7 @@ def test_without_a_pipeline_it_is_the_demo(tmp_path: Path, monkeypatch: pytest.M
             ("previewed.py:make", "-o", "nowhere/a.png"),
             "cannot write 'nowhere/a.png': its folder does not exist",
         ),
-        (("previewed.py:make", "-o", "a.pdf"), "'a.pdf' does not end with .png"),
+        (("previewed.py:make", "-o", "a.jpg"), "'a.jpg' does not end with .png or .svg or .pdf"),
         (("previewed.py:make", "-o", "/proc/a.png"), "cannot write '/proc/a.png'"),
         (("previewed.py:make", "--channel", "1"), "there is no channel 1: the image has 1"),
     ],
@@ -82,3 +82,18 @@ def test_what_cannot_be_done_is_one_message_and_status_2(
     assert message in " ".join(output.split())
     assert not list(Path().glob("*.png"))
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_sheet_is_drawn_in_the_format_of_its_name(pipeline: str, name: str, start: bytes) -> None:
+    code, output = run(pipeline, "-o", name, "--samples", "1")
+    assert code == 0, output
+    assert ": 1 sample, " in output
+    assert Path(name).read_bytes().startswith(start)
+
+
+def test_a_sheet_for_a_talk_is_wider_than_high(pipeline: str) -> None:
+    code, output = run(pipeline, "-o", "talk.png", "--samples", "1", "--only-applied")
+    assert code == 0, output
+    width, height = Image.open("talk.png").size
+    assert width > height

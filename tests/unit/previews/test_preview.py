@@ -178,3 +178,16 @@ def test_missing_matplotlib_is_said_with_the_cure(monkeypatch: pytest.MonkeyPatc
     )
     with pytest.raises(NotInstalled, match=r"pip install 'detaug\[plots\]'"):
         detaug.preview(make)
+
+
+def test_only_applied_finds_samples_in_which_every_transform_acts() -> None:
+    image, labels = blob()
+    noise = t.RandomApply(t.GaussianNoise((0.1, 0.1)), 0.3)
+    pipeline = t.Compose([noise, t.RandomApply(t.RemoveLabel(1, 0), 0.3)])
+
+    def make() -> Any:
+        return Loader(image, labels), pipeline
+
+    preview = detaug.preview(make, samples=1, seed=5, only_applied=True)
+    assert [name for _, name in preview.places] == ["GaussianNoise", "RemoveLabel"]
+    assert [step.changed for step in preview.samples[0].steps] == [True, True]
