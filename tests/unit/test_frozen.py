@@ -75,4 +75,4 @@ def test_what_cannot_travel_is_named_as_the_user_writes_it() -> None:
     with pytest.raises(
         TypeError, match=r"^data_loader\.cases\[1\]\['lock'\] of type lock cannot be pickled"
     ):
-        Pipeline(resolve_source(Locked()), None, must_travel=True)
+        Pipeline(resolve_source(Locked()), None, must_pickle=True)

@@ -1,12 +1,14 @@
-"""What the parent, its helper and the workers say to each other.
+"""Messages between the parent, its helper and the workers.
 
-    parent → helper    Start, Kill, Quit                     helper → parent    Exited, CannotStart
-    parent → worker    Make; MakeAgain, Explain              worker → parent    Ready, Broken, Log,
-    Retiring; a CheckedBatch,
-                       (detaug.engine.recheck.requests)                          which may be made
-                       again; Checked;
-                                                                                for each Make a Made
-                                                                                (detaug.engine.batch_maker), in their order, with a new slot's descriptor
+| from, to | messages |
+|---|---|
+| parent → helper | Start, Kill, Quit |
+| helper → parent | Exited, CannotStart |
+| parent → worker | Make; RecheckRequest, TraceRequest (`detaug.engine.recheck.requests`) |
+| worker → parent | Ready, Broken, Log, Retiring; RecheckCandidate; Checked |
+
+For each Make a worker also sends a TaskResult (`detaug.engine.batch_maker`), in the order of the
+Makes, with the descriptor of the batch's slot if that is new.
 
 Standard library only: a helper for "spawn" starts in milliseconds.
 """

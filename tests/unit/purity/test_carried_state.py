@@ -54,7 +54,7 @@ def told(
         said.append(text)
 
     source = source_of(Volumes() if loader is None else loader)
-    pipeline = Pipeline(source, transform, must_travel=False, keep=keep)
+    pipeline = Pipeline(source, transform, must_pickle=False, keep=keep)
     branch = SeedBranch(SeedTree(4), source.default_num_streams)
     producer = Producer(pipeline.pristine, branch, log, looks_at_state=True, ignore=ignore)
     for step in range(num_batches):
@@ -362,7 +362,7 @@ class FollowsTheEpoch:
 
 def test_what_set_epoch_changes_is_not_carried() -> None:
     said: list[str] = []
-    pipeline = Pipeline(source_of(Volumes()), FollowsTheEpoch(), must_travel=False)
+    pipeline = Pipeline(source_of(Volumes()), FollowsTheEpoch(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
     producer = Producer(pipeline.pristine, branch, said.append, looks_at_state=True)  # type: ignore[arg-type]
     for epoch in range(3):
@@ -411,7 +411,7 @@ def test_a_loader_that_keeps_its_place_is_not_stepped_for_it() -> None:
     (text,) = told(Curriculum(), Endless())
     assert "Curriculum.strength" in text
     source = source_of(Endless())
-    pipeline = Pipeline(source, Draws(), must_travel=False)
+    pipeline = Pipeline(source, Draws(), must_pickle=False)
     branch = SeedBranch(SeedTree(4), 1)
     producer = Producer(pipeline.pristine, branch, lambda *_: None, looks_at_state=True)
     numbers: list[int] = []
