@@ -106,7 +106,7 @@ class Rot90(_AxisTransform):
             as the others.
 
     Params: ``{"num_rot_per_combination": [quarter turns], "axis_combinations": [[axis, axis],
-        ...]}``, where axes count
+    ...]}``, where axes count
     the channels as axis 0. A quarter turn goes from the first to the second axis of its pair, as in
     `numpy.rot90`.
 
@@ -179,7 +179,7 @@ class TransposeAxes(_AxisTransform):
         allowed_axes: spatial axes, which must be equally long in the sample.
 
     Params: ``{"axis_order": [0, ...]}``: axis a of the result is axis ``axis_order[a]`` of the
-        source, axis 0 being the
+    source, axis 0 being the
     channels.
 
     Raises:

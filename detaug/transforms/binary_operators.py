@@ -55,7 +55,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one
-        per channel]}``.
+    per channel]}``.
 
     A channel counts as set where it is not 0, and is 0 and 1 afterwards. Beyond the border nothing
     is set for a dilation, everything for an erosion. Closing and opening are made of both.

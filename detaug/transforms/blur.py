@@ -58,7 +58,7 @@ class GaussianBlur(ImageTransform):
             timing.
 
     Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel
-        that is blurred]}``;
+    that is blurred]}``;
     with ``synchronize_channels`` sigmas are ``[one per axis]``.
     """
 

@@ -67,7 +67,7 @@ class BrightnessAdditive(ImageTransform):
         p_per_channel: the probability of each channel.
 
     Params: ``{"apply_to_channel": [channels], "shift": [one for every channel of the image] or
-        None}``; None where no
+    None}``; None where no
     channel was drawn.
     """
 

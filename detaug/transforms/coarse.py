@@ -40,7 +40,7 @@ class CoarseDropout(ImageTransform):
             this, included.
 
     Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel
-        indices, the upper ones
+    indices, the upper ones
     excluded. There is a key only where voxels are drawn: those of channel c and region h (of the
         whole image, without
     ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.threefry`).

@@ -29,7 +29,7 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. What components there are only
-        the voxels tell: which
+    the voxels tell: which
     one is removed is drawn from the key's Generator when the transform is applied.
 
     Raises:

@@ -74,7 +74,7 @@ class Contrast(ChannelTransform):
         p_per_channel: the probability of each channel.
 
     Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None
-        where no channel was
+    where no channel was
     drawn.
     """
 

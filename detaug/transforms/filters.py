@@ -85,7 +85,7 @@ class Sharpening(ImageTransform):
             that it had before.
 
     Params: ``{"strengths": [...], "clamp_intensities": [bools], "apply_channel": [bools]}``, one
-        per channel each.
+    per channel each.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class Gamma(ChannelTransform):
             mean and standard deviation.
 
     Params: ``{"apply_to_channel": [channels], "retain_stats": [bools], "invert_image": [bools],
-        "gamma": [numbers]}``,
+    "gamma": [numbers]}``,
     each one per channel that is changed; None but for the first where there is none.
     """
 

@@ -168,7 +168,7 @@ class DownsampleSegForDS(_LabelTransform):
             factor)``. With 1 along every axis the copy is the segmentation itself.
 
     Params: ``{}``. Voxel i of an axis of m, made from n, is voxel ``floor((i + 1/2) * n / m)``,
-        which is torch's
+    which is torch's
     ``nearest-exact``, with its rounding to float32.
 
     Raises:

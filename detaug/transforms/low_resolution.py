@@ -46,7 +46,7 @@ class SimulateLowResolution(ChannelTransform):
         p_per_channel: the probability of each of them.
 
     Params: ``{"apply_to_channel": [channels], "scales": [[one per axis] for each of them]}``.
-        Scales are float32
+    Scales are float32
     numbers, as batchgeneratorsv2 holds them: the coarse shape follows from them.
     """
 

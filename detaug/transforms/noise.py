@@ -28,7 +28,7 @@ class GaussianNoise(ChannelTransform):
         synchronize_channels: one sigma for all channels; else one for each.
 
     Params: ``{"apply_to_channel": [channels], "sigmas": [one per channel], "key": 64 bits}``. The
-        field of channel c is
+    field of channel c is
     that of stream c under the key (`detaug.kernels.normals`), so that a channel's noise does not
     depend on the others.
     """
@@ -71,7 +71,7 @@ class RicianNoise(ImageTransform):
             gives it this name).
 
     Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real normals are those of stream 2
-        c under the key, its
+    c under the key, its
     imaginary ones those of stream 2 c + 1 (`detaug.kernels.normals`).
     """
 

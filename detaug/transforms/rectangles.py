@@ -47,7 +47,7 @@ class BlankRectangle(ImageTransform):
         p_per_channel: the probability of each channel.
 
     Params: ``{"apply_channel": [bools], "rectangles": [[(lower, upper), ...] per channel],
-        "values": [[...] per
+    "values": [[...] per
     channel]}``; corners are lists of voxel indices, the upper ones excluded. With a callable,
     values are 64-bit keys of Generators.
 

@@ -105,7 +105,7 @@ class SpatialTransform(Transform):
         are in voxels.
 
     Params: ``center_location_in_pixels`` (one float per axis), ``affine`` (rows of the matrix, or
-        None), ``elastic``
+    None), ``elastic``
     (None, or ``key``, ``sigmas`` and ``magnitudes`` of
     `detaug.transforms.geometry.elastic.displacement`).
 
