@@ -1,7 +1,7 @@
-"""Augmentation of 2-D and 3-D images: drawn from a Generator, the same bytes on every CPU.
+"""Augmentation of 2-D and 3-D images, drawn from a Generator, with the same bytes on every CPU.
 
-Classes have batchgeneratorsv2's names without "Transform"; `detaug.transforms.bgv2` has those with
-it.
+Classes have batchgeneratorsv2's names without "Transform"; `detaug.transforms.bgv2` has its full
+names.
 """
 
 from __future__ import annotations

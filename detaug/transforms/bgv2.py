@@ -1,7 +1,6 @@
-"""batchgeneratorsv2's names for the transforms, so that code written for it needs other imports
-only.
+"""batchgeneratorsv2's names for the transforms: code written for it needs other imports only.
 
-`RemoveLabelTansform` is spelled like that there, too. `docs/transforms.md` has the table.
+`RemoveLabelTansform` is spelled as it is there. `docs/transforms.md` has the table.
 """
 
 from __future__ import annotations

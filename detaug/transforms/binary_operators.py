@@ -1,10 +1,12 @@
 """Random dilation, erosion, closing and opening of one-hot channels (nnU-Net's cascade).
 
-A dilation's footprint has rows along the last axis that are runs of voxels, each within the next
-wider one: balls and disks. A volume is (n0, n1, words) of bits, 64 voxels in a word: voxel 0 of a
-row is the lowest bit of its first word. The rows of the volume are dilated along themselves by one
-run after another, from the narrowest, and after each they are joined to the result wherever the
-footprint has such a row: one operation for 64 voxels and one row of the footprint.
+Footprints are balls and disks. Each of their rows along the last axis is a run of voxels, and of
+two runs one contains the other. A volume is an array (n0, n1, words) of bits, 64 voxels in a word;
+voxel 0 of a row is the lowest bit of its first word.
+
+A dilation spreads the volume's rows along themselves, by the shortest run first, then by the next
+longer ones. After each run, the spread rows are joined to the result at the offset of every row of
+the footprint that is this run. So one operation covers 64 voxels and one row of the footprint.
 """
 
 from __future__ import annotations
@@ -34,31 +36,35 @@ from detaug.transforms.building.gate import (
 )
 from detaug.transforms.building.workspace import Workspace
 
-LARGEST_RADIUS = 256.0  # voxels: footprints are made point by point
+#: Voxels; footprints are computed point by point.
+LARGEST_RADIUS = 256.0
 OPERATORS = ("dilation", "erosion", "closing", "opening")
-#: Runs of voxels along the last axis, from the shortest: its first and last offset, and the rows,
-#: by their offsets along the first two axes, that are such runs. Each run holds the one before it.
+#: The steps of an operator, if it has more than one.
+_STEPS = {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}
+#: Runs of voxels along the last axis, from the shortest to the longest: the run's first and last
+#: offset, and the rows that are such a run, by their offsets along the first two axes. Each run
+#: contains the one before it.
 Footprint = list[tuple[tuple[int, int], list[tuple[int, int]]]]
 
 
 class ApplyRandomBinaryOperator(ImageTransform):
-    """Applies a random binary operator to each of some one-hot channels, in a random order. Voxels
-    that a channel gains are taken from the others.
+    """A random binary operator for each of some one-hot channels, applied in a random order.
+
+    Voxels that a channel gains are removed from the other channels.
 
     Args:
-        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot
-            labels.
-        any_of_these: what to choose from: ``dilation``, ``erosion``, ``closing``, ``opening``, or
-            batchgeneratorsv2's functions of these.
-        strel_size: the radius of the footprint in voxels, a ball or a disk as scikit-image makes it
-            (`ball`, `disk`). Below 1 it is empty, but for 0, which is one voxel.
+        channel_idx: one or several channels of the image that hold one-hot labels; -1 is the last.
+        any_of_these: the operators to choose from: ``dilation``, ``erosion``, ``closing``,
+            ``opening``, or batchgeneratorsv2's functions for these.
+        strel_size: the radius of the footprint in voxels, a ball or a disk with the voxels that
+            scikit-image gives it (`ball`, `disk`). Below 1 it is empty; at 0, it is one voxel.
         p_per_label: the probability of each channel.
 
     Params: ``{"apply_to_channels": [channels], "operators": [one per channel], "strel_size": [one
     per channel]}``.
 
-    A channel counts as set where it is not 0, and is 0 and 1 afterwards. Beyond the border nothing
-    is set for a dilation, everything for an erosion. Closing and opening are made of both.
+    A voxel is set if it is not 0; afterwards the channel holds 0 and 1. Beyond the border, nothing
+    is set for a dilation, and everything for an erosion. Closing and opening consist of both.
 
     Raises:
         IndexError: a channel that the image does not have.
@@ -72,7 +78,7 @@ class ApplyRandomBinaryOperator(ImageTransform):
         p_per_label: float = 1,
     ) -> None:
         self.channel_idx = as_list(channel_idx)
-        names = [_name(each) for each in any_of_these]
+        names = [_operator_name(operator) for operator in any_of_these]
         self.any_of_these = argument("any_of_these", names, many(one_of(*OPERATORS), least=1))
         self.strel_size = random_scalar("strel_size", strel_size, minimum=0, maximum=LARGEST_RADIUS)
         self.p_per_label = probability("p_per_label", p_per_label)
@@ -81,10 +87,9 @@ class ApplyRandomBinaryOperator(ImageTransform):
         channels("channel_idx", self.channel_idx, shapes["image"][0])
         applied = draws.channels_drawn(rng, draws.shuffled(rng, self.channel_idx), self.p_per_label)
         operators = [draws.choice(rng, self.any_of_these) for _ in applied]
-        sizes = [
-            draws.scalar(rng, self.strel_size, {**context, "channel": channel})
-            for channel in applied
-        ]
+        sizes = []
+        for channel in applied:
+            sizes.append(draws.scalar(rng, self.strel_size, {**context, "channel": channel}))
         return {"apply_to_channels": applied, "operators": operators, "strel_size": sizes}
 
     @takes(
@@ -96,97 +101,119 @@ class ApplyRandomBinaryOperator(ImageTransform):
         if len(params["apply_to_channels"]) == 0:
             return
         image = workspace.writable("image")
-        every = set(channels("channel_idx", self.channel_idx, len(image)))
+        all_channels = set(channels("channel_idx", self.channel_idx, len(image)))
         applied = channels("apply_to_channels", params["apply_to_channels"], len(image))
-        for channel, operator, size in zip(
-            applied, params["operators"], params["strel_size"], strict=True
-        ):
+        drawn = zip(applied, params["operators"], params["strel_size"], strict=True)
+        for channel, operator, radius in drawn:
             before = image[channel] != 0
-            after = apply_operator(operator, before, ball(size) if before.ndim == 3 else disk(size))
-            for other in every - {channel}:
-                image[other][after & ~before] = 0
+            footprint = ball(radius) if before.ndim == 3 else disk(radius)
+            after = apply_operator(operator, before, footprint)
+            gained = after & ~before
+            for other in all_channels - {channel}:
+                image[other][gained] = 0
             image[channel] = after
 
 
-def _name(wanted: Any) -> Any:
-    """The name of what batchgeneratorsv2's function does; anything else as it is."""
-    if (
-        getattr(wanted, "__module__", "")
-        == "batchgeneratorsv2.transforms.nnunet.random_binary_operator"
-    ):
-        return wanted.__name__.removeprefix("binary_").removesuffix("_torch")
-    return wanted
+def _operator_name(operator: Any) -> Any:
+    """Return the name for a function of batchgeneratorsv2; return anything else as it is."""
+    module = getattr(operator, "__module__", "")
+    if module == "batchgeneratorsv2.transforms.nnunet.random_binary_operator":
+        return operator.__name__.removeprefix("binary_").removesuffix("_torch")
+    return operator
 
 
 def ball(radius: float) -> Footprint:
-    """`skimage.morphology.ball`: ``int(2 radius + 1)`` points, evenly from -radius to radius along
-    each axis, of which those within the radius belong to it. Between whole and half radii the
-    points are farther than a voxel apart.
+    """Return the footprint of `skimage.morphology.ball`, the radius in voxels.
+
+    It has ``int(2 radius + 1)`` points along each axis, evenly from -radius to radius; those within
+    the radius belong to it. Between whole and half radii, points are more than a voxel apart.
     """
     count = int(2 * radius + 1)
     step = (radius + radius) / (count - 1) if count > 1 else 1.0
-    positions = [i * step + -radius for i in range(count)]
+    positions = [index * step + -radius for index in range(count)]
     return _round(positions, 3, radius * radius)
 
 
 def disk(radius: float) -> Footprint:
-    """`skimage.morphology.disk`: points one voxel apart, from -radius on, of which those within the
-    radius belong to it.
+    """Return the footprint of `skimage.morphology.disk`, the radius in voxels.
+
+    Its points begin at -radius and are one voxel apart; those within the radius belong to it.
     """
     count = math.ceil(2 * radius + 1) if radius else 1
+    # NumPy's arange adds the rounded difference of its first two values, which may not be 1.
     step = (-radius + 1) - -radius
-    return _round([-radius + i * step for i in range(count)], 2, radius * radius)
+    positions = [-radius + index * step for index in range(count)]
+    return _round(positions, 2, radius * radius)
 
 
 def _round(positions: list[float], dims: int, limit: float) -> Footprint:
-    count, center = len(positions), (len(positions) - 1) // 2
+    """Return the footprint of the points whose squared distance is at most the limit.
+
+    Args:
+        positions: of points along each axis, in voxels.
+        dims: 2 or 3.
+        limit: in voxels².
+    """
+    count = len(positions)
+    center = (count - 1) // 2
     squares = [position * position for position in positions]
     rows: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for i in range(count) if dims == 3 else (center,):
+    planes = range(count) if dims == 3 else range(center, center + 1)
+    for i in planes:
+        plane_square = squares[i] if dims == 3 else 0.0
         for j in range(count):
-            beyond = squares[i] if dims == 3 else 0.0
-            within = [
-                k - center for k in range(count) if (squares[k] + squares[j]) + beyond <= limit
-            ]
-            if within:
-                rows.setdefault((within[0], within[-1]), []).append((i - center, j - center))
-    return sorted(rows.items(), key=lambda row: row[0][1] - row[0][0])
+            run = []
+            for k in range(count):
+                # Summed in scikit-image's order, which decides about points at the radius.
+                if (squares[k] + squares[j]) + plane_square <= limit:
+                    run.append(k - center)
+            if run:
+                rows.setdefault((run[0], run[-1]), []).append((i - center, j - center))
+    return sorted(rows.items(), key=_run_length)
+
+
+def _run_length(row: tuple[tuple[int, int], Any]) -> int:
+    first, last = row[0]
+    return last - first
 
 
 def apply_operator(name: str, mask: np.ndarray, footprint: Footprint) -> np.ndarray:
-    """A binary operator on a plane or volume of bools.
+    """Return a plane or volume of bools after a binary operator.
 
-    Dilation sees nothing set outside, erosion everything, as the complement is dilated.
+    A dilation sees nothing set outside, an erosion everything: it dilates the complement.
     """
-    for step in {"closing": ("dilation", "erosion"), "opening": ("erosion", "dilation")}.get(
-        name, (name,)
-    ):
-        eroded = step == "erosion"
-        bits = _packed((mask ^ eroded).reshape((1,) * (3 - mask.ndim) + mask.shape))
-        mask = _unpacked(_dilated(bits, footprint), mask.shape[-1]).reshape(mask.shape) ^ eroded
+    shape_3d = (1,) * (3 - mask.ndim) + mask.shape
+    for step in _STEPS.get(name, (name,)):
+        is_erosion = step == "erosion"
+        bits = _packed((mask ^ is_erosion).reshape(shape_3d))
+        dilated = _unpacked(_dilated(bits, footprint), mask.shape[-1])
+        mask = dilated.reshape(mask.shape) ^ is_erosion
     return mask
 
 
 def _packed(mask: np.ndarray) -> np.ndarray:
-    """(..., voxels) bool as (..., words) uint64."""
-    found = np.packbits(mask, axis=-1, bitorder="little")
-    whole = np.zeros((*mask.shape[:-1], -(-mask.shape[-1] // 64) * 8), np.uint8)
-    whole[..., : found.shape[-1]] = found
-    return whole.view(np.uint64)
+    """Return bools (..., voxels) as uint64 (..., words)."""
+    packed_bytes = np.packbits(mask, axis=-1, bitorder="little")
+    num_words = -(-mask.shape[-1] // 64)
+    padded_bytes = np.zeros((*mask.shape[:-1], num_words * 8), np.uint8)
+    padded_bytes[..., : packed_bytes.shape[-1]] = packed_bytes
+    return padded_bytes.view(np.uint64)
 
 
-def _unpacked(bits: np.ndarray, voxels: int) -> np.ndarray:
-    """The way back, for rows of that many voxels."""
-    return np.unpackbits(bits.view(np.uint8), axis=-1, count=voxels, bitorder="little").view(bool)
+def _unpacked(bits: np.ndarray, num_voxels: int) -> np.ndarray:
+    """Return uint64 (..., words) as bools (..., num_voxels)."""
+    unpacked = np.unpackbits(bits.view(np.uint8), axis=-1, count=num_voxels, bitorder="little")
+    return unpacked.view(bool)
 
 
 def _dilated(bits: np.ndarray, footprint: Footprint) -> np.ndarray:
-    """Every voxel for which the footprint, laid upon it, covers a voxel that is set in ``bits``.
+    """Return the voxels whose footprint contains a voxel that is set in ``bits``.
 
     Bits beyond a row's end may be set as well.
     """
     n0, n1, _ = bits.shape
-    spread, result = np.zeros_like(bits), np.zeros_like(bits)
+    spread = np.zeros_like(bits)
+    result = np.zeros_like(bits)
     covered = range(0)
     for (first, last), rows in footprint:
         run = range(first, last + 1)
@@ -195,27 +222,33 @@ def _dilated(bits: np.ndarray, footprint: Footprint) -> np.ndarray:
                 _add_shifted(bits, offset, spread)
         covered = run
         for d0, d1 in rows:
-            (i, from_i), (j, from_j) = _places(d0, n0), _places(d1, n1)
-            result[i, j] |= spread[from_i, from_j]
+            target_0, source_0 = _overlap(d0, n0)
+            target_1, source_1 = _overlap(d1, n1)
+            result[target_0, target_1] |= spread[source_0, source_1]
     return result
 
 
-def _places(offset: int, n: int) -> tuple[slice, slice]:
-    """Of n places in a row those that have another one so far on, and these."""
-    here = slice(max(0, -offset), max(0, n - max(0, offset)))
-    return here, slice(max(0, offset), max(0, n + min(0, offset)))
+def _overlap(offset: int, length: int) -> tuple[slice, slice]:
+    """Return the indices i for which i + offset is one as well, and the indices i + offset."""
+    target = slice(max(0, -offset), max(0, length - max(0, offset)))
+    source = slice(max(0, offset), max(0, length + min(0, offset)))
+    return target, source
 
 
 def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
-    """Set those voxels i of each row for which voxel i + offset is set, nothing being set outside
-    the row.
-    """
-    skip, shift = divmod(abs(offset), 64)
-    ahead, move, back = (
-        (1, np.right_shift, np.left_shift) if offset >= 0 else (-1, np.left_shift, np.right_shift)
-    )
-    here, there = _places(ahead * skip, bits.shape[-1])
-    into[..., here] |= move(bits[..., there], np.uint64(shift))
-    if shift:
-        here, there = _places(ahead * (skip + 1), bits.shape[-1])
-        into[..., here] |= back(bits[..., there], np.uint64(64 - shift))
+    """Set each voxel i of a row if voxel i + offset is set; outside the row nothing is set."""
+    num_words, num_bits = divmod(abs(offset), 64)
+    if offset >= 0:
+        sign = 1
+        shift = np.right_shift
+        shift_back = np.left_shift
+    else:
+        sign = -1
+        shift = np.left_shift
+        shift_back = np.right_shift
+    target, source = _overlap(sign * num_words, bits.shape[-1])
+    into[..., target] |= shift(bits[..., source], np.uint64(num_bits))
+    # A word shifted by 64 bits is undefined; there is no carry then.
+    if num_bits:
+        target, source = _overlap(sign * (num_words + 1), bits.shape[-1])
+        into[..., target] |= shift_back(bits[..., source], np.uint64(64 - num_bits))

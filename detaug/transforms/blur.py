@@ -27,39 +27,36 @@ from detaug.transforms.building.per_channel import as_volume, per_axis
 from detaug.transforms.building.workspace import Workspace
 
 
-def _check_sigmas(given: ParamContext, value: Any) -> None:
-    applied = sum(map(bool, given.params["apply_to_channel"]))
-    wanted = (
-        each_axis(SIGMA)
-        if given.transform.synchronize_channels
-        else many(each_axis(SIGMA), applied)
-    )
-    wanted(given, value)
+def _check_sigmas(context: ParamContext, value: Any) -> None:
+    if context.transform.synchronize_channels:
+        each_axis(SIGMA)(context, value)
+        return
+    num_applied = sum(bool(applied) for applied in context.params["apply_to_channel"])
+    many(each_axis(SIGMA), num_applied)(context, value)
 
 
 class GaussianBlur(ImageTransform):
-    """Convolves with a Gaussian of standard deviation ``sigma`` voxels along every axis.
+    """A convolution with a Gaussian of standard deviation ``sigma`` voxels along every axis.
 
-    The kernel has as many taps as the odd number nearest to ``6 sigma + 0.5`` and is normalised;
+    The kernel has the odd number of taps that is nearest to ``6 sigma + 0.5``, and is normalised;
     one tap (sigma below 0.25) changes nothing. Beyond its ends an axis is mirrored at its outermost
-    voxels' centres; where the kernel reaches further than the axis is long, it is mirrored again
-    and again (batchgeneratorsv2 raises an error there).
+    voxels' centres; if the kernel reaches further than the axis is long, it is mirrored repeatedly
+    (batchgeneratorsv2 raises an error then).
 
-    NaN and infinity spread over as many voxels as the kernel reaches.
+    NaN and infinity spread as far as the kernel reaches.
 
     Args:
-        blur_sigma: sigma in voxels, >= 0. A callable may ask for ``shape``, that of the image, and
-            ``dim``: 1, 2, 3 for the spatial axes, None where all of them get one sigma.
+        blur_sigma: sigma in voxels, >= 0. A callable may take ``shape``, that of the image, and
+            ``dim``: 1, 2, 3 for the spatial axes, None if all of them get one sigma.
         synchronize_channels: the same sigmas for all channels.
         synchronize_axes: the same sigma for all axes.
         p_per_channel: the probability of each channel.
-        benchmark: taken for batchgeneratorsv2's sake and without effect. There it lets a timing
-            choose between two algorithms, whose results differ; here nothing is ever chosen by
+        benchmark: accepted for compatibility with batchgeneratorsv2, without effect. There, a
+            timing chooses between two algorithms whose results differ; here nothing is chosen by
             timing.
 
     Params: ``{"apply_to_channel": [one bool per channel], "sigmas": [[one per axis] per channel
-    that is blurred]}``;
-    with ``synchronize_channels`` sigmas are ``[one per axis]``.
+    that is blurred]}``; with ``synchronize_channels`` sigmas are ``[one per axis]``.
     """
 
     def __init__(
@@ -79,43 +76,53 @@ class GaussianBlur(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         shape = shapes["image"]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(shape[0])]
-        known, axes = {**context, "shape": shape}, range(1, len(shape))
-        sigmas = [
-            draws.for_axes(rng, self.blur_sigma, known, axes, self.synchronize_axes)
-            for _ in range(1 if self.synchronize_channels else sum(applied))
-        ]
-        return {
-            "apply_to_channel": applied,
-            "sigmas": sigmas[0] if self.synchronize_channels else sigmas,
-        }
+        offered = {**context, "shape": shape}
+        axes = range(1, len(shape))
+        sigmas = []
+        for _ in range(1 if self.synchronize_channels else sum(applied)):
+            sigmas.append(
+                draws.for_axes(rng, self.blur_sigma, offered, axes, self.synchronize_axes)
+            )
+        if self.synchronize_channels:
+            return {"apply_to_channel": applied, "sigmas": sigmas[0]}
+        return {"apply_to_channel": applied, "sigmas": sigmas}
 
     @takes(apply_to_channel=each_channel(flag), sigmas=_check_sigmas)
     def change(self, workspace: Workspace, params: Params) -> None:
         channels = [c for c, applied in enumerate(params["apply_to_channel"]) if applied]
-        each = [params["sigmas"]] * len(channels) if self.synchronize_channels else params["sigmas"]
+        sigmas_of_channels = params["sigmas"]
+        if self.synchronize_channels:
+            sigmas_of_channels = [params["sigmas"]] * len(channels)
         shape = workspace["image"].shape[1:]
-        weights = {c: blur_weights(shape, sigmas) for c, sigmas in zip(channels, each, strict=True)}
-        weights = {c: found for c, found in weights.items() if any(len(axis) > 1 for axis in found)}
-        for c, before, after in workspace.chosen_channels(weights, as_volume):
-            convolve(before, weights[c], "reflect", after)
+        weights = {}
+        for channel, sigmas in zip(channels, sigmas_of_channels, strict=True):
+            channel_weights = blur_weights(shape, sigmas)
+            if any(len(taps) > 1 for taps in channel_weights):
+                weights[channel] = channel_weights
+        for channel, before, after in workspace.chosen_channels(weights, as_volume):
+            convolve(before, weights[channel], "reflect", after)
 
     kernels = (pick, convolve_padded)
 
 
 def kernel_size(sigma: float, truncate: float = 6.0) -> int:
-    """The odd number of taps nearest to ``truncate * sigma + 0.5``, at least 1: batchgeneratorsv2's
-    rule.
+    """Return the odd number of taps that is nearest to ``truncate * sigma + 0.5``, at least 1.
+
+    The rule is batchgeneratorsv2's; ``sigma`` is in voxels.
     """
     wanted = sigma * truncate + 0.5
     size = round(wanted)
-    if size % 2 == 0:
-        size += 1 if wanted >= size else -1
+    if size % 2 == 0 and wanted >= size:
+        size += 1
+    elif size % 2 == 0:
+        size -= 1
     return max(size, 1)
 
 
 def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
-    """A normalised Gaussian kernel's weights at distance 0 ... radius, computed in float64, as
-    float32.
+    """Return a normalised Gaussian kernel's weights at distances 0 to radius, as float32.
+
+    They are computed in float64. ``sigma`` and ``radius`` are in voxels.
     """
     if radius == 0:
         return np.ones(1, np.float32)
@@ -129,8 +136,15 @@ def gaussian_weights(sigma: float, radius: int) -> np.ndarray:
 def blur_weights(
     shape: Sequence[int], sigmas: Sequence[float]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The weights along the three axes of the image's volume."""
-    x, y, z = (
-        gaussian_weights(sigma, kernel_size(sigma) // 2) for sigma in per_axis(sigmas, shape, 0.0)
-    )
-    return x, y, z
+    """Return the weights along the three axes of the volume that kernels see of an image.
+
+    Args:
+        shape: the image's spatial shape, (X, Y[, Z]).
+        sigmas: in voxels, one for each axis.
+    """
+    sigma_x, sigma_y, sigma_z = per_axis(sigmas, shape, 0.0)
+    return _axis_weights(sigma_x), _axis_weights(sigma_y), _axis_weights(sigma_z)
+
+
+def _axis_weights(sigma: float) -> np.ndarray:
+    return gaussian_weights(sigma, kernel_size(sigma) // 2)

@@ -1,4 +1,4 @@
-"""Brightness: intensities times a number, or plus one."""
+"""Brightness: intensities times a number, or plus a number."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class MultiplicativeBrightness(ChannelTransform):
-    """Multiplies channels. NaN and infinity stay what they are.
+    """Channels times a random number; NaN and infinity stay as they are.
 
     Args:
         multiplier_range: the multiplier.
@@ -37,38 +37,34 @@ class MultiplicativeBrightness(ChannelTransform):
         self.multiplier_range = random_scalar("multiplier_range", multiplier_range)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return self.draw_channels(
-            rng,
-            shapes,
-            "multipliers",
-            lambda c: draws.scalar(rng, self.multiplier_range, {**context, "channel": c}),
-        )
+        def draw_multiplier(channel: int | None) -> float:
+            return draws.scalar(rng, self.multiplier_range, {**context, "channel": channel})
+
+        return self.draw_channels(rng, shapes, "multipliers", draw_multiplier)
 
     @takes(**channels_with(multipliers=number()))
     def change(self, workspace: Workspace, params: Params) -> None:
-        multipliers = {
-            c: multiplier for c, multiplier in by_channel(params, "multipliers") if multiplier != 1
-        }
-        for c, source, destination in workspace.chosen_channels(multipliers, np.ravel):
-            np.multiply(source, np.float32(multipliers[c]), out=destination)
+        multipliers = {}
+        for channel, multiplier in by_channel(params, "multipliers"):
+            if multiplier != 1:
+                multipliers[channel] = multiplier
+        for channel, source, destination in workspace.chosen_channels(multipliers, np.ravel):
+            np.multiply(source, np.float32(multipliers[channel]), out=destination)
 
 
 class BrightnessAdditive(ImageTransform):
-    """Adds a number to channels. NaN and infinity stay what they are.
+    """Channels plus a random number; NaN and infinity stay as they are.
 
     Args:
         mu: the mean of the normal distribution that shifts are drawn from.
         sigma: its standard deviation.
-        synchronize_channels: one shift for all channels. It is then drawn **evenly between mu and
-            sigma**, not from the normal
-            distribution: what batchgeneratorsv2 0.3.6 does, and kept because its default is True.
-                Hence mu must not be
-            greater than sigma then.
+        synchronize_channels: one shift for all channels. It is then drawn **uniformly between mu
+            and sigma**, not from the normal distribution, so mu must not be greater than sigma.
+            batchgeneratorsv2 0.3.6 does so, and it is kept because the default is True.
         p_per_channel: the probability of each channel.
 
     Params: ``{"apply_to_channel": [channels], "shift": [one for every channel of the image] or
-    None}``; None where no
-    channel was drawn.
+    None}``; None if no channel was drawn.
     """
 
     def __init__(
@@ -80,8 +76,8 @@ class BrightnessAdditive(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
         if synchronize_channels and mu > sigma:
             raise ValueError(
-                "with synchronize_channels the shift is drawn evenly between mu and sigma, so mu "
-                "must not be greater "
+                "with synchronize_channels the shift is drawn evenly between mu and sigma, "
+                "so mu must not be greater "
                 f"than sigma, got mu={mu!r}, sigma={sigma!r}"
             )
         if not synchronize_channels and sigma < 0:
@@ -100,7 +96,8 @@ class BrightnessAdditive(ImageTransform):
 
     @takes(apply_to_channel=CHANNELS, shift=none_without_channels(each_channel(number())))
     def change(self, workspace: Workspace, params: Params) -> None:
-        shift = params["shift"]  # None, where there are no channels
+        # The param is None if there are no channels; the loop then does not read it.
+        shift = params["shift"]
         shifts = {c: shift[c] for c in params["apply_to_channel"] if shift[c] != 0}
-        for c, source, destination in workspace.chosen_channels(shifts, np.ravel):
-            np.add(source, np.float32(shifts[c]), out=destination)
+        for channel, source, destination in workspace.chosen_channels(shifts, np.ravel):
+            np.add(source, np.float32(shifts[channel]), out=destination)

@@ -1,4 +1,4 @@
-"""Labels that become channels of the image."""
+"""Labels as channels of the image."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from detaug.transforms.labels import labels_of_image
 
 
 class MoveSegAsOneHotToData(Transform):
-    """Appends one image channel per label, 1 where a channel of the segmentation has the label and
-    else 0.
+    """One image channel more for each label: 1 for voxels with the label, else 0.
 
     Args:
         source_channel_idx: the segmentation's channel (nnU-Net: the previous stage's).
         all_labels: the labels, in the order of the new channels.
-        remove_channel_from_source: whether the segmentation loses the channel.
+        remove_channel_from_source: remove the channel from the segmentation.
 
     Params: ``{}``.
 
@@ -49,19 +48,20 @@ class MoveSegAsOneHotToData(Transform):
         (channel,) = channels("source_channel_idx", [self.source_channel_idx], len(labels))
         if self.all_labels:
             image = workspace["image"]
-            result = np.empty(
-                (len(image) + len(self.all_labels), *labels.shape[1:]), dtype=np.float32
-            )
+            num_channels = len(image) + len(self.all_labels)
+            result = np.empty((num_channels, *labels.shape[1:]), dtype=np.float32)
             result[: len(image)] = image
-            for label, added in zip(self.all_labels, result[len(image) :], strict=True):
-                added[...] = labels[channel] == label
+            for label, one_hot in zip(self.all_labels, result[len(image) :], strict=True):
+                one_hot[...] = labels[channel] == label
             workspace.put("image", result)
         if self.remove_channel_from_source:
             workspace.put("segmentation", np.delete(labels, channel, axis=0))
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         count, *space = shapes["image"]
-        changed: dict[str, Any] = {"image": (count + len(self.all_labels), *space)}
+        changed = dict(shapes)
+        changed["image"] = (count + len(self.all_labels), *space)
         if self.remove_channel_from_source:
-            changed["segmentation"] = (shapes["segmentation"][0] - 1, *shapes["segmentation"][1:])
-        return {**shapes, **changed}
+            num_segmentations, *label_space = shapes["segmentation"]
+            changed["segmentation"] = (num_segmentations - 1, *label_space)
+        return changed

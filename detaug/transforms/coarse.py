@@ -1,4 +1,4 @@
-"""Regions that are lost, or all but these."""
+"""Random regions that are overwritten, or everything outside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from detaug.kernels.threefry import fill_evenly, key_words
 from detaug.transforms.building import draws
 from detaug.transforms.building.base import Context, ImageTransform, Params, Shapes
 from detaug.transforms.building.checks import integer, random_scalar
-from detaug.transforms.building.gate import KEY, many, needed_if, takes
+from detaug.transforms.building.gate import KEY, ParamContext, many, needed_if, takes
 from detaug.transforms.building.per_channel import flat_planes
 from detaug.transforms.building.workspace import Workspace
 from detaug.transforms.rectangles import CORNERS, Corners, placed, within
@@ -20,34 +20,38 @@ from detaug.transforms.rectangles import CORNERS, Corners, placed, within
 Size = int | Sequence[int]
 
 
-class CoarseDropout(ImageTransform):
-    """Overwrites random regions (boxes in 3-D), or all but them.
+def _is_drawn(context: ParamContext) -> bool:
+    """Return whether the voxels of the regions are drawn, each its own."""
+    return not isinstance(context.transform.fill_value, float)
 
-    The same regions in all channels; they may overlap. Arguments and defaults are those of MONAI's
-    ``RandCoarseDropout`` (after DeVries and Taylor, "Improved regularization of convolutional
-    neural networks with cutout", 2017), but for its ``prob``: `RandomApply` has it.
+
+class CoarseDropout(ImageTransform):
+    """Random regions (boxes in 3-D) that are overwritten, or the only ones that are not.
+
+    The regions are the same in all channels; they may overlap. Arguments and defaults are those of
+    MONAI's ``RandCoarseDropout`` (after DeVries and Taylor, "Improved regularization of
+    convolutional neural networks with cutout", 2017), without its ``prob``: use `RandomApply`.
     `BlankRectangle` has other regions in each channel.
 
     Args:
-        holes: how many regions; at least 1.
-        spatial_size: voxels along each axis, or one number for all; -1 for the image's. Larger ones
-            are cut to the image's.
-        dropout_holes: overwrite the regions; else all but the regions.
-        fill_value: a number; a range, from which each voxel is drawn evenly; or None for the range
-            from the image's least value to its largest, over all channels.
-        max_holes: draw the number of regions evenly from ``holes`` to this, included.
-        max_spatial_size: draw each region's size along each axis evenly from ``spatial_size`` to
-            this, included.
+        holes: the number of regions, at least 1.
+        spatial_size: voxels along each axis, or one number for all; -1 for the image's size. Larger
+            sizes are reduced to the image's.
+        dropout_holes: True: the regions are overwritten. False: everything else is.
+        fill_value: a number; a range, from which each voxel is drawn uniformly; or None for the
+            range from the image's least value to its largest, over all channels.
+        max_holes: draw the number of regions uniformly from ``holes`` to this one, included.
+        max_spatial_size: draw each region's size along each axis uniformly from ``spatial_size`` to
+            this one, included.
 
     Params: ``{"holes": [(lower, upper), ...], "key": 64 bits}``; corners are lists of voxel
-    indices, the upper ones
-    excluded. There is a key only where voxels are drawn: those of channel c and region h (of the
-        whole image, without
-    ``dropout_holes``) are from stream ``c * regions + h`` (c) under it (`detaug.kernels.threefry`).
+    indices, the upper ones excluded. There is a key only if voxels are drawn. Those of channel c
+    and region h are stream ``c * regions + h`` under it (`detaug.kernels.threefry`); without
+    ``dropout_holes``, those of channel c are stream c.
 
     Raises:
         ValueError: from `sample`, sizes for another number of axes, or a least size above the
-            largest one.
+            largest.
     """
 
     def __init__(
@@ -61,18 +65,18 @@ class CoarseDropout(ImageTransform):
     ) -> None:
         self.holes = integer("holes", holes, 1)
         self.max_holes = None if max_holes is None else integer("max_holes", max_holes, self.holes)
-        self.spatial_size = _checked("spatial_size", spatial_size)
-        self.max_spatial_size = (
-            None if max_spatial_size is None else _checked("max_spatial_size", max_spatial_size)
-        )
+        self.spatial_size = _checked_size("spatial_size", spatial_size)
+        self.max_spatial_size = None
+        if max_spatial_size is not None:
+            self.max_spatial_size = _checked_size("max_spatial_size", max_spatial_size)
         self.dropout_holes = dropout_holes
         if callable(fill_value):
             raise TypeError(
                 f"fill_value must be a number, a range (low, high) or None, got {fill_value!r}"
             )
-        self.fill_value: Any = (
-            None if fill_value is None else random_scalar("fill_value", fill_value)
-        )
+        self.fill_value: Any = None
+        if fill_value is not None:
+            self.fill_value = random_scalar("fill_value", fill_value)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params: Params = {"holes": self._draw_holes(rng, shapes["image"][1:])}
@@ -81,36 +85,29 @@ class CoarseDropout(ImageTransform):
         return params
 
     def _draw_holes(self, rng: np.random.Generator, space: Sequence[int]) -> list[Corners]:
-        least = _size("spatial_size", self.spatial_size, space)
-        largest = (
-            least
-            if self.max_spatial_size is None
-            else _size("max_spatial_size", self.max_spatial_size, space)
-        )
+        least = _size_in("spatial_size", self.spatial_size, space)
+        largest = least
+        if self.max_spatial_size is not None:
+            largest = _size_in("max_spatial_size", self.max_spatial_size, space)
         if any(low > high for low, high in zip(least, largest, strict=True)):
             raise ValueError(
-                f"spatial_size must not be greater than max_spatial_size, got {least} and "
-                f"{largest} voxels in an image of "
+                "spatial_size must not be greater than max_spatial_size, "
+                f"got {least} and {largest} voxels in an image of "
                 f"{list(space)}"
             )
-        most = self.holes if self.max_holes is None else self.max_holes
+        max_holes = self.holes if self.max_holes is None else self.max_holes
         holes = []
-        for _ in range(draws.integer_between(rng, self.holes, most)):
-            size = [
-                draws.integer_between(rng, low, high)
-                for low, high in zip(least, largest, strict=True)
-            ]
-            holes.append(
-                placed(rng, [min(n, length) for n, length in zip(size, space, strict=True)], space)
-            )
+        for _ in range(draws.integer_between(rng, self.holes, max_holes)):
+            size = []
+            for low, high, length in zip(least, largest, space, strict=True):
+                size.append(min(draws.integer_between(rng, low, high), length))
+            holes.append(placed(rng, size, space))
         return holes
 
-    @takes(
-        holes=many(CORNERS),
-        key=needed_if(lambda given: not isinstance(given.transform.fill_value, float), KEY),
-    )
+    @takes(holes=many(CORNERS), key=needed_if(_is_drawn, KEY))
     def change(self, workspace: Workspace, params: Params) -> None:
-        holes, key = params["holes"], params.get("key")
+        holes = params["holes"]
+        key = params.get("key")
         source = workspace.image()
         low, high = self._range(source)
         if self.dropout_holes:
@@ -126,13 +123,11 @@ class CoarseDropout(ImageTransform):
         workspace.put("image", image)
 
     def _range(self, image: np.ndarray) -> tuple[float, float]:
-        """The least and the largest number to fill with."""
+        """Return the least and the largest number to fill with."""
+        if isinstance(self.fill_value, tuple):
+            return self.fill_value
         if self.fill_value is not None:
-            return (
-                self.fill_value
-                if isinstance(self.fill_value, tuple)
-                else (self.fill_value, self.fill_value)
-            )
+            return self.fill_value, self.fill_value
         limits = [least_and_largest(flat_planes(channel)) for channel in image]
         return min(low for low, _ in limits), max(high for _, high in limits)
 
@@ -140,6 +135,7 @@ class CoarseDropout(ImageTransform):
 
 
 def _fill(region: np.ndarray, low: float, high: float, key: int | None, stream: int) -> None:
+    """Fill a region with numbers of a stream under the key, from low to high."""
     if key is None or low == high:
         region[...] = np.float32(low)
         return
@@ -148,17 +144,18 @@ def _fill(region: np.ndarray, low: float, high: float, key: int | None, stream: 
     region[...] = values.reshape(region.shape)
 
 
-def _checked(name: str, wanted: Any) -> int | tuple[int, ...]:
-    """Voxels along each axis, or along all."""
-    each = isinstance(wanted, (tuple, list))
-    sizes = tuple(integer(name, n, -1) for n in (wanted if each else (wanted,)))
+def _checked_size(name: str, wanted: Any) -> int | tuple[int, ...]:
+    """Return the voxels along each axis, or one number for all axes; -1 is the image's size."""
+    is_one = not isinstance(wanted, (tuple, list))
+    sizes = tuple(integer(name, size, -1) for size in ((wanted,) if is_one else wanted))
     if 0 in sizes:
         raise ValueError(f"{name} must be positive, or -1 for the image's size, got {wanted!r}")
-    return sizes if each else sizes[0]
+    return sizes[0] if is_one else sizes
 
 
-def _size(name: str, wanted: int | tuple[int, ...], space: Sequence[int]) -> list[int]:
-    each = wanted if isinstance(wanted, tuple) else (wanted,) * len(space)
-    if len(each) != len(space):
-        raise ValueError(f"{name} is for {len(each)} axes, but the image has {len(space)}")
-    return [length if n == -1 else n for n, length in zip(each, space, strict=True)]
+def _size_in(name: str, wanted: int | tuple[int, ...], space: Sequence[int]) -> list[int]:
+    """Return the voxels along each axis of an image of this spatial shape."""
+    sizes = wanted if isinstance(wanted, tuple) else (wanted,) * len(space)
+    if len(sizes) != len(space):
+        raise ValueError(f"{name} is for {len(sizes)} axes, but the image has {len(space)}")
+    return [length if size == -1 else size for size, length in zip(sizes, space, strict=True)]

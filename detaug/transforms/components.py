@@ -14,23 +14,22 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
-    """Removes one connected component from each of some one-hot channels, in a random order.
+    """The removal of one connected component from each of some one-hot channels, in a random order.
 
-    Voxels of a channel belong to it where they are not 0, and together where they share a face, an
-    edge or a corner.
+    A voxel of a channel belongs to a component if it is not 0; two such voxels belong to the same
+    one if they share a face, an edge or a corner.
 
     Args:
-        channel_idx: a channel of the image or several; -1 is the last one. Those that hold one-hot
-            labels.
-        fill_with_other_class_p: the probability that another of these channels, each as likely as
-            the others, gets the component.
+        channel_idx: one or several channels of the image that hold one-hot labels; -1 is the last.
+        fill_with_other_class_p: the probability that another of these channels gets the component,
+            each with the same probability.
         dont_do_if_covers_more_than_x_percent: only components smaller than this part of all voxels
             are removed (a fraction, 0.25 for a quarter).
         p_per_label: the probability of each channel.
 
-    Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. What components there are only
-    the voxels tell: which
-    one is removed is drawn from the key's Generator when the transform is applied.
+    Params: ``{"apply_to_channels": [channels], "key": 64 bits}``. Only the voxels tell which
+    components there are. The one to be removed is drawn from the key's Generator when the transform
+    is applied.
 
     Raises:
         IndexError: a channel that the image does not have.
@@ -61,7 +60,8 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
     def change(self, workspace: Workspace, params: Params) -> None:
         rng = draws.generator_of(params["key"])
         count = len(workspace["image"])
-        every = list(dict.fromkeys(channels("channel_idx", self.channel_idx, count)))
+        # Each once, in the user's order, which decides about draws.
+        all_channels = list(dict.fromkeys(channels("channel_idx", self.channel_idx, count)))
         for channel in channels("apply_to_channels", params["apply_to_channels"], count):
             components, sizes = find_components(workspace.image()[channel])
             limit = components.size * self.dont_do_if_covers_more_than_x_percent
@@ -71,19 +71,27 @@ class RemoveRandomConnectedComponentFromOneHotEncoding(ImageTransform):
             image = workspace.writable("image")
             chosen = components == draws.choice(rng, removable)
             image[channel][chosen] = 0
-            others = [other for other in every if other != channel]
+            others = [other for other in all_channels if other != channel]
             if draws.happens(rng, self.fill_with_other_class_p) and others:
                 image[draws.choice(rng, others)][chosen] = 1
 
 
 def find_components(channel: np.ndarray) -> tuple[np.ndarray, list[int]]:
-    """The components of what is not 0, numbered from 1 in the order in which the first voxel of
-    each is met: each voxel's, and how many voxels each has.
+    """Return the components of the voxels that are not 0.
+
+    Args:
+        channel: (X, Y[, Z]).
+
+    Returns:
+        The number of each voxel's component, from 1 in the order of the components' first voxels, 0
+        for none; and each component's number of voxels.
     """
-    from scipy import ndimage  # which other transforms do without
+    # Imported here because other transforms do not need it.
+    from scipy import ndimage
 
     components, count = ndimage.label(channel != 0, np.ones((3,) * channel.ndim))
     sizes = np.zeros(count + 1, np.int64)
-    for plane in components:  # bincount makes int64 of what it counts
+    # Plane by plane, because bincount makes an int64 copy of its argument.
+    for plane in components:
         sizes += np.bincount(plane.ravel(), minlength=count + 1)
     return components, sizes[1:].tolist()

@@ -1,4 +1,4 @@
-"""Transforms made of transforms: one after another, with a probability, one of several."""
+"""Transforms that consist of transforms: a sequence, one with a probability, one of several."""
 
 from __future__ import annotations
 
@@ -11,24 +11,33 @@ from detaug.kernels.compiling import Kernel
 from detaug.transforms.building import checks, draws
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
 from detaug.transforms.building.calls import Keys, checked_keys
-from detaug.transforms.building.gate import anything, flag, integer, many, needed_if, takes
+from detaug.transforms.building.gate import (
+    ParamContext,
+    anything,
+    flag,
+    integer,
+    many,
+    needed_if,
+    takes,
+)
 from detaug.transforms.building.stages import AppliedTransform
 from detaug.transforms.building.workspace import Workspace
 
 
 class _Composition(Transform):
-    """A transform made of transforms, which look after themselves."""
+    """A transform that consists of transforms, which check their own params."""
 
     def parts(self) -> list[Transform]:
-        """All transforms that it may apply."""
+        """Return all transforms that it may apply."""
         raise NotImplementedError
 
     def applied(self, params: Params) -> list[AppliedTransform]:
-        """Those that these params apply, in order."""
+        """Return the transforms that these params apply, in order."""
         raise NotImplementedError
 
     def sample(self, rng: np.random.Generator, shapes: Shapes) -> Params:
-        return self.draw(rng, shapes, {})  # it has no scalar of its own that could want the image
+        # Nothing is deferred: a composition has no scalar of its own that could take the image.
+        return self.draw(rng, shapes, {})
 
     def apply_in(self, workspace: Workspace, params: Params) -> None:
         self.change(workspace, params)
@@ -38,11 +47,12 @@ class _Composition(Transform):
             part.transform.apply_in(workspace, part.params)
 
     def stages(self, params: Params) -> list[AppliedTransform]:
-        return [
-            AppliedTransform((*part.place, *stage.place), stage.transform, stage.params)
-            for part in self.applied(params)
-            for stage in part.transform.stages(part.params)
-        ]
+        stages = []
+        for part in self.applied(params):
+            for stage in part.transform.stages(part.params):
+                place = (*part.place, *stage.place)
+                stages.append(AppliedTransform(place, stage.transform, stage.params))
+        return stages
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         for part in self.applied(params):
@@ -55,33 +65,42 @@ class _Composition(Transform):
 
     @property
     def spatial_dims(self) -> int | None:  # type: ignore[override]
-        # that of the first transform that has one, since none before it changes it
-        found = (transform.spatial_dims for transform in self.parts())
-        return next((dims for dims in found if dims is not None), None)
+        # That of the first transform that has one: no transform before it changes it.
+        for transform in self.parts():
+            if transform.spatial_dims is not None:
+                return transform.spatial_dims
+        return None
 
     @property
     def kernels(self) -> Iterable[Kernel]:
-        return [each for transform in self.parts() for each in transform.kernels]
+        kernels: list[Kernel] = []
+        for transform in self.parts():
+            kernels.extend(transform.kernels)
+        return kernels
+
+
+def _num_transforms(context: ParamContext) -> int:
+    return len(context.transform.transforms)
 
 
 class Compose(_Composition):
     """Transforms one after another.
 
     Args:
-        transforms: what is applied, in order.
-        keys: what the keys of a call are, where they have other names than the roles: ``{"image":
+        transforms: the transforms, in the order in which they are applied.
+        keys: the roles of a call's keys that have other names than their roles: ``{"image":
             "image", "label": "segmentation"}``. Roles are ``image``, ``segmentation`` and
-            ``regression_target``; for whole batches also ``data``, ``seg`` and ``target``; None:
-            what is left as it is. Several names may have one role: such arrays (images of one
-                spatial shape, say) are joined along their channels while they are transformed.
-        dim: how many spatial axes samples must have, 2 or 3. None: as many as the transforms' patch
-            size says, if one has.
+            ``regression_target``, for whole batches also ``data``, ``seg`` and ``target``. None:
+            the array is left as it is. Several names may have one role: such arrays (images of one
+            spatial shape, for example) are joined along their channels while they are transformed.
+        dim: the number of spatial axes that samples must have, 2 or 3. None: the number that the
+            transforms' patch size has, if one of them has a patch size.
 
     Params: ``{"transforms": [params of each]}``.
 
     Raises:
-        TypeError: something that is no detaug transform, or ``keys`` that is no mapping of names.
-        ValueError: a role or number of dimensions that there is not.
+        TypeError: a part is no detaug transform, or ``keys`` is no mapping of names.
+        ValueError: a role or a number of dimensions that does not exist.
     """
 
     dim: int | None = None
@@ -96,19 +115,23 @@ class Compose(_Composition):
             self.dim = checks.integer("dim", dim, 2, 3)
 
     def parts(self) -> list[Transform]:
-        return checked_transforms(self.transforms)  # something else may have been put there later
+        # Checked again, because users may assign to the list later.
+        return checked_transforms(self.transforms)
 
     def applied(self, params: Params) -> list[AppliedTransform]:
         pairs = zip(self.transforms, params["transforms"], strict=True)
         return [
-            AppliedTransform((number,), transform, own)
-            for number, (transform, own) in enumerate(pairs)
+            AppliedTransform((index,), transform, own)
+            for index, (transform, own) in enumerate(pairs)
         ]
 
     @property
     def spatial_dims(self) -> int | None:  # type: ignore[override]
-        known = super().spatial_dims
-        return known if self.dim is None else self.dim
+        # Computed in any case: it checks the transforms.
+        dims_of_parts = super().spatial_dims
+        if self.dim is not None:
+            return self.dim
+        return dims_of_parts
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         params = []
@@ -118,16 +141,19 @@ class Compose(_Composition):
             shapes = transform.output_shapes(shapes, own)
         return {"transforms": params}
 
-    @takes(transforms=many(anything, lambda given: len(given.transform.transforms)))
+    @takes(transforms=many(anything, _num_transforms))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
     def stages(self, params: Params) -> list[AppliedTransform]:
         if type(self).change is not Compose.change:
-            return [
-                AppliedTransform((), self, params)
-            ]  # a subclass that does something else besides
+            # A subclass that does more than its parts: it cannot be taken apart.
+            return [AppliedTransform((), self, params)]
         return super().stages(params)
+
+
+def _is_applied(context: ParamContext) -> bool:
+    return context.params["apply_transform"]  # type: ignore[no-any-return]
 
 
 class RandomApply(_Composition):
@@ -145,10 +171,7 @@ class RandomApply(_Composition):
             return {"apply_transform": False}
         return {"apply_transform": True, "params": self.transform.sample(rng, shapes)}
 
-    @takes(
-        apply_transform=flag,
-        params=needed_if(lambda given: given.params["apply_transform"], anything),
-    )
+    @takes(apply_transform=flag, params=needed_if(_is_applied, anything))
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -156,16 +179,17 @@ class RandomApply(_Composition):
         return [self.transform]
 
     def applied(self, params: Params) -> list[AppliedTransform]:
-        return (
-            [AppliedTransform((), self.transform, params["params"])]
-            if params["apply_transform"]
-            else []
-        )
+        if not params["apply_transform"]:
+            return []
+        return [AppliedTransform((), self.transform, params["params"])]
+
+
+def _last_transform(context: ParamContext) -> int:
+    return len(context.transform.list_of_transforms) - 1
 
 
 class OneOf(_Composition):
-    """One of several transforms, each as likely as the others; their own probabilities hold as
-    well.
+    """One of several transforms, each with the same probability; their own probabilities also hold.
 
     Params: ``{"chosen": number, "params": params of that one}``.
     """
@@ -179,10 +203,7 @@ class OneOf(_Composition):
         chosen = draws.integer(rng, len(self.list_of_transforms))
         return {"chosen": chosen, "params": self.list_of_transforms[chosen].sample(rng, shapes)}
 
-    @takes(
-        chosen=integer(0, lambda given: len(given.transform.list_of_transforms) - 1),
-        params=anything,
-    )
+    @takes(chosen=integer(0, _last_transform), params=anything)
     def change(self, workspace: Workspace, params: Params) -> None:
         self._apply_parts(workspace, params)
 
@@ -190,29 +211,29 @@ class OneOf(_Composition):
         return self.list_of_transforms
 
     def applied(self, params: Params) -> list[AppliedTransform]:
-        return [
-            AppliedTransform(
-                (params["chosen"],), self.list_of_transforms[params["chosen"]], params["params"]
-            )
-        ]
+        chosen = params["chosen"]
+        return [AppliedTransform((chosen,), self.list_of_transforms[chosen], params["params"])]
 
 
 def checked_transforms(transforms: Sequence[Any]) -> list[Transform]:
-    """The transforms as a list; a TypeError for what is none of detaug's, a ValueError for one with
-    ``keys`` of its own.
+    """Return transforms as a list.
+
+    Raises:
+        TypeError: one of them is no detaug transform.
+        ValueError: one of them has an argument ``keys`` of its own.
     """
     for transform in transforms:
         if not isinstance(transform, Transform):
             raise TypeError(
-                f"{transform!r} is not a detaug transform: it has no sample() and apply(). Wrap it "
-                "in "
-                "detaug.transforms.ForeignTransform, or write it as a subclass of "
-                "detaug.transforms.Transform."
+                f"{transform!r} is not a detaug transform: it has no sample() and apply(). "
+                "Wrap it in "
+                "detaug.transforms.ForeignTransform, "
+                "or write it as a subclass of detaug.transforms.Transform."
             )
         if "keys" in vars(transform):
             raise ValueError(
-                f"keys={transform.keys!r} belongs to the outermost pipeline, which is the one that "
-                "is called: pass it there, "
+                f"keys={transform.keys!r} belongs to the outermost pipeline, "
+                "which is the one that is called: pass it there, "
                 f"not to the {type(transform).__name__} within"
             )
     return list(transforms)

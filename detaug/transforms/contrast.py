@@ -1,4 +1,4 @@
-"""Contrast: intensities moved away from a channel's mean, or towards it, or mirrored at it."""
+"""Contrast: intensities moved away from a channel's mean, towards it, or mirrored at it."""
 
 from __future__ import annotations
 
@@ -23,18 +23,17 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel
 from detaug.transforms.building.workspace import Workspace
 
-_CHUNK = 2**15  # voxels that are still in the CPU's cache when they are clamped
+#: Voxels that are still in the CPU's cache when they are clamped.
+_CHUNK = 2**15
 
 
 class BGContrast:
-    """Draws a contrast factor as batchgenerators does: half of the time below 1 (if the range
-    reaches there), else above.
+    """batchgenerators' contrast factor: half of the time below 1 (if the range allows), else above.
 
-    Give it, or its `sample_contrast`, to `Contrast` as ``contrast_range``.
+    Pass it, or its `sample_contrast`, to `Contrast` as ``contrast_range``.
 
     Args:
-        contrast_range: (low, high), or a callable that gives the factor (it may have an argument
-            ``rng``).
+        contrast_range: (low, high), or a callable that returns the factor (it may take ``rng``).
     """
 
     def __init__(self, contrast_range: tuple[float, float] | Callable[..., float]) -> None:
@@ -48,7 +47,7 @@ class BGContrast:
         self.contrast_range = checked
 
     def sample_contrast(self, rng: np.random.Generator) -> float:
-        """A contrast factor."""
+        """Draw a contrast factor."""
         if callable(self.contrast_range):
             return draws.scalar(rng, self.contrast_range, {})
         low, high = self.contrast_range
@@ -64,8 +63,9 @@ class BGContrast:
 
 
 class Contrast(ChannelTransform):
-    """``(x - mean) · factor + mean`` for channels. A channel with a NaN or an infinity becomes NaN
-    throughout.
+    """``(x - mean) · factor + mean`` for channels.
+
+    A channel with a NaN or an infinity becomes NaN throughout.
 
     Args:
         contrast_range: the factor; nnU-Net uses `BGContrast`.
@@ -73,9 +73,8 @@ class Contrast(ChannelTransform):
         synchronize_channels: one factor for all channels; else one for each.
         p_per_channel: the probability of each channel.
 
-    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None
-    where no channel was
-    drawn.
+    Params: ``{"apply_to_channel": [channels], "multipliers": [one per channel] or None}``; None if
+    no channel was drawn.
     """
 
     def __init__(
@@ -90,34 +89,40 @@ class Contrast(ChannelTransform):
         self.preserve_range = preserve_range
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        params = self.draw_channels(
-            rng,
-            shapes,
-            "multipliers",
-            lambda c: draws.scalar(rng, self.contrast_range, {**context, "channel": c}),
-        )
-        return {**params, "multipliers": params["multipliers"] or None}
+        def draw_factor(channel: int | None) -> float:
+            return draws.scalar(rng, self.contrast_range, {**context, "channel": channel})
+
+        params = self.draw_channels(rng, shapes, "multipliers", draw_factor)
+        if not params["multipliers"]:
+            params["multipliers"] = None
+        return params
 
     @takes(
         apply_to_channel=CHANNELS,
         multipliers=none_without_channels(for_each("apply_to_channel", number())),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        factors = {c: factor for c, factor in by_channel(params, "multipliers") if factor != 1}
-        for c, source, destination in workspace.chosen_channels(factors, np.ravel):
-            stretch_around_mean(source, destination, factors[c], keep_range=self.preserve_range)
+        factors = {}
+        for channel, factor in by_channel(params, "multipliers"):
+            if factor != 1:
+                factors[channel] = factor
+        for channel, source, destination in workspace.chosen_channels(factors, np.ravel):
+            stretch_around_mean(
+                source, destination, factors[channel], keep_range=self.preserve_range
+            )
 
     kernels = (moments, scale_around, clamp)
 
 
 class InvertImage(ImageTransform):
-    """Mirrors the intensities of channels at their mean. A channel with a NaN or an infinity
-    becomes NaN throughout.
+    """Intensities of channels, mirrored at the channel's mean.
+
+    A channel with a NaN or an infinity becomes NaN throughout.
 
     Args:
         p_invert_image: the probability that anything is inverted.
-        p_synchronize_channels: the probability, given that, of inverting all channels.
-        p_per_channel: else, the probability of each channel.
+        p_synchronize_channels: the probability that, if so, all channels are inverted.
+        p_per_channel: the probability of each channel otherwise.
 
     Params: ``{"apply": bool, "apply_to_channel": [channels]}``.
     """
@@ -135,10 +140,8 @@ class InvertImage(ImageTransform):
             return {"apply": False, "apply_to_channel": []}
         if draws.happens(rng, self.p_synchronize_channels):
             return {"apply": True, "apply_to_channel": list(range(count))}
-        return {
-            "apply": True,
-            "apply_to_channel": draws.channels_drawn(rng, range(count), self.p_per_channel),
-        }
+        channels = draws.channels_drawn(rng, range(count), self.p_per_channel)
+        return {"apply": True, "apply_to_channel": channels}
 
     @takes(apply=flag, apply_to_channel=CHANNELS)
     def change(self, workspace: Workspace, params: Params) -> None:
@@ -152,16 +155,23 @@ class InvertImage(ImageTransform):
 def stretch_around_mean(
     source: np.ndarray, destination: np.ndarray, factor: float, *, keep_range: bool
 ) -> None:
-    """``(source - mean) · factor + mean`` of one channel; flat arrays, which may be one.
+    """Write ``(source - mean) · factor + mean`` of one channel; NaN if the mean is not finite.
 
-    Clamped to the source's range if that is to be kept. All NaN where the mean is not finite.
+    Args:
+        source: float32, flat.
+        destination: float32, flat; it may be the source.
+        factor: the factor.
+        keep_range: clamp the result to the source's range.
     """
     low, high, center, _ = moments(source)
     if not math.isfinite(center):
         destination.fill(np.nan)
         return
+    rounded_center = np.float32(center)
+    rounded_factor = np.float32(factor)
     for start in range(0, len(source), _CHUNK):
-        before, after = source[start : start + _CHUNK], destination[start : start + _CHUNK]
-        scale_around(before, after, *map(np.float32, (center, factor, center)))
+        before = source[start : start + _CHUNK]
+        after = destination[start : start + _CHUNK]
+        scale_around(before, after, rounded_center, rounded_factor, rounded_center)
         if keep_range:
             clamp(after, np.float32(low), np.float32(high))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,55 +22,83 @@ def crop_sample(
     value: float,
     label: float,
 ) -> None:
-    """Crop all that a workspace holds to `size` voxels from ``center - size // 2`` on.
+    """Crop all arrays of a workspace to `size` voxels from ``center - size // 2`` on.
 
     Args:
-        value, label: what lies outside of images, and of the segmentation.
+        workspace: the sample.
+        center: a voxel, also outside the arrays.
+        size: in voxels, one number for each axis.
+        value: the value of images outside their array.
+        label: the label of the segmentation outside its array.
     """
     space = spatial_shape(workspace.shapes())
-    starts = [c - n // 2 for c, n in zip(center, size, strict=True)]
+    starts = [middle - extent // 2 for middle, extent in zip(center, size, strict=True)]
     if size == space and not any(starts):
         return
-    # of a crop beyond a volume at least the border's nearest voxels, for no volume is read without
-    # one
-    lows = [min(max(0, start), n - 1) for start, n in zip(starts, space, strict=True)]
-    highs = [
-        min(max(low, s + w - 1) + 1, n)
-        for low, s, w, n in zip(lows, starts, size, space, strict=True)
-    ]
+    box = _box_within(starts, size, space)
     for key in VOXEL_KEYS:
-        if key in workspace:
-            volume, here = workspace.lazy(key), starts
-            if volume is not None:
-                workspace.put(key, volume.read(lows, highs))
-                here = [start - low for start, low in zip(starts, lows, strict=True)]
-            outside = label if key == "segmentation" else value
-            workspace.put_reshaped(key, _cropped(workspace[key], here, size, outside))
+        if key not in workspace:
+            continue
+        volume = workspace.lazy(key)
+        starts_in_array = starts
+        if volume is not None:
+            workspace.put(key, volume.read(box.starts, box.stops))
+            pairs = zip(starts, box.starts, strict=True)
+            starts_in_array = [start - read_start for start, read_start in pairs]
+        outside = label if key == "segmentation" else value
+        workspace.put_reshaped(key, _cropped(workspace[key], starts_in_array, size, outside))
+
+
+class _Box(NamedTuple):
+    """The voxels from `starts` to `stops` (excluded), one number for each axis."""
+
+    starts: list[int]
+    stops: list[int]
+
+
+def _box_within(starts: Sequence[int], size: Sequence[int], space: Sequence[int]) -> _Box:
+    """Return the part of a crop that lies within a volume.
+
+    Of a crop beyond the volume, it is the border's nearest voxels: a volume cannot read no voxels.
+    """
+    box = _Box([], [])
+    for start, extent, length in zip(starts, size, space, strict=True):
+        first = min(max(0, start), length - 1)
+        last = max(first, start + extent - 1)
+        box.starts.append(first)
+        box.stops.append(min(last + 1, length))
+    return box
 
 
 def _cropped(
     array: np.ndarray, starts: Sequence[int], size: tuple[int, ...], value: float
 ) -> np.ndarray:
-    """Return those voxels of every channel; a view where nothing is padded."""
-    # what the crop and the array have in common, in coordinates of the array
-    lows = [max(0, start) for start in starts]
-    highs = [
-        max(low, min(n, s + w))
-        for low, n, s, w in zip(lows, array.shape[1:], starts, size, strict=True)
-    ]
-    common = array[(slice(None), *map(slice, lows, highs))]
+    """Return the voxels of a crop of every channel; a view of the array if nothing is padded.
+
+    Args:
+        array: (C, X, Y[, Z]).
+        starts: the crop's first voxel, which may lie outside the array.
+        size: in voxels, one number for each axis.
+        value: the value of voxels outside the array.
+    """
+    # The part that crop and array have in common, as indices of the array and of the crop.
+    in_array = [slice(None)]
+    in_crop = [slice(None)]
+    for start, extent, length in zip(starts, size, array.shape[1:], strict=True):
+        low = max(0, start)
+        high = max(low, min(length, start + extent))
+        in_array.append(slice(low, high))
+        in_crop.append(slice(low - start, high - start))
+    common = array[tuple(in_array)]
     if common.shape[1:] == size:
         return common
     padded = np.full((len(array), *size), value, array.dtype)
-    inside = [slice(low - s, high - s) for low, high, s in zip(lows, highs, starts, strict=True)]
-    padded[(slice(None), *inside)] = common
+    padded[tuple(in_crop)] = common
     return padded
 
 
 def check_padding(workspace: Workspace, value: float) -> None:
-    """A ValueError where the segmentation cannot hold the label that it is padded with, whether or
-    not it is padded.
-    """
+    """Raise a ValueError if the segmentation cannot hold the label for padding, needed or not."""
     if "segmentation" not in workspace:
         return
     for dtype in workspace.label_dtypes():
@@ -78,7 +106,7 @@ def check_padding(workspace: Workspace, value: float) -> None:
 
 
 class _Crop(Transform):
-    """What crops have in common; the params say where."""
+    """The common part of crops; the params hold the crop's centre."""
 
     def __init__(
         self,
@@ -95,42 +123,49 @@ class _Crop(Transform):
     def change(self, workspace: Workspace, params: Params) -> None:
         check_padding(workspace, self.padding_value_seg)
         center = [int(c) for c in params["center"]]
-        values = (self.padding_value_image, self.padding_value_seg)
-        crop_sample(workspace, center, self.crop_size, *values)
+        crop_sample(
+            workspace,
+            center,
+            self.crop_size,
+            self.padding_value_image,
+            self.padding_value_seg,
+        )
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
         announced = in_space(shapes, self.crop_size)
         grid = grid_among(shapes)
         if grid is not None:
-            first = [c - n // 2 for c, n in zip(params["center"], self.crop_size, strict=True)]
+            pairs = zip(params["center"], self.crop_size, strict=True)
+            first = [middle - extent // 2 for middle, extent in pairs]
             announced[GRID] = grid.cropped(first)
         return announced
 
 
 class CenterCrop(_Crop):
-    """Crops around the middle: around voxel ``n // 2`` of an axis of n.
+    """A crop around the middle, voxel ``n // 2`` of an axis of n voxels.
 
-    Applies to ``image``, ``regression_target`` and ``segmentation``. Without padding the result is
-    a view of the input.
+    It crops ``image``, ``regression_target`` and ``segmentation``. Without padding the result is a
+    view of the input.
 
     Args:
         crop_size: voxels along each axis.
-        padding_value_image, padding_value_seg: what there is outside the array.
+        padding_value_image: the value of images outside the array.
+        padding_value_seg: the label of the segmentation outside the array.
 
     Params: ``{"center": [voxels]}``.
 
     Raises:
         ValueError: a size that does not fit the sample's dimensions, or a padding value that the
-            segmentation's dtype does not have.
+            segmentation's dtype does not hold.
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return {"center": [n // 2 for n in spatial_shape(shapes, crop_size=self.crop_size)]}
+        space = spatial_shape(shapes, crop_size=self.crop_size)
+        return {"center": [length // 2 for length in space]}
 
 
 class RandomCrop(_Crop):
-    """Crops at a random place: each at which the crop is within the array is as likely as the
-    others.
+    """A crop at a random position, uniformly among those at which the crop is within the array.
 
     Along an axis that is shorter than the crop, the array is in the middle of its padding.
 
@@ -138,11 +173,11 @@ class RandomCrop(_Crop):
     """
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return {
-            "center": [
-                n // 2 if size >= n else draws.integer(rng, n - size + 1) + size // 2
-                for n, size in zip(
-                    spatial_shape(shapes, crop_size=self.crop_size), self.crop_size, strict=True
-                )
-            ]
-        }
+        space = spatial_shape(shapes, crop_size=self.crop_size)
+        center = []
+        for length, size in zip(space, self.crop_size, strict=True):
+            if size >= length:
+                center.append(length // 2)
+            else:
+                center.append(draws.integer(rng, length - size + 1) + size // 2)
+        return {"center": center}

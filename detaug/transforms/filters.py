@@ -20,17 +20,18 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class MedianFilter(ImageTransform):
-    """Replaces each voxel by the median of a box around it.
+    """The median of a box around each voxel.
 
-    The box of ``size`` voxels per axis begins ``size // 2`` before its voxel; of an even number of
-    values the upper one of the two in the middle is taken; beyond its ends an axis is mirrored at
-    its outermost voxels' outer faces. All as SciPy's ``median_filter`` has it. NaN counts as larger
-    than infinity (as less than its negative if its sign is set).
+    As in SciPy's ``median_filter``, the box of ``size`` voxels per axis begins ``size // 2`` before
+    its voxel; of an even number of values, the larger one of the two in the middle is used; beyond
+    its ends an axis is mirrored at its outermost voxels' outer faces. NaN is treated as larger than
+    infinity (with its sign bit set, as less than negative infinity).
 
     Args:
-        filter_size: the size in voxels, 1 to 15, or (low, high): even draws from low ... high - 1.
-        p_same_for_each_channel: the probability that all channels get one size; drawn for a range
-            only with effect.
+        filter_size: the size in voxels, 1 to 15, or (low, high): uniform draws from low to high -
+            1.
+        p_same_for_each_channel: the probability that all channels get one size; without effect
+            unless ``filter_size`` is a range.
         p_per_channel: the probability of each channel.
 
     Params: ``{"filter_sizes": [one per channel], "apply_channel": [one bool per channel]}``.
@@ -42,7 +43,7 @@ class MedianFilter(ImageTransform):
         p_same_for_each_channel: float = 0.0,
         p_per_channel: float = 1.0,
     ) -> None:
-        self.filter_size = _sizes(filter_size)
+        self.filter_size = _checked_size(filter_size)
         self.p_same_for_each_channel = probability(
             "p_same_for_each_channel", p_same_for_each_channel
         )
@@ -51,38 +52,49 @@ class MedianFilter(ImageTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         channels = shapes["image"][0]
         same = draws.happens(rng, self.p_same_for_each_channel)
-        ends = self.filter_size if isinstance(self.filter_size, tuple) else (self.filter_size,) * 2
-        sizes = [draws.integer_below(rng, *ends) for _ in range(1 if same else channels)]
+        if same:
+            sizes = [self._draw_size(rng)] * channels
+        else:
+            sizes = [self._draw_size(rng) for _ in range(channels)]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
-        return {"filter_sizes": sizes * channels if same else sizes, "apply_channel": applied}
+        return {"filter_sizes": sizes, "apply_channel": applied}
+
+    def _draw_size(self, rng: np.random.Generator) -> int:
+        if isinstance(self.filter_size, tuple):
+            low, high = self.filter_size
+            return draws.integer_below(rng, low, high)
+        return self.filter_size
 
     @takes(filter_sizes=each_channel(integer(1, LARGEST)), apply_channel=each_channel(flag))
     def change(self, workspace: Workspace, params: Params) -> None:
         shape = workspace["image"].shape[1:]
         pairs = zip(params["apply_channel"], params["filter_sizes"], strict=True)
-        sizes = {c: int(size) for c, (applied, size) in enumerate(pairs) if applied and size != 1}
-        for c, before, after in workspace.chosen_channels(
-            sizes if max(shape) > 1 else (), as_volume
-        ):
-            median_filter(before, per_axis([sizes[c]] * len(shape), shape, 1), after)
+        sizes = {}
+        for channel, (applied, size) in enumerate(pairs):
+            if applied and size != 1:
+                sizes[channel] = int(size)
+        if max(shape) == 1:
+            # A single voxel is its own median.
+            return
+        for channel, before, after in workspace.chosen_channels(sizes, as_volume):
+            median_filter(before, per_axis([sizes[channel]] * len(shape), shape, 1), after)
 
     kernels = (pick, run_program)
 
 
 class Sharpening(ImageTransform):
-    """Adds ``strength`` times the negative Laplacian: the sum of a voxel's differences to its
-    nearest neighbours.
+    """The image plus ``strength`` times the sum of a voxel's differences to its nearest neighbours.
 
-    Beyond the image's ends stand its outermost voxels. NaN and infinity spread to the nearest
-    neighbours.
+    That sum is the negative Laplacian. Beyond the image's ends its outermost voxels are repeated.
+    NaN and infinity spread to the nearest neighbours.
 
     Args:
         strength: the Laplacian's weight.
         p_same_for_each_channel: the probability that all channels get the same strength and
             clamping.
         p_per_channel: the probability of each channel.
-        p_clamp_intensities: the probability of limiting a channel to the least and largest value
-            that it had before.
+        p_clamp_intensities: the probability that a channel is limited to the least and largest
+            value that it had before.
 
     Params: ``{"strengths": [...], "clamp_intensities": [bools], "apply_channel": [bools]}``, one
     per channel each.
@@ -108,9 +120,10 @@ class Sharpening(ImageTransform):
             strengths = [draws.scalar(rng, self.strength, context)] * channels
             clamped = [draws.happens(rng, self.p_clamp_intensities)] * channels
         else:
-            strengths = [
-                draws.scalar(rng, self.strength, {**context, "channel": c}) for c in range(channels)
-            ]
+            strengths = []
+            for channel in range(channels):
+                offered = {**context, "channel": channel}
+                strengths.append(draws.scalar(rng, self.strength, offered))
             clamped = [draws.happens(rng, self.p_clamp_intensities) for _ in range(channels)]
         applied = [draws.happens(rng, self.p_per_channel) for _ in range(channels)]
         return {"strengths": strengths, "clamp_intensities": clamped, "apply_channel": applied}
@@ -121,28 +134,35 @@ class Sharpening(ImageTransform):
         apply_channel=each_channel(flag),
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        alone = max(workspace["image"].shape[1:]) == 1
+        if max(workspace["image"].shape[1:]) == 1:
+            # A single voxel has no neighbours.
+            return
         pairs = zip(params["apply_channel"], params["strengths"], strict=True)
-        strengths = {c: float(s) for c, (applied, s) in enumerate(pairs) if applied and s != 0.0}
-        for c, before, after in workspace.chosen_channels(() if alone else strengths, as_volume):
-            limits = (
-                least_and_largest(flat_planes(before)) if params["clamp_intensities"][c] else None
-            )
-            sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strengths[c])
+        strengths = {}
+        for channel, (applied, strength) in enumerate(pairs):
+            if applied and strength != 0.0:
+                strengths[channel] = float(strength)
+        for channel, before, after in workspace.chosen_channels(strengths, as_volume):
+            limits = None
+            if params["clamp_intensities"][channel]:
+                # Read before sharpening, which may write to the same array.
+                limits = least_and_largest(flat_planes(before))
+            sharpen_padded(padded(before, [(1, 1)] * 3, "edge"), after, strengths[channel])
             if limits is not None:
-                clamp(after.reshape(-1), *map(np.float32, limits))
+                low, high = limits
+                clamp(after.reshape(-1), np.float32(low), np.float32(high))
 
     kernels = (pick, sharpen_padded, least_and_largest, clamp)
 
 
-def _sizes(wanted: Any) -> Any:
-    """A checked size, or a range of them."""
+def _checked_size(wanted: Any) -> Any:
+    """Return a size in voxels, or a range (low, high) of sizes, checked."""
     if not isinstance(wanted, (tuple, list)):
         return checks.integer("filter_size", wanted, 1, LARGEST)
     low, high = integer_range("filter_size", wanted, minimum=1)
     if low == high or high > LARGEST + 1:
         raise ValueError(
-            "filter_size as a range must be (low, high), high not included and at most "
-            f"{LARGEST + 1}, got {wanted!r}"
+            "filter_size as a range must be (low, high), "
+            f"high not included and at most {LARGEST + 1}, got {wanted!r}"
         )
     return low, high

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -26,9 +25,8 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.per_channel import ChannelTransform, by_channel, rescale
 from detaug.transforms.building.workspace import Workspace
 
-_LEAST_RANGE = (
-    1e-7  # batchgeneratorsv2's: what ranges and deviations are divided by is at least this
-)
+#: The least divisor in place of a range or a standard deviation; batchgeneratorsv2's.
+_LEAST_RANGE = 1e-7
 
 
 class Gamma(ChannelTransform):
@@ -42,12 +40,12 @@ class Gamma(ChannelTransform):
             to its negative.
         synchronize_channels: one gamma for all channels; else one for each.
         p_per_channel: the probability of each channel.
-        p_retain_stats: the probability, for each channel that is changed, of giving it back its
-            mean and standard deviation.
+        p_retain_stats: the probability, for each channel that is changed, that its mean and
+            standard deviation are restored.
 
     Params: ``{"apply_to_channel": [channels], "retain_stats": [bools], "invert_image": [bools],
-    "gamma": [numbers]}``,
-    each one per channel that is changed; None but for the first where there is none.
+    "gamma": [numbers]}``, each with one element per channel that is changed; without such a
+    channel, the last three are None.
     """
 
     def __init__(
@@ -74,9 +72,11 @@ class Gamma(ChannelTransform):
             }
         retain = [draws.happens(rng, self.p_retain_stats) for _ in channels]
         invert = [draws.happens(rng, self.p_invert_image) for _ in channels]
-        gammas = self.for_channels(
-            channels, lambda c: draws.scalar(rng, self.gamma, {**context, "channel": c})
-        )
+
+        def draw_gamma(channel: int | None) -> float:
+            return draws.scalar(rng, self.gamma, {**context, "channel": channel})
+
+        gammas = self.for_channels(channels, draw_gamma)
         return {
             "apply_to_channel": channels,
             "retain_stats": retain,
@@ -92,9 +92,12 @@ class Gamma(ChannelTransform):
     )
     def change(self, workspace: Workspace, params: Params) -> None:
         drawn = by_channel(params, "gamma", "invert_image", "retain_stats")
-        curves = {c: (gamma, invert, retain) for c, gamma, invert, retain in drawn if gamma != 1}
-        for c, source, destination in workspace.chosen_channels(curves, np.ravel):
-            bend(source, destination, *curves[c])
+        curves = {}
+        for channel, gamma, invert, retain in drawn:
+            if gamma != 1:
+                curves[channel] = (gamma, invert, retain)
+        for channel, source, destination in workspace.chosen_channels(curves, np.ravel):
+            bend(source, destination, *curves[channel])
 
     kernels = (moments, gamma_curve, scale_around)
 
@@ -102,31 +105,47 @@ class Gamma(ChannelTransform):
 def bend(
     source: np.ndarray, destination: np.ndarray, gamma: float, invert: bool, retain: bool
 ) -> None:
-    """One channel's gamma correction; flat arrays, which may be one."""
+    """Apply gamma correction to one channel.
+
+    Args:
+        source: float32, flat.
+        destination: float32, flat; it may be the source.
+        gamma: the exponent.
+        invert: apply the curve to the channel's negative.
+        retain: restore the channel's mean and standard deviation.
+    """
     low, high, mean, deviation = moments(source)
     with np.errstate(over="ignore"):
         span = float(np.float32(high - low))
     if not math.isfinite(mean) or not math.isfinite(span):
         destination.fill(np.nan)
         return
-    # the negative's minimum is the negated maximum: both cases are one curve from the origin, up or
-    # down
-    origin, direction = (high, -1.0) if invert else (low, 1.0)
-    curve: tuple[Any, ...] = tuple(
-        np.float32(number) for number in (origin, direction * max(span, _LEAST_RANGE), gamma)
+    # The negative's minimum is the negated maximum, so both cases are one curve from an origin that
+    # is either end of the range, up or down.
+    if invert:
+        origin = high
+        direction = -1.0
+    else:
+        origin = low
+        direction = 1.0
+    extent = direction * max(span, _LEAST_RANGE)
+    exponent = np.float32(gamma)
+    share_of_mean = (mean - origin) / extent
+    pivot = 0.0
+    if share_of_mean > 0:
+        pivot = exponential(gamma * natural_log(share_of_mean))
+    curve_mean, curve_deviation = gamma_curve(
+        source,
+        destination,
+        np.float32(origin),
+        np.float32(extent),
+        exponent,
+        *power_parts(float(exponent)),
+        np.float32(pivot),
     )
-    curve += power_parts(float(curve[2]))
-    share_of_mean = (mean - origin) / (direction * max(span, _LEAST_RANGE))
-    pivot = exponential(gamma * natural_log(share_of_mean)) if share_of_mean > 0 else 0.0
-    curve_mean, curve_deviation = gamma_curve(source, destination, *curve, np.float32(pivot))
     if not retain:
-        scale_around(
-            destination,
-            destination,
-            np.float32(0),
-            np.float32(direction * span),
-            np.float32(origin),
-        )
+        scale = np.float32(direction * span)
+        scale_around(destination, destination, np.float32(0), scale, np.float32(origin))
         return
     factor = direction * span * deviation / max(curve_deviation * span, _LEAST_RANGE)
     rescale(destination, curve_mean, factor, mean)

@@ -1,4 +1,4 @@
-"""Intensities mapped by a random rising curve."""
+"""Intensities mapped by a random curve that never falls."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class HistogramShift(ChannelTransform):
-    """Maps intensities by straight pieces between control points; least and largest value stay.
+    """Intensities mapped piecewise linearly between control points; least and largest value stay.
 
     Control points are evenly spaced from the least to the largest value. Inner ones are moved one
-    after another, each evenly between the one before it (moved already) and the one after it, so
+    after another: each uniformly between the one before it (already moved) and the one after it, so
     that the curve never falls. Formula and default are those of MONAI's ``RandHistogramShift``.
 
     Args:
-        num_control_points: how many, at least 3: one number, or a range (low, high), both included.
-            The fewer, the stronger the change.
+        num_control_points: at least 3: one number, or a range (low, high), both included. The fewer
+            there are, the stronger is the change.
         synchronize_channels: one curve for all channels, from the image's least value to its
-            largest, as in MONAI; else each channel its own, over its own values.
+            largest, as in MONAI; else each channel has its own, over its own values.
         p_per_channel: the probability of each channel.
 
-    NaN stays NaN, and does not count as least or largest; with an infinity, the channels that are
-    changed become NaN. An image (or channel) of a single value is unchanged. Params:
-    ``{"apply_to_channel": [channels], "control_points": [[0, ..., 1] for each of them]}``: where
-    the points go, in parts of the range.
+    NaN stays NaN and is ignored in the range. With an infinity, the channels that are changed
+    become NaN. An image (or channel) of a single value is unchanged.
+
+    Params: ``{"apply_to_channel": [channels], "control_points": [[0, ..., 1] for each of them]}``:
+    the points after the move, as fractions of the range.
 
     Raises:
-        ValueError: fewer than 3 control points; from `apply`, points that are not.
+        ValueError: fewer than 3 control points; from `apply`, params that are no such points.
     """
 
     def __init__(
@@ -52,13 +53,17 @@ class HistogramShift(ChannelTransform):
         self.num_control_points = integer_range("num_control_points", num_control_points, minimum=3)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return self.draw_channels(rng, shapes, "control_points", lambda _: self._curve(rng))
+        def draw_curve(_: int | None) -> list[float]:
+            return self._draw_curve(rng)
 
-    def _curve(self, rng: np.random.Generator) -> list[float]:
-        count = draws.integer_between(rng, *self.num_control_points)
-        points = [n / (count - 1) for n in range(count)]
-        for n in range(1, count - 1):
-            points[n] = draws.uniform(rng, points[n - 1], points[n + 1])
+        return self.draw_channels(rng, shapes, "control_points", draw_curve)
+
+    def _draw_curve(self, rng: np.random.Generator) -> list[float]:
+        low, high = self.num_control_points
+        count = draws.integer_between(rng, low, high)
+        points = [index / (count - 1) for index in range(count)]
+        for index in range(1, count - 1):
+            points[index] = draws.uniform(rng, points[index - 1], points[index + 1])
         return points
 
     @takes(**channels_with(control_points=many(number(0, 1), least=3)))
@@ -67,18 +72,20 @@ class HistogramShift(ChannelTransform):
         if not curves:
             return
         image = workspace.image()
-        seen = range(len(image)) if self.synchronize_channels else curves
-        limits = {c: least_and_largest(flat_planes(image[c])) for c in seen}
+        measured = range(len(image)) if self.synchronize_channels else curves
+        limits = {c: least_and_largest(flat_planes(image[c])) for c in measured}
         if self.synchronize_channels:
-            shared = (
-                min(low for low, _ in limits.values()),
-                max(high for _, high in limits.values()),
-            )
-            limits = dict.fromkeys(curves, shared)
-        maps = {c: (low, high - low) for c, (low, high) in limits.items() if high > low}
-        for c, before, after in workspace.chosen_channels(maps, np.ravel):
-            if math.isfinite(maps[c][1]):
-                map_piecewise(before, after, *_pieces(curves[c], *maps[c]))
+            low = min(channel_low for channel_low, _ in limits.values())
+            high = max(channel_high for _, channel_high in limits.values())
+            limits = dict.fromkeys(curves, (low, high))
+        ranges = {}
+        for channel, (low, high) in limits.items():
+            if high > low:
+                ranges[channel] = (low, high - low)
+        for channel, before, after in workspace.chosen_channels(ranges, np.ravel):
+            low, extent = ranges[channel]
+            if math.isfinite(extent):
+                map_piecewise(before, after, *_pieces(curves[channel], low, extent))
             else:
                 after.fill(np.nan)
 
@@ -86,11 +93,18 @@ class HistogramShift(ChannelTransform):
 
 
 def _pieces(points: Sequence[float], low: float, extent: float) -> tuple[Any, ...]:
-    """What `map_piecewise` takes after its arrays."""
+    """Return the arguments of `map_piecewise` after its arrays.
+
+    Args:
+        points: the moved control points, as fractions of the range.
+        low: the range's least value.
+        extent: the range's length.
+    """
     count = len(points) - 1
     knots = low + extent * (np.arange(count) / count)
     values = low + extent * np.array(points[:-1], np.float64)
     slopes = np.array([(after - before) * count for before, after in pairwise(points)], np.float64)
     rounded = knots.astype(np.float32)
+    # What a knot loses when it is rounded, its value makes up for.
     values += (rounded.astype(np.float64) - knots) * slopes
     return np.float32(low), np.float32(min(count / extent, 3e38)), rounded, values, slopes

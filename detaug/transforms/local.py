@@ -1,7 +1,8 @@
-"""Intensity changes that are strongest in one place and fade away from it like a Gaussian."""
+"""Intensity changes that are strongest at one point and fade away from it like a Gaussian."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import add
@@ -30,71 +31,78 @@ from detaug.transforms.building.gate import (
 from detaug.transforms.building.per_channel import flat_planes, per_axis
 from detaug.transforms.building.workspace import Workspace
 
-_NOTHING = 2.0**-150  # rounds to 0 in float32
+#: Half of the least float32: it rounds to 0 in float32.
+_ZERO_IN_FLOAT32 = 2.0**-150
 _ONE = np.float32(1)
-#: What a window's params may be: where its middle is, in parts of the axes, and its standard
-#: deviations in voxels.
+#: A window's params: its centre, in fractions of the axes, and its standard deviations in voxels.
 WINDOW = {"loc": each_axis(number(-1e6, 1e6)), "scale": each_axis(number(1e-6, 1e9))}
 WINDOWS = each_channel(gate.optional(gate.fields(**WINDOW)))
 NUMBERS = where_not_none("kernels", number())
 
 
-def _check_sigma(given: ParamContext, value: Any) -> None:
-    if value is not None or any(window is not None for window in given.params["kernels"]):
-        gate.SIGMA(given, value)
+def _check_sigma(context: ParamContext, value: Any) -> None:
+    """Accept None if no channel has a window."""
+    has_window = any(window is not None for window in context.params["kernels"])
+    if value is not None or has_window:
+        gate.SIGMA(context, value)
 
 
 class LocalWindow:
-    """A Gaussian's share of every voxel, shifted and scaled to 0 ... 1 over the image, held as one
-    factor per axis.
+    """A Gaussian, shifted and scaled to 0 ... 1 over the image, kept as one factor per axis.
 
-    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: if the image's first
-    face is more than 8.2 standard deviations above the centre along any axis, or the largest share
-    is below float32's least number, 1.4e-45, then there is nothing
+    Far from the Gaussian's centre it saturates where batchgeneratorsv2's does: it is 0 everywhere
+    if the image's first face is more than 8.2 standard deviations above the centre along any axis,
+    or if the largest value is below float32's least number, 1.4e-45
     (`detaug.kernels.windows.window_factors`).
 
     Args:
         shape: the image's spatial shape.
-        loc: the Gaussian's centre along each axis, in parts of the axis' length.
+        loc: the Gaussian's centre along each axis, as a fraction of the axis' length.
         scale: its standard deviation along each axis, in voxels, > 0.
 
     Attributes:
         arguments: factors along X and Y, drop along Z, least product, as kernels take them.
-        is_flat: whether all voxels have the same share, or none; then the window is 0 everywhere.
+        is_flat: the window is 0 everywhere: the Gaussian is the same for all voxels, or 0.
     """
 
     def __init__(self, shape: Sequence[int], loc: Sequence[float], scale: Sequence[float]) -> None:
         self._factors: list[np.ndarray] = []
-        self._least = largest = 1.0
-        for n, where, width in zip(shape, loc, scale, strict=True):
-            factors = np.empty(n)
-            largest *= window_factors(factors, float(where) * n, float(width))
+        self._least = 1.0
+        largest = 1.0
+        for length, center, deviation in zip(shape, loc, scale, strict=True):
+            factors = np.empty(length)
+            largest *= window_factors(factors, float(center) * length, float(deviation))
             self._least *= float(factors.min())
             self._factors.append(factors)
-        self.is_flat = self._least >= 1.0 or largest < _NOTHING
+        self.is_flat = self._least >= 1.0 or largest < _ZERO_IN_FLOAT32
         if not self.is_flat:
             x, y, z = per_axis(self._factors, shape, np.ones(1))
-            self.arguments = x, y, ((1.0 - z) / (1.0 - self._least)).astype(np.float32), self._least
+            drop = ((1.0 - z) / (1.0 - self._least)).astype(np.float32)
+            self.arguments = (x, y, drop, self._least)
 
     def mean(self) -> float:
-        """The window's mean over all voxels."""
+        """Return the window's mean over all voxels."""
         if self.is_flat:
             return 0.0
         product = 1.0
         for factors in self._factors:
-            # one after another: NumPy's order of additions depends on the CPU's vectors
+            # One after another: the order of NumPy's additions depends on the CPU's vectors.
             product *= reduce(add, factors.tolist()) / len(factors)
         return (product - self._least) / (1.0 - self._least)
 
     def values(self, mean_centered: bool = False) -> np.ndarray:
-        """The window as a float32 array of the image's spatial shape, for callables that ask for
-        it.
+        """Return the window as float32 (X, Y[, Z]), for callables that take it.
+
+        Args:
+            mean_centered: subtract the window's mean.
         """
         product = reduce(np.multiply.outer, self._factors)
         if self.is_flat:
             return np.zeros(product.shape, np.float32)
         window = (product - self._least) / (1.0 - self._least)
-        return (window - (self.mean() if mean_centered else 0.0)).astype(np.float32)
+        if mean_centered:
+            window = window - self.mean()
+        return window.astype(np.float32)
 
 
 class _LocalTransform(ImageTransform):
@@ -113,6 +121,7 @@ class _LocalTransform(ImageTransform):
         self.p_per_channel = probability("p_per_channel", p_per_channel)
 
     def draw_applied(self, rng: np.random.Generator, shapes: Shapes) -> list[bool]:
+        """Draw, for each channel, whether it is changed."""
         return [draws.happens(rng, self.p_per_channel) for _ in range(shapes["image"][0])]
 
     def draw_windows(
@@ -123,63 +132,104 @@ class _LocalTransform(ImageTransform):
         wanted: RandomScalar,
         context: Context,
     ) -> tuple[list[Any], list[Any]]:
-        """Each channel's window and number, or None and None: one for all of them, or each its own."""
+        """Draw a window and a number for each channel, or one of both for all channels.
+
+        Args:
+            rng: the Generator to draw from.
+            applied: the channels that are changed; the others get None and None.
+            shapes: the arrays' shapes by role, (C, X, Y[, Z]).
+            wanted: the number; a callable may take ``kernel``, the window.
+            context: as for `Transform.draw`.
+
+        Returns:
+            The windows' params, and the numbers.
+        """
         shape = tuple(shapes["image"][1:])
+        windows: list[Any] = []
+        numbers: list[Any] = []
+        pair = None
+        for is_applied in applied:
+            if not is_applied:
+                windows.append(None)
+                numbers.append(None)
+                continue
+            if pair is None or not self.same_for_all_channels:
+                pair = self._draw_window(rng, shape, wanted, context)
+            window, value = pair
+            windows.append(window)
+            numbers.append(value)
+        return windows, numbers
 
-        def drawn() -> tuple[dict[str, Any], float]:
-            loc, scale = [], []
-            for d in range(len(shape)):
-                offered = {**context, "shape": shape, "dim": d}
-                loc.append(draws.scalar(rng, self.loc, offered))
-                scale.append(draws.scalar(rng, self.scale, offered))
-                if scale[d] <= 0.0:
-                    raise ValueError(f"scale must be greater than 0, got {scale[d]!r}")
-            offered = dict(context)
-            if asks_for(wanted, "kernel"):
-                centred = bool(getattr(self, "mean_centered", False))
-                offered["kernel"] = LocalWindow(shape, loc, scale).values(centred)
-            return {"loc": loc, "scale": scale}, draws.scalar(rng, wanted, offered)
-
-        common = drawn() if self.same_for_all_channels and any(applied) else None
-        found = [(common or drawn()) if each else (None, None) for each in applied]
-        return [window for window, _ in found], [number for _, number in found]
+    def _draw_window(
+        self,
+        rng: np.random.Generator,
+        shape: tuple[int, ...],
+        wanted: RandomScalar,
+        context: Context,
+    ) -> tuple[dict[str, Any], float]:
+        """Draw the params of one window, and its number."""
+        loc = []
+        scale = []
+        for axis in range(len(shape)):
+            offered = {**context, "shape": shape, "dim": axis}
+            loc.append(draws.scalar(rng, self.loc, offered))
+            scale.append(draws.scalar(rng, self.scale, offered))
+            if scale[axis] <= 0.0:
+                raise ValueError(f"scale must be greater than 0, got {scale[axis]!r}")
+        offered = dict(context)
+        if asks_for(wanted, "kernel"):
+            mean_centered = bool(getattr(self, "mean_centered", False))
+            offered["kernel"] = LocalWindow(shape, loc, scale).values(mean_centered)
+        return {"loc": loc, "scale": scale}, draws.scalar(rng, wanted, offered)
 
 
 def _effective(
     workspace: Workspace, kernels: Sequence[Any], numbers: Sequence[Any], *, without_effect: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, LocalWindow, float]]:
-    """Those channels that they change, before and after, as (X, Y * Z); and each one's window and
-    number.
+    """Yield the channels that change, with their window and number.
+
+    Args:
+        workspace: the sample.
+        kernels: each channel's window params, or None.
+        numbers: each channel's number, or None.
+        without_effect: the number that changes nothing.
+
+    Yields:
+        source (X, Y * Z), destination (X, Y * Z), window, number.
     """
-    found = {}
-    for c, (wanted, strength) in enumerate(zip(kernels, numbers, strict=True)):
-        if wanted is not None and strength != without_effect:
-            window = LocalWindow(workspace["image"].shape[1:], wanted["loc"], wanted["scale"])
-            if not window.is_flat:
-                found[c] = window, float(strength)
-    for c, before, after in workspace.chosen_channels(found, flat_planes):
-        yield before, after, *found[c]
+    changes = {}
+    # Read from the shapes, so that a lazy image is not read unless a channel changes.
+    shape = workspace.shapes()["image"][1:]
+    for channel, (params, value) in enumerate(zip(kernels, numbers, strict=True)):
+        if params is None or value == without_effect:
+            continue
+        window = LocalWindow(shape, params["loc"], params["scale"])
+        if not window.is_flat:
+            changes[channel] = (window, float(value))
+    for channel, before, after in workspace.chosen_channels(changes, flat_planes):
+        window, value = changes[channel]
+        yield before, after, window, value
 
 
 class BrightnessGradientAdditive(_LocalTransform):
-    """Adds a Gaussian window, scaled so that its largest absolute value is ``max_strength``.
+    """The image plus a Gaussian window, scaled to a largest absolute value of ``max_strength``.
 
     Args:
-        scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may ask
-            for ``shape``, the spatial shape, and ``dim``; one with other argument names gets these
-            two by position.
-        loc: where its centre is along each axis, in parts of the axis' length (0 is the first
-            voxel).
-        max_strength: the largest change, in intensity units. A callable may ask for ``image`` and
+        scale: the Gaussian's standard deviation in voxels, > 0, drawn per axis. A callable may take
+            ``shape``, the spatial shape, and ``dim``; one with other argument names gets these two
+            by position.
+        loc: its centre along each axis, as a fraction of the axis' length (0 is the first voxel).
+        max_strength: the largest change, in intensity units. A callable may take ``image`` and
             ``kernel``, the window as float32 array; one with other argument names gets these two by
             position.
         same_for_all_channels: one window and strength for all channels that are changed.
         mean_centered: subtract the window's mean first, so that the image's mean stays.
-        clip_intensities: limit the result to the least and largest value of the whole image before.
+        clip_intensities: limit the result to the range that the whole image had before.
         p_per_channel: the probability of each channel.
 
-    NaN stays where it is. Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale":
-        [...], "strength":
+    NaN stays where it is.
+
+    Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...], "strength":
     s}]}``.
     """
 
@@ -201,27 +251,37 @@ class BrightnessGradientAdditive(_LocalTransform):
         self.clip_intensities = clip_intensities
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, strengths = self.draw_windows(
-            rng, self.draw_applied(rng, shapes), shapes, self.max_strength, context
-        )
-        pairs = zip(windows, strengths, strict=True)
-        return {"kernels": [None if w is None else {**w, "strength": s} for w, s in pairs]}
+        applied = self.draw_applied(rng, shapes)
+        windows, strengths = self.draw_windows(rng, applied, shapes, self.max_strength, context)
+        kernels = []
+        for window, strength in zip(windows, strengths, strict=True):
+            if window is None:
+                kernels.append(None)
+            else:
+                kernels.append({**window, "strength": strength})
+        return {"kernels": kernels}
 
     @takes(kernels=each_channel(gate.optional(gate.fields(**WINDOW, strength=number()))))
     def change(self, workspace: Workspace, params: Params) -> None:
-        strengths = [each and each["strength"] for each in params["kernels"]]
+        strengths = []
+        for kernel in params["kernels"]:
+            strengths.append(None if kernel is None else kernel["strength"])
+        low = -math.inf
+        high = math.inf
         if self.clip_intensities:
-            every = np.ascontiguousarray(workspace["image"], np.float32)
-            limits = [least_and_largest(flat_planes(channel)) for channel in every]
-            low, high = min(each[0] for each in limits), max(each[1] for each in limits)
-        for before, after, window, strength in _effective(
-            workspace, params["kernels"], strengths, without_effect=0.0
-        ):
-            whole = np.ones((1, before.shape[1]), np.float32)
+            image = np.ascontiguousarray(workspace["image"], np.float32)
+            limits = [least_and_largest(flat_planes(channel)) for channel in image]
+            low = min(channel_low for channel_low, _ in limits)
+            high = max(channel_high for _, channel_high in limits)
+        chosen = _effective(workspace, params["kernels"], strengths, without_effect=0.0)
+        for before, after, window, strength in chosen:
+            # The change is the same for all intensities, so that the factor of each voxel is 1.
+            ones = np.ones((1, before.shape[1]), np.float32)
             mean = window.mean() if self.mean_centered else 0.0
             peak = max(abs(1.0 - mean), abs(mean))
-            offset, slope = -mean * strength / peak, strength / peak
-            add_windowed(before, after, whole, *window.arguments, offset, slope, _ONE)
+            offset = -mean * strength / peak
+            slope = strength / peak
+            add_windowed(before, after, ones, *window.arguments, offset, slope, _ONE)
             if self.clip_intensities:
                 clamp(after.reshape(-1), np.float32(low), np.float32(high))
 
@@ -229,18 +289,19 @@ class BrightnessGradientAdditive(_LocalTransform):
 
 
 class LocalContrast(_LocalTransform):
-    """Scales the distance from the mean by ``new_contrast``, as much as a Gaussian window says.
+    """The distance from the mean times ``new_contrast``, weighted by a Gaussian window.
 
-    The mean is the one weighted by the window, so that a voxel becomes ``x + w (new_contrast - 1)
-    (x - mean)``.
+    The mean is weighted by the window, too: a voxel becomes ``x + w (new_contrast - 1) (x -
+    mean)``.
 
     Args:
         scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         new_contrast: the factor where the window is 1.
 
-    A NaN makes its whole channel NaN. Params: ``{"kernels": [one per channel: None or {"loc":
-        [...], "scale": [...]}],
-    "contrasts": [one per channel: None or the factor]}``.
+    A NaN makes its whole channel NaN.
+
+    Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}], "contrasts":
+    [one per channel: None or the factor]}``.
     """
 
     def __init__(
@@ -255,9 +316,8 @@ class LocalContrast(_LocalTransform):
         self.new_contrast = random_scalar("new_contrast", new_contrast)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, contrasts = self.draw_windows(
-            rng, self.draw_applied(rng, shapes), shapes, self.new_contrast, context
-        )
+        applied = self.draw_applied(rng, shapes)
+        windows, contrasts = self.draw_windows(rng, applied, shapes, self.new_contrast, context)
         return {"kernels": windows, "contrasts": contrasts}
 
     @takes(kernels=WINDOWS, contrasts=NUMBERS)
@@ -265,30 +325,23 @@ class LocalContrast(_LocalTransform):
         chosen = _effective(workspace, params["kernels"], params["contrasts"], without_effect=1.0)
         for before, after, window, contrast in chosen:
             mean = windowed_sum(before, *window.arguments) / (window.mean() * before.size + 1e-8)
-            add_windowed(
-                before,
-                after,
-                _less(before, np.float32(mean)),
-                *window.arguments,
-                0.0,
-                contrast - 1.0,
-                _ONE,
-            )
+            distance = _difference(before, np.float32(mean))
+            add_windowed(before, after, distance, *window.arguments, 0.0, contrast - 1.0, _ONE)
 
     kernels = (window_factors, windowed_sum, add_windowed)
 
 
 class LocalGamma(_LocalTransform):
-    """Raises intensities, scaled to 0 ... 1 per channel, to the power ``gamma``, as much as a
-    Gaussian window says.
+    """Intensities, scaled to 0 ... 1, to the power ``gamma``, weighted by a Gaussian window.
 
     Args:
         scale, loc, same_for_all_channels, p_per_channel: see `BrightnessGradientAdditive`.
         gamma: the exponent where the window is 1; above 0 and at most 64; beyond, a ValueError.
 
-    NaN stays where it is; an infinity makes its whole channel NaN. Params: ``{"kernels": [one per
-    channel: None or {"loc": [...], "scale": [...]}], "gammas": [one per channel: None or the
-        exponent]}``.
+    NaN stays where it is; an infinity makes its whole channel NaN.
+
+    Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}], "gammas": [one
+    per channel: None or the exponent]}``.
     """
 
     def __init__(
@@ -303,16 +356,17 @@ class LocalGamma(_LocalTransform):
         self.gamma = random_scalar("gamma", gamma, above=0, maximum=gate.LARGEST_EXPONENT)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        windows, gammas = self.draw_windows(
-            rng, self.draw_applied(rng, shapes), shapes, self.gamma, context
-        )
+        applied = self.draw_applied(rng, shapes)
+        windows, gammas = self.draw_windows(rng, applied, shapes, self.gamma, context)
         return {"kernels": windows, "gammas": gammas}
 
     @takes(kernels=WINDOWS, gammas=where_not_none("kernels", gate.EXPONENT))
     def change(self, workspace: Workspace, params: Params) -> None:
         chosen = _effective(workspace, params["kernels"], params["gammas"], without_effect=1.0)
         for before, after, window, gamma in chosen:
-            low, high = (np.float32(limit) for limit in least_and_largest(before))
+            least, largest = least_and_largest(before)
+            low = np.float32(least)
+            high = np.float32(largest)
             extent = max(np.float32(high - low), np.float32(1e-8))
             change = np.empty_like(before)
             change_by_power(before, change, low, extent, np.float32(gamma))
@@ -322,7 +376,7 @@ class LocalGamma(_LocalTransform):
 
 
 class LocalSmoothing(_LocalTransform):
-    """Blurs with a Gaussian, as much as ``smoothing_strength`` times a Gaussian window says.
+    """A blur with a Gaussian, weighted by ``smoothing_strength`` times a Gaussian window.
 
     The blur is SciPy's ``gaussian_filter``: cut off at 4 sigma, mirrored at the outermost voxels'
     outer faces.
@@ -332,10 +386,10 @@ class LocalSmoothing(_LocalTransform):
         smoothing_strength: the blurred image's weight where the window is 1.
         kernel_size: the blur's sigma in voxels, >= 0, the same in all channels and along all axes.
 
-    NaN and infinity spread as far as the blur reaches. Params: ``{"kernels": [one per channel: None
-        or {"loc": [...],
-    "scale": [...]}], "sigma": the blur's or None, "strengths": [one per channel: None or the
-    weight]}``.
+    NaN and infinity spread as far as the blur reaches.
+
+    Params: ``{"kernels": [one per channel: None or {"loc": [...], "scale": [...]}], "sigma": the
+    blur's or None, "strengths": [one per channel: None or the weight]}``.
     """
 
     def __init__(
@@ -369,27 +423,26 @@ class LocalSmoothing(_LocalTransform):
         if radius == 0:
             return
         weights = gaussian_weights(sigma, radius)
-        each = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
+        axis_weights = per_axis([weights] * len(shape), shape, np.ones(1, np.float32))
         volume = per_axis(shape, shape, 1)
         chosen = _effective(workspace, params["kernels"], params["strengths"], without_effect=0.0)
         for before, after, window, strength in chosen:
-            middle = np.float32(moments(before.reshape(-1))[2])
+            _, _, mean, _ = moments(before.reshape(-1))
+            middle = np.float32(mean)
             if not np.isfinite(middle):
                 middle = np.float32(0)
-            around = _less(
-                before, middle
-            )  # so that a large offset of all values costs sums no bits
+            # Around the mean, a large offset of all values costs the sums no bits.
+            centered = _difference(before, middle)
             blurred = np.empty(volume, np.float32)
-            convolve(around.reshape(volume), each, "symmetric", blurred)
-            blurred = blurred.reshape(before.shape)
-            add_windowed(
-                before, after, _less(blurred, around), *window.arguments, 0.0, strength, _ONE
-            )
+            convolve(centered.reshape(volume), axis_weights, "symmetric", blurred)
+            change = _difference(blurred.reshape(before.shape), centered)
+            add_windowed(before, after, change, *window.arguments, 0.0, strength, _ONE)
 
     kernels = (window_factors, moments, pick, convolve_padded, add_windowed)
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def _less(values: np.ndarray, middle: Any) -> np.ndarray:
-    changed: np.ndarray = values - middle
-    return changed
+def _difference(values: np.ndarray, other: Any) -> np.ndarray:
+    """Return values - other, without a warning for infinities."""
+    difference: np.ndarray = values - other
+    return difference

@@ -1,4 +1,4 @@
-"""Noise: normal, added; and Rician, as in magnitude images of MRI."""
+"""Additive normal noise, and Rician noise as in magnitude images of MRI."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ from detaug.transforms.building.workspace import Workspace
 
 
 class GaussianNoise(ChannelTransform):
-    """Adds ``sigma`` times standard normals, other ones in every channel.
+    """Channels plus ``sigma`` times standard normal numbers, different ones in every channel.
 
     Args:
-        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2
-            gives it this name).
+        noise_variance: sigma, the noise's standard deviation in intensity units (the argument has
+            batchgeneratorsv2's name).
         p_per_channel: the probability of each channel.
         synchronize_channels: one sigma for all channels; else one for each.
 
     Params: ``{"apply_to_channel": [channels], "sigmas": [one per channel], "key": 64 bits}``. The
-    field of channel c is
-    that of stream c under the key (`detaug.kernels.normals`), so that a channel's noise does not
-    depend on the others.
+    noise of channel c is stream c under the key (`detaug.kernels.normals`), so that a channel's
+    noise does not depend on the other channels.
     """
 
     def __init__(
@@ -43,36 +42,37 @@ class GaussianNoise(ChannelTransform):
         self.noise_variance = random_scalar("noise_variance", noise_variance, minimum=0)
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        sigmas = self.draw_channels(
-            rng, shapes, "sigmas", lambda _: draws.scalar(rng, self.noise_variance, context)
-        )
-        return {**sigmas, "key": draws.key(rng)}
+        def draw_sigma(_: int | None) -> float:
+            return draws.scalar(rng, self.noise_variance, context)
+
+        params = self.draw_channels(rng, shapes, "sigmas", draw_sigma)
+        params["key"] = draws.key(rng)
+        return params
 
     @takes(**channels_with(sigmas=number(0)), key=KEY)
     def change(self, workspace: Workspace, params: Params) -> None:
         sigmas = {c: sigma for c, sigma in by_channel(params, "sigmas") if sigma != 0}
         low, high = key_words(params["key"])
-        for c, source, destination in workspace.chosen_channels(sigmas, np.ravel):
-            add_normals(source, destination, np.float32(sigmas[c]), low, high, np.uint32(c))
+        for channel, source, destination in workspace.chosen_channels(sigmas, np.ravel):
+            sigma = np.float32(sigmas[channel])
+            add_normals(source, destination, sigma, low, high, np.uint32(channel))
 
     kernels = (add_normals,)
 
 
 class RicianNoise(ImageTransform):
-    """The magnitude of a complex signal with normal noise in both parts, with the image's own mean
-    and standard deviation.
+    """The magnitude of a complex signal with normal noise in both of its parts.
 
-    ``√((x - min + sigma · real)² + (sigma · imaginary)²)``, then shifted and scaled; minimum, mean
-    and standard deviation are those of all channels together. An image with a NaN or an infinity
-    becomes NaN throughout.
+    It is ``√((x - min + sigma · real)² + (sigma · imaginary)²)``, shifted and scaled to the image's
+    own mean and standard deviation; minimum, mean and standard deviation are those of all channels
+    together. An image with a NaN or an infinity becomes NaN throughout.
 
     Args:
-        noise_variance: sigma, the noise's standard deviation in intensity units (batchgeneratorsv2
-            gives it this name).
+        noise_variance: sigma, the noise's standard deviation in intensity units (the argument has
+            batchgeneratorsv2's name).
 
-    Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real normals are those of stream 2
-    c under the key, its
-    imaginary ones those of stream 2 c + 1 (`detaug.kernels.normals`).
+    Params: ``{"variance": sigma, "key": 64 bits}``. Channel c's real numbers are stream 2 c under
+    the key, its imaginary ones stream 2 c + 1 (`detaug.kernels.normals`).
     """
 
     def __init__(self, noise_variance: RandomScalar = (0.0, 0.1)) -> None:
@@ -91,16 +91,19 @@ class RicianNoise(ImageTransform):
             destination.fill(np.nan)
             return
         pivot = float(source.flat[0]) - float(np.float32(lowest))
-        flat, sigma = destination.reshape(len(destination), -1), np.float32(params["variance"])
+        flat = destination.reshape(len(destination), -1)
+        sigma = np.float32(params["variance"])
+        low_word, high_word = key_words(params["key"])
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(source, np.float32(lowest), out=destination)
-            for c, real in enumerate(flat):
+            for channel, real in enumerate(flat):
+                add_normals(real, real, sigma, low_word, high_word, np.uint32(2 * channel))
                 imaginary = np.zeros_like(real)
-                for stream, part in ((2 * c, real), (2 * c + 1, imaginary)):
-                    add_normals(part, part, sigma, *key_words(params["key"]), np.uint32(stream))
+                stream = np.uint32(2 * channel + 1)
+                add_normals(imaginary, imaginary, sigma, low_word, high_word, stream)
                 np.sqrt(real * real + imaginary * imaginary, out=real)
         noisy_mean, noisy_deviation = deviations(flat, pivot)
-        # one voxel alone does not deviate: it gets the mean
+        # A single voxel does not deviate: it gets the mean.
         factor = deviation / noisy_deviation if noisy_deviation > 0 else 0.0
         rescale(flat.reshape(-1), noisy_mean, factor, mean)
 

@@ -1,5 +1,6 @@
-"""Volumes as stacks of planes, for transforms that leave the first axis alone (as nnU-Net's dummy
-2-D does).
+"""Volumes as stacks of planes, for transforms that must not change the first axis.
+
+nnU-Net calls it dummy 2-D augmentation.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from detaug.transforms.building.base import Context, Params, Shapes, Transform
-from detaug.transforms.building.gate import integer, needed_if, takes
+from detaug.transforms.building.gate import ParamContext, integer, needed_if, takes
 from detaug.transforms.building.workspace import Workspace
 
-# where the number of channels is kept while the planes are channels
-_COUNTS = {
+#: The key that holds the number of channels while the planes are channels.
+_COUNT_KEYS = {
     "image": "nchannels_img",
     "segmentation": "nchannels_seg",
     "regression_target": "nchannels_regr_trg",
@@ -21,11 +22,11 @@ _COUNTS = {
 
 
 class Convert3DTo2D(Transform):
-    """Makes the planes of (C, X, Y, Z) arrays channels: (C · X, Y, Z), channel c's plane x being
-    number ``c · X + x``.
+    """The planes of (C, X, Y, Z) arrays as channels: (C · X, Y, Z).
 
-    The numbers of channels wait in ``nchannels_img``, ``nchannels_seg`` and ``nchannels_regr_trg``
-    until `Convert2DTo3D`. No voxel is copied.
+    Plane x of channel c has the index ``c · X + x``. The numbers of channels are kept in
+    ``nchannels_img``, ``nchannels_seg`` and ``nchannels_regr_trg`` until `Convert2DTo3D`. No voxel
+    is copied.
 
     Params: ``{}``.
 
@@ -38,64 +39,74 @@ class Convert3DTo2D(Transform):
     @takes()
     def change(self, workspace: Workspace, params: Params) -> None:
         shapes = self.output_shapes(workspace.shapes(), params)
-        for key, count in _COUNTS.items():
-            if key in workspace:
-                volume = workspace.lazy(key)
-                if volume is not None:
-                    workspace.put(key, volume.planes_as_channels(), owned=False)
-                else:
-                    workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
-                workspace.put(count, shapes[count])
+        for key, count_key in _COUNT_KEYS.items():
+            if key not in workspace:
+                continue
+            volume = workspace.lazy(key)
+            if volume is not None:
+                workspace.put(key, volume.planes_as_channels(), owned=False)
+            else:
+                workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
+            workspace.put(count_key, shapes[count_key])
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        changed: dict[str, Any] = {}
-        for key, count in _COUNTS.items():
+        changed = dict(shapes)
+        for key, count_key in _COUNT_KEYS.items():
             shape = shapes.get(key)
-            if shape is not None:
-                if len(shape) != 4:
-                    raise ValueError(
-                        f"Convert3DTo2D makes planes of volumes: {key} must be (C, X, Y, Z), got "
-                        f"{tuple(shape)}"
-                    )
-                changed |= {key: (shape[0] * shape[1], *shape[2:]), count: int(shape[0])}
-        return {**shapes, **changed}
+            if shape is None:
+                continue
+            if len(shape) != 4:
+                raise ValueError(
+                    "Convert3DTo2D makes planes of volumes: "
+                    f"{key} must be (C, X, Y, Z), got {tuple(shape)}"
+                )
+            channels, planes, *plane = shape
+            changed[key] = (channels * planes, *plane)
+            changed[count_key] = int(channels)
+        return changed
+
+
+def _never(_: ParamContext) -> bool:
+    return False
 
 
 class Convert2DTo3D(Transform):
-    """Undoes `Convert3DTo2D`: its channels are planes again.
+    """The inverse of `Convert3DTo2D`: its channels become planes again.
 
-    Params: ``{"nchannels_img", "nchannels_seg", "nchannels_regr_trg"}`` of those that there are.
+    Params: those of ``{"nchannels_img", "nchannels_seg", "nchannels_regr_trg"}`` whose array
+    exists.
 
     Raises:
-        ValueError: `Convert3DTo2D` did not come before, or the number of channels changed in
-            between.
+        ValueError: `Convert3DTo2D` was not applied before, or the number of channels has changed.
     """
 
     spatial_dims = 2
 
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
-        return {count: shapes[count] for count in _COUNTS.values() if count in shapes}
+        return {key: shapes[key] for key in _COUNT_KEYS.values() if key in shapes}
 
-    @takes(**{count: needed_if(lambda _: False, integer(1)) for count in _COUNTS.values()})
+    @takes(**{key: needed_if(_never, integer(1)) for key in _COUNT_KEYS.values()})
     def change(self, workspace: Workspace, params: Params) -> None:
         shapes = self.output_shapes(workspace.shapes(), params)
-        for key, count in _COUNTS.items():
+        for key, count_key in _COUNT_KEYS.items():
             if key in workspace:
                 workspace.put_reshaped(key, workspace[key].reshape(shapes[key]))
-            if workspace.get(count) is not None:
-                workspace.remove(count)
+            if workspace.get(count_key) is not None:
+                workspace.remove(count_key)
 
     def output_shapes(self, shapes: Shapes, params: Params) -> dict[str, Any]:
-        result = {key: shape for key, shape in shapes.items() if key not in _COUNTS.values()}
-        for key, count in _COUNTS.items():
-            shape, channels = shapes.get(key), params.get(count, shapes.get(count))
-            if shape is not None:
-                if channels is None or len(shape) != 3 or shape[0] % channels:
-                    raise ValueError(
-                        f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: "
-                        "Convert3DTo2D must come before (it "
-                        f"leaves the number of channels in {count}, here {channels}), and the "
-                        "channels must stay as many"
-                    )
-                result[key] = (channels, shape[0] // channels, *shape[1:])
-        return result
+        changed = {key: shape for key, shape in shapes.items() if key not in _COUNT_KEYS.values()}
+        for key, count_key in _COUNT_KEYS.items():
+            shape = shapes.get(key)
+            if shape is None:
+                continue
+            channels = params.get(count_key, shapes.get(count_key))
+            if channels is None or len(shape) != 3 or shape[0] % channels:
+                raise ValueError(
+                    f"Convert2DTo3D cannot make volumes of {key} of shape {tuple(shape)}: "
+                    "Convert3DTo2D must come before (it "
+                    f"leaves the number of channels in {count_key}, here {channels}), "
+                    "and the channels must stay as many"
+                )
+            changed[key] = (channels, shape[0] // channels, *shape[1:])
+        return changed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import add, gt
 from typing import Any
 
 import numpy as np
@@ -17,43 +16,45 @@ from detaug.transforms.building.workspace import Workspace
 
 Corners = tuple[list[int], list[int]]
 
+#: The lower and the upper corner; an index may be negative, and stands for 0 then.
 CORNERS = many(gate.each_axis(gate.integer(-(2**31))), 2)
 
 
-def _check_values(given: ParamContext, value: Any) -> None:
-    """As many for each channel as it has rectangles."""
-    rectangles, asked = given.params["rectangles"], callable(given.transform.rectangle_value)
-    gate.for_each("rectangles", many(gate.KEY if asked else gate.number()))(given, value)
-    for c, (own, values) in enumerate(zip(rectangles, value, strict=True)):
-        if len(own) != len(values):
+def _check_values(context: ParamContext, value: Any) -> None:
+    """Accept one value for each rectangle of each channel."""
+    check = gate.KEY if callable(context.transform.rectangle_value) else gate.number()
+    gate.for_each("rectangles", many(check))(context, value)
+    pairs = zip(context.params["rectangles"], value, strict=True)
+    for channel, (rectangles, values) in enumerate(pairs):
+        if len(rectangles) != len(values):
             raise InvalidParam(
                 ValueError,
-                f"must have {len(own)} for channel {c}, as many as rectangles, got {len(values)}",
+                f"must have {len(rectangles)} for channel {channel}, "
+                f"as many as rectangles, got {len(values)}",
             )
 
 
 class BlankRectangle(ImageTransform):
-    """Overwrites random rectangles (boxes in 3-D), each inside the image, with one value each.
+    """Random rectangles (boxes in 3-D) within the image, each overwritten with one value.
 
     Args:
         rectangle_size: voxels: one number for all axes, one for each axis, or (low, high) for each
             axis, from which sizes are drawn, high excluded unless it equals low.
-        rectangle_value: a number, a range (low, high) to draw from evenly, or a callable. The
-            callable is given the rectangle's voxels as they are at that moment (a NumPy array, the
-            caller's own copy), and a Generator if it has an argument called ``rng``.
-        num_rectangles: how many in each channel, or a range (low, high), high excluded unless it
+        rectangle_value: a number, a range (low, high) to draw from uniformly, or a callable. The
+            callable gets the rectangle's voxels as they are at that moment (a NumPy array, a copy
+            of its own), and a Generator if it has an argument called ``rng``.
+        num_rectangles: the number in each channel, or a range (low, high), high excluded unless it
             equals low.
         force_square: draw one size, from the first axis's range, for all axes.
         p_per_channel: the probability of each channel.
 
     Params: ``{"apply_channel": [bools], "rectangles": [[(lower, upper), ...] per channel],
-    "values": [[...] per
-    channel]}``; corners are lists of voxel indices, the upper ones excluded. With a callable,
-    values are 64-bit keys of Generators.
+    "values": [[...] per channel]}``; corners are lists of voxel indices, the upper ones excluded.
+    With a callable, values are 64-bit keys of Generators.
 
     Raises:
-        ValueError: from `sample`, if a rectangle does not fit into the image, or there are sizes
-            for another number of axes.
+        ValueError: from `sample`, a rectangle that does not fit into the image, or sizes for
+            another number of axes.
     """
 
     def __init__(
@@ -76,31 +77,33 @@ class BlankRectangle(ImageTransform):
         numbers = [draws.integer_below(rng, *self.num_rectangles) for _ in range(count)]
         rectangles: list[list[Corners]] = [[] for _ in range(count)]
         values: list[list[float]] = [[] for _ in range(count)]
-        asked = callable(self.rectangle_value)
-        for c in range(count):
-            for _ in range(numbers[c] if applies[c] else 0):
-                rectangles[c].append(self._rectangle(rng, space))
-                values[c].append(
-                    draws.key(rng) if asked else draws.scalar(rng, self.rectangle_value, {})
-                )
+        for channel in range(count):
+            if not applies[channel]:
+                continue
+            for _ in range(numbers[channel]):
+                rectangles[channel].append(self._draw_rectangle(rng, space))
+                values[channel].append(self._draw_value(rng))
         return {"apply_channel": applies, "rectangles": rectangles, "values": values}
 
-    def _rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
-        ranges = (
-            self.rectangle_size
-            if isinstance(self.rectangle_size, list)
-            else [self.rectangle_size] * len(space)
-        )
+    def _draw_value(self, rng: np.random.Generator) -> float:
+        """Draw a rectangle's value, or the key of the Generator that a callable gets."""
+        if callable(self.rectangle_value):
+            return draws.key(rng)
+        return draws.scalar(rng, self.rectangle_value, {})
+
+    def _draw_rectangle(self, rng: np.random.Generator, space: list[int]) -> Corners:
+        ranges = self.rectangle_size
+        if not isinstance(ranges, list):
+            ranges = [ranges] * len(space)
         if len(ranges) != len(space):
             raise ValueError(
                 f"rectangle_size is for {len(ranges)} axes, but the image has {len(space)}"
             )
-        size = [
-            draws.integer_below(rng, *each)
-            for each in (ranges[:1] if self.force_square else ranges)
-        ]
-        size = size * len(space) if self.force_square else size
-        if any(map(gt, size, space)):
+        if self.force_square:
+            size = [draws.integer_below(rng, *ranges[0])] * len(space)
+        else:
+            size = [draws.integer_below(rng, low, high) for low, high in ranges]
+        if any(extent > length for extent, length in zip(size, space, strict=True)):
             raise ValueError(f"a rectangle of {size} voxels does not fit into an image of {space}")
         return placed(rng, size, space)
 
@@ -110,37 +113,50 @@ class BlankRectangle(ImageTransform):
         values=_check_values,
     )
     def change(self, workspace: Workspace, params: Params) -> None:
-        if not any(map(len, params["rectangles"])):
+        if not any(params["rectangles"]):
             return
         image = workspace.writable("image")
-        for channel, rectangles, values in zip(
-            image, params["rectangles"], params["values"], strict=True
-        ):
+        drawn = zip(image, params["rectangles"], params["values"], strict=True)
+        for channel, rectangles, values in drawn:
             for corners, value in zip(rectangles, values, strict=True):
                 region = channel[within(corners)]
-                region[...] = (
-                    self._asked(region, value) if callable(self.rectangle_value) else value
-                )
+                if callable(self.rectangle_value):
+                    region[...] = self._call_for_value(region, value)
+                else:
+                    region[...] = value
 
-    def _asked(self, region: np.ndarray, key: int) -> float:
+    def _call_for_value(self, region: np.ndarray, key: int) -> float:
+        """Return the value that the user's callable gives for a region."""
         function: Any = self.rectangle_value
-        drawing = {"rng": draws.generator_of(key)} if asks_for(function, "rng") else {}
-        return float(function(region.copy(), **drawing))
+        if asks_for(function, "rng"):
+            return float(function(region.copy(), rng=draws.generator_of(key)))
+        return float(function(region.copy()))
 
 
 def placed(rng: np.random.Generator, size: Sequence[int], space: Sequence[int]) -> Corners:
-    """Lower and upper corner of a rectangle, anywhere within a space that it fits into."""
-    lower = [draws.integer(rng, length - n + 1) for n, length in zip(size, space, strict=True)]
-    return lower, list(map(add, lower, size))
+    """Draw a rectangle's lower and upper corner, anywhere within a space that it fits into.
+
+    Args:
+        rng: the Generator to draw from.
+        size: of the rectangle in voxels, one number for each axis.
+        space: of the image, likewise.
+    """
+    lower = []
+    upper = []
+    for extent, length in zip(size, space, strict=True):
+        start = draws.integer(rng, length - extent + 1)
+        lower.append(start)
+        upper.append(start + extent)
+    return lower, upper
 
 
 def within(corners: Corners) -> tuple[slice, ...]:
-    """A rectangle's voxels, as an index of a channel."""
+    """Return a rectangle's voxels as an index of a channel."""
     return tuple(slice(max(low, 0), max(high, 0)) for low, high in zip(*corners, strict=True))
 
 
 def _checked_sizes(wanted: Any) -> tuple[int, int] | list[tuple[int, int]]:
-    """One (low, high), or a list of one for each axis."""
+    """Return one range (low, high), or a list of one for each axis, checked."""
     if isinstance(wanted, (tuple, list)):
-        return [integer_range("rectangle_size", each, minimum=1) for each in wanted]
+        return [integer_range("rectangle_size", size, minimum=1) for size in wanted]
     return integer_range("rectangle_size", wanted, minimum=1)
