@@ -240,8 +240,8 @@ def _add_shifted(bits: np.ndarray, offset: int, into: np.ndarray) -> None:
     num_words, num_bits = divmod(abs(offset), 64)
     if offset >= 0:
         sign = 1
-        shift = np.right_shift
-        shift_back = np.left_shift
+        shift: np.ufunc = np.right_shift
+        shift_back: np.ufunc = np.left_shift
     else:
         sign = -1
         shift = np.left_shift

@@ -155,7 +155,7 @@ class Sharpening(ImageTransform):
     kernels = (pick, sharpen_padded, least_and_largest, clamp)
 
 
-def _checked_size(wanted: Any) -> Any:
+def _checked_size(wanted: Any) -> int | tuple[int, int]:
     """Return a size in voxels, or a range (low, high) of sizes, checked."""
     if not isinstance(wanted, (tuple, list)):
         return checks.integer("filter_size", wanted, 1, LARGEST)

@@ -253,7 +253,7 @@ class BrightnessGradientAdditive(_LocalTransform):
     def draw(self, rng: np.random.Generator, shapes: Shapes, context: Context) -> Params:
         applied = self.draw_applied(rng, shapes)
         windows, strengths = self.draw_windows(rng, applied, shapes, self.max_strength, context)
-        kernels = []
+        kernels: list[Params | None] = []
         for window, strength in zip(windows, strengths, strict=True):
             if window is None:
                 kernels.append(None)
@@ -435,8 +435,17 @@ class LocalSmoothing(_LocalTransform):
             centered = _difference(before, middle)
             blurred = np.empty(volume, np.float32)
             convolve(centered.reshape(volume), axis_weights, "symmetric", blurred)
-            change = _difference(blurred.reshape(before.shape), centered)
-            add_windowed(before, after, change, *window.arguments, 0.0, strength, _ONE)
+            blurred = blurred.reshape(before.shape)
+            # The change has no name: a name would keep it in memory beside the next channel's.
+            add_windowed(
+                before,
+                after,
+                _difference(blurred, centered),
+                *window.arguments,
+                0.0,
+                strength,
+                _ONE,
+            )
 
     kernels = (window_factors, moments, pick, convolve_padded, add_windowed)
 
