@@ -18,7 +18,7 @@ from benchmarks.report import Row, show
 from detaug.system.progress import progress, say
 from detaug.tools.bench.timing import MeasurementError, Meter
 from detaug.tools.cli.options import console, json_option, write_json
-from detaug.training.environment import environment
+from detaug.training.machine import environment
 
 F = TypeVar("F", bound=Callable[..., Any])
 

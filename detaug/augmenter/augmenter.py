@@ -50,7 +50,7 @@ from detaug.seeding.tree import SEED_VARIABLE, Seed, SeedTree
 from detaug.system.import_lock import refuse_while_importing
 from detaug.system.process_settings import ProcessSettings
 from detaug.system.processes import interrupts_deferred
-from detaug.training.environment import environment
+from detaug.training.machine import environment
 
 logger = logging.getLogger("detaug")
 

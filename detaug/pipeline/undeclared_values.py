@@ -32,6 +32,7 @@ import xxhash
 
 from detaug.objects.description import is_mapped
 from detaug.objects.references import is_the_users_own, is_users_module
+from detaug.objects.tensor_pickling import has_plain_memory
 from detaug.objects.values import Place, Value, digest_of, is_table, values_in
 from detaug.objects.variables import variables_of
 from detaug.objects.walking import Edge, walk
@@ -214,9 +215,11 @@ class _Reader:
         return _hashed(without_folders(repr(value)))
 
     def _digest_of_array(self, array: Any) -> str:
+        # Sparse, nested and quantised tensors, and those on a GPU, have no bytes that could be read.
+        if isinstance(array, torch.Tensor) and not has_plain_memory(array):
+            return NOT_COMPARED
         size = array.nbytes
-        is_elsewhere = isinstance(array, torch.Tensor) and array.device.type != "cpu"
-        if size > min(_LARGEST_ARRAY, self._room) or is_elsewhere or is_mapped(array):
+        if size > min(_LARGEST_ARRAY, self._room) or is_mapped(array):
             return NOT_COMPARED
         self._room -= size
         return digest_of(array)

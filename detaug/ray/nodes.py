@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import ray
 
-from detaug.training.environment import numpy_features, version_of
+from detaug.training.machine import numpy_features, version_of
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__
 
 #: Libraries whose arithmetic makes the bytes of a batch, and Ray, which refuses other versions of

@@ -13,12 +13,12 @@ from detaug.lazy_exports import lazily
 
 if TYPE_CHECKING:
     from detaug.training.auditing import audit
-    from detaug.training.environment import environment
     from detaug.training.layers.swapping import (
         deterministic_functions,
         make_deterministic,
         swap_layers,
     )
+    from detaug.training.machine import environment
     from detaug.training.random_state import isolate_rng, rng_state, set_rng_state
     from detaug.training.seeding import seed_everything
     from detaug.training.switches import deterministic_mode, set_deterministic_mode
@@ -40,7 +40,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "detaug.training.environment": ("environment",),
+        "detaug.training.machine": ("environment",),
         "detaug.training.auditing": ("audit",),
         "detaug.training.layers.swapping": (
             "deterministic_functions",

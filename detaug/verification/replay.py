@@ -22,7 +22,7 @@ from detaug.objects.differences import differing_names
 from detaug.pipeline.plan import BatchKey
 from detaug.pipeline.producer import StreamEnded
 from detaug.system.progress import Progress
-from detaug.training.environment import environment
+from detaug.training.machine import environment
 from detaug.verification.factories import Factory, call_factory
 from detaug.versions import NUMERICS, SEED_SCHEME
 

@@ -74,9 +74,9 @@ BATCHES = r"""
 import json, logging, numpy as np, torch
 from batchgenerators.dataloading.data_loader import DataLoader, SlimDataLoaderBase
 from detaug import Check, DataLoader as TorchsLoader, DeterministicAugmenter, fingerprint, transforms
-from detaug.engine.recheck import checks
+from detaug.engine.recheck import policy
 
-checks.LONG_RUN = 0.0  # what a run does after a while, it does at once
+policy.LONG_RUN = 0.0  # what a run does after a while, it does at once
 
 class Cases(DataLoader):
     def __init__(self):

@@ -30,7 +30,7 @@ from detaug.tools.bench.timing import (
     usable_core_numbers,
 )
 from detaug.tools.pictures.charts import COLOURS, figure_of
-from detaug.training.environment import environment
+from detaug.training.machine import environment
 from detaug.verification.factories import FactoryResult, call_factory, load_factory
 from detaug.verification.rows import collected_notices
 

@@ -29,7 +29,7 @@ def _print_machine() -> None:
     from torch.utils import collect_env
 
     from detaug.tools.advice import advice
-    from detaug.training.environment import environment
+    from detaug.training.machine import environment
 
     record = environment()
     versions = record["detaug"]

@@ -84,17 +84,27 @@ def test_items_of_a_list_do_not_remember_what_was_done_to_them(make: Maker, n: i
             batch += 5
 
 
-@pytest.mark.parametrize("n", [0, 2])
-@pytest.mark.parametrize("start", [True, False])
-def test_loader_and_transform_are_used_as_they_were_handed_in(
-    make: Maker, n: int, start: bool
-) -> None:
-    loader, transform = Walker(), Counts()
-    expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
-    augmenter = make(loader, transform, n, seed=1)
-    if start:
-        augmenter._start()
+def changed(loader: Walker, transform: Counts) -> tuple[Walker, Counts]:
     loader._position += 1000
     loader._turn = 50
     transform.calls = 50
+    return loader, transform
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_changes_after_the_start_reaches_no_batch(make: Maker, n: int) -> None:
+    loader, transform = Walker(), Counts()
+    expected = prints(take(make(Walker(), Counts(), 0, seed=1), 10))
+    augmenter = make(loader, transform, n, seed=1)
+    augmenter._start()
+    changed(loader, transform)
+    assert prints(take(augmenter, 10)) == expected
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_what_changes_before_the_first_batch_counts(make: Maker, n: int) -> None:
+    loader, transform = Walker(), Counts()
+    expected = prints(take(make(*changed(Walker(), Counts()), 0, seed=1), 10))
+    augmenter = make(loader, transform, n, seed=1)
+    changed(loader, transform)
     assert prints(take(augmenter, 10)) == expected

@@ -17,8 +17,8 @@ import torch
 
 from detaug.kernels import cache
 from detaug.system import limits
-from detaug.training import environment as machine
-from detaug.training.environment import environment
+from detaug.training import machine
+from detaug.training.machine import environment
 from detaug.versions import NUMERICS, SEED_SCHEME, __version__, source_digest
 
 
@@ -100,7 +100,7 @@ def test_asking_changes_nothing_and_loads_nothing_heavy() -> None:
     code = """
 import json, multiprocessing, os, random, sys, warnings
 import numpy as np, threadpoolctl, torch  # which sets KMP_DUPLICATE_LIB_OK
-from detaug.training.environment import environment
+from detaug.training.machine import environment
 warnings.simplefilter("error")
 def state():
     return [multiprocessing.get_start_method(allow_none=True), torch.cuda.is_initialized(), dict(os.environ),
