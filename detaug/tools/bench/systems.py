@@ -7,8 +7,8 @@ Each function is a context manager that gives an endless iterator over batches. 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, closing, contextmanager, redirect_stderr
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,7 +79,11 @@ def nondet(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[A
 def torch_loader(loader: Any, transform: Any, workers: Workers) -> Iterator[Iterator[Any]]:
     """Run torch's `DataLoader`; each of its workers has the whole loader."""
     batches = _Batches(loader, transform)
-    yield _endless(DataLoader(batches, batch_size=None, **_torch_options(workers)))
+    # Closing the generator ends torch's workers now, not at some garbage collection.
+    with closing(
+        _endless(DataLoader(batches, batch_size=None, **_torch_options(workers)))
+    ) as endless:
+        yield endless
 
 
 def _torch_options(workers: Workers) -> dict[str, Any]:
@@ -107,7 +111,8 @@ def _torch_samples(source: Any, transform: Any, workers: Workers) -> Iterator[It
         options.update(
             batch_size=source.batch_size, drop_last=source.drop_last, sampler=_Epochs(order)
         )
-    yield _endless(DataLoader(source.loader, **options))
+    with closing(_endless(DataLoader(source.loader, **options))) as endless:
+        yield endless
 
 
 # --- pipelines ------------------------------------------------------------------------------------
@@ -194,7 +199,7 @@ class _Batches(IterableDataset[Any]):
             yield _transformed(self.transform, batch)
 
 
-def _endless(batches: Any) -> Iterator[Any]:
+def _endless(batches: Any) -> Generator[Any, None, None]:
     """Yield the batches of epoch after epoch."""
     while True:
         is_empty = True
