@@ -17,7 +17,7 @@ from typing_extensions import TypeVar
 
 from detaug.augmenter.loader import AugmenterLoader
 from detaug.augmenter.misplaced import refuse_to_be_a_loader
-from detaug.augmenter.seed_checks import RankSeeds, RunningAugmenter, warn_if_seed_is_shared
+from detaug.augmenter.seed_checks import RankSeeds, RunningAugmenter, log_shared_seed
 from detaug.augmenter.setup import Setup
 from detaug.augmenter.state_dict import State
 from detaug.augmenter.warm_up import warm_up
@@ -517,11 +517,24 @@ class DeterministicAugmenter(Generic[Batch]):
         is not: the loop is to give the rest of that epoch, which is empty.)
         """
         refuse_to_be_a_loader()
+        self._log_if_endless()
         position = self._schedule.position
         if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
             self._look_again()
             self._pass_over_the_end()
         return self
+
+    def _log_if_endless(self) -> None:
+        """Log once that a loop over the augmenter does not end by itself, where that is so."""
+        self._look_again()
+        source = self._source
+        if source.total_batches is None and (source.stateless or source.endless):
+            self._pipeline.warn_once(
+                f"a for loop over this augmenter never ends, because {source.class_name} has no "
+                "end: leave the loop with break, or pass batches_per_epoch=... to end each epoch "
+                "after that many batches",
+                logging.INFO,
+            )
 
     def __next__(self) -> Batch:
         """The batch that is due.
@@ -982,7 +995,7 @@ class DeterministicAugmenter(Generic[Batch]):
             group is not None and group[1] == self.world_size > 1
         )  # else the group's ranks are others
         self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
-        warn_if_seed_is_shared(self._running_record())
+        log_shared_seed(self._running_record())
         warm_up(self.transform, self._source.loader)
         self._pipeline.log_remarks(self._pipeline.undeclared.on_start(self.epoch))
         if self.ledger is not None and self._ledger is None:

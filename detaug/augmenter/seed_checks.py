@@ -24,7 +24,8 @@ logger = logging.getLogger("detaug")
 _ASKED_AT_MOST = 32
 
 _comparisons: Counter[str] = Counter()
-_said: set[tuple[int, ...]] = set()
+#: What was logged: the entropy of both augmenters, and whether they have the same pipeline.
+_logged: set[tuple[tuple[int, ...], bool]] = set()
 
 
 class RankSeeds:
@@ -93,43 +94,61 @@ class RunningAugmenter:
     name: str
     is_running: weakref.WeakMethod[Callable[[], bool]]
 
-    def makes_the_numbers_of(self, other: RunningAugmenter) -> bool:
-        """Return whether both draw the same numbers for pipelines that are not the same.
-
-        A second augmenter of the same pipeline is a repetition on purpose.
-        """
-        same_numbers = (self.entropy, self.rank) == (other.entropy, other.rank)
-        return same_numbers and self.declared != other.declared
+    def draws_same_numbers(self, other: RunningAugmenter) -> bool:
+        """Return whether both draw the same numbers for their batches."""
+        return (self.entropy, self.rank) == (other.entropy, other.rank)
 
 
 _running: list[RunningAugmenter] = []
 
 
-def warn_if_seed_is_shared(augmenter: RunningAugmenter) -> None:
-    """Warn once where another pipeline that runs in this process draws the same random numbers."""
-    if any(other.makes_the_numbers_of(augmenter) for other in _running):
+def _runs(augmenter: RunningAugmenter) -> bool:
+    """Return whether an augmenter still exists and has an engine."""
+    is_running = augmenter.is_running()
+    return is_running is not None and is_running()
+
+
+def log_shared_seed(augmenter: RunningAugmenter) -> None:
+    """Log once where another augmenter that runs in this process draws the same random numbers.
+
+    It is a warning where the two have different pipelines. A second augmenter of the same pipeline
+    may be a repetition on purpose.
+    """
+    if any(_runs(other) and other.draws_same_numbers(augmenter) for other in _running):
         gc.collect()  # one that nobody refers to any more may wait for it
     for other in list(_running):
-        is_running = other.is_running()
-        if is_running is None:
+        if other.is_running() is None:
             _running.remove(other)
-            continue
-        if not is_running() or not other.makes_the_numbers_of(augmenter):
-            continue
-        if augmenter.entropy in _said:
-            continue
-        _said.add(augmenter.entropy)
-        logger.warning(
-            "two augmenters of this program, one of %s and one of %s, draw the same random "
-            "numbers, batch by batch: both "
-            'have seed %s and name=%r. Give each a name of its own, e.g. name="train" and '
-            'name="val".',
-            other.source_name,
-            augmenter.source_name,
-            augmenter.seed,
-            augmenter.name,
-        )
+        elif _runs(other) and other.draws_same_numbers(augmenter):
+            _log_once(other, augmenter)
     earlier_records = [record for record in _running if record.is_running == augmenter.is_running]
     for record in earlier_records:
         _running.remove(record)
     _running.append(augmenter)
+
+
+def _log_once(first: RunningAugmenter, second: RunningAugmenter) -> None:
+    """Log that two augmenters draw the same numbers, unless it was logged for this seed."""
+    is_repetition = first.declared == second.declared
+    if (second.entropy, is_repetition) in _logged:
+        return
+    _logged.add((second.entropy, is_repetition))
+    if is_repetition:
+        logger.info(
+            "two augmenters of this program that run at the same time give the same batches: both "
+            "have the same pipeline (of %s), seed %s and name=%r. If they are not to repeat each "
+            'other, give each a name of its own, e.g. name="train" and name="val".',
+            second.source_name,
+            second.seed,
+            second.name,
+        )
+        return
+    logger.warning(
+        "two augmenters of this program, one of %s and one of %s, draw the same random numbers, "
+        "batch by batch: both have seed %s and name=%r. Give each a name of its own, e.g. "
+        'name="train" and name="val".',
+        first.source_name,
+        second.source_name,
+        second.seed,
+        second.name,
+    )

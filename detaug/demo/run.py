@@ -57,12 +57,12 @@ class Run(Row):
 
 
 RUNS = (
-    Run(STOCK, augmenter=STOCK),
-    Run(STOCK, augmenter=STOCK),
-    Run(OURS, processes=0),
-    Run(OURS),
-    Run(f"{OURS}, a worker killed", kill=True),
-    Run(f"{OURS}, stopped, resumed with 3 processes", resume=True),
+    Run("batchgenerators", augmenter=STOCK),
+    Run("batchgenerators, again", augmenter=STOCK),
+    Run("detaug, in this process", processes=0),
+    Run("detaug"),
+    Run("detaug, a worker killed", kill=True),
+    Run("detaug, stopped, resumed with 3 processes", resume=True),
 )
 
 
@@ -95,9 +95,11 @@ class Runs(Report[Run]):
             runs,
             Text(),
             *notices,
-            Text.assemble(f"{STOCK}: two runs with the same seeds ", (agree, "bold"), "."),
             Text.assemble(
-                f"{OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."
+                f"batchgenerators' {STOCK}: two runs with the same seeds ", (agree, "bold"), "."
+            ),
+            Text.assemble(
+                f"detaug's {OURS}: ", (every, "bold green") if self.ok else (some, "bold red"), "."
             ),
         ]
 

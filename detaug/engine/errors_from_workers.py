@@ -172,17 +172,18 @@ def error_of(
     if original is None:
         original = rebuild(record)
     raised_in = f"raised in {record.methods}\n" if record.methods else ""
-    advice = f"{record.advice}\n" if record.advice else ""
+    advice = f"\n{record.advice}" if record.advice else ""
     fetching = (
         f"fetching item {record.index} of the data set for"
         if record.index is not None
         else "making"
     )
-    users_part = f"\n{record.users_part}\n\n" if record.users_part else ""
+    # A log shows the first line, a terminal ends with the last one: the message is both.
+    users_part = f"\n\n{record.users_part}" if record.users_part else ""
+    first_line = record.summary.partition("\n")[0]
     text = (
-        f"{record.summary}\n{users_part}{advice}{raised_in}while {fetching} "
-        f"{describe_batch(key, places)} {where}\n"
-        f"{_how_to_make_again(key, places)}"
+        f"{first_line}\n{raised_in}while {fetching} {describe_batch(key, places)} {where}\n"
+        f"{_how_to_make_again(key, places)}{users_part}\n{record.summary}{advice}"
     )
     error = batch_error(original, text)
     error.original = original

@@ -317,7 +317,7 @@ class PrefetchingEngine:
         how = "" if exitcode is None else f" with {signal_name(exitcode)}"
         memory = f", its memory having peaked at {peak / 2**20:.0f} MiB," if peak else ""
         known = f" ({why.rstrip('.')})" if why else ""
-        text = "%s ended%s%s while making %s; another one makes it again%s"
+        text = "%s ended%s%s while making %s; another worker is rebuilding the batch%s"
         logger.warning(
             text, worker, how, memory, failures.describe_batch(key, self._work.places), known
         )

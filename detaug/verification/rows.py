@@ -201,7 +201,9 @@ def table(title: str, rows: Sequence[R], *columns: Column[R]) -> Table:
     A line has the row's circumstances (under `title`), the columns, the verdict and the seconds.
     """
     result = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    result.add_column(title, overflow="fold")
+    words = " ".join(row.what for row in rows).split()
+    # On a narrow terminal lines break between words only.
+    result.add_column(title, overflow="fold", min_width=max(map(len, words), default=0))
     for name, _, is_number in columns:
         result.add_column(name, justify="right" if is_number else "left", no_wrap=True)
     result.add_column("verdict")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import filecmp
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -38,6 +39,9 @@ from detaug.verification import rows as reports
 
 _CODE = "import sys; from detaug.nnunet.verification.recording import main; main(*sys.argv[1:])"
 CHECKPOINT = "checkpoint_final.pth"
+
+#: Seconds between two looks at how far a training is.
+_POLL_INTERVAL = 1.0
 
 
 @dataclass(frozen=True)
@@ -133,23 +137,25 @@ def run_and_compare(
 ) -> Trainings:
     """Run these trainings within `folder`, and compare each with the first."""
     reference, *others = planned
-    rows = [reports.PendingRow(reference.what, partial(_reference, reference, folder))]
+    run_reference = partial(_reference, reference, folder, bar)
+    rows = [reports.PendingRow(reference.what, run_reference, EPOCHS)]
     for other in others:
-        rows.append(reports.PendingRow(other.what, partial(_compared, reference, other, folder)))
+        run_other = partial(_compared, reference, other, folder, bar)
+        rows.append(reports.PendingRow(other.what, run_other, EPOCHS))
     return Trainings(settings, tuple(reports.run_rows(rows, bar)))
 
 
-def _reference(training: Training, folder: Path) -> Row:
+def _reference(training: Training, folder: Path, bar: Progress) -> Row:
     """Run the training that the others are compared with."""
-    run(training, folder)
+    run(training, folder, bar)
     return Row(training.what)
 
 
-def _compared(reference: Training, training: Training, folder: Path) -> Row:
+def _compared(reference: Training, training: Training, folder: Path, bar: Progress) -> Row:
     """Run a training after the reference, and compare the two."""
     row = Row(training.what, reports.EQUAL)
     try:
-        run(training, folder)
+        run(training, folder, bar)
     except UnusableError as error:
         return replace(row, verdict=reports.FAILED, reason=str(error))
     difference = first_difference(folder / reference.folder, folder / training.folder)
@@ -185,13 +191,23 @@ def _checkpoint_in(folder: Path) -> Path:
     return next((folder / "results").glob(f"*/*/fold_*/{CHECKPOINT}"))
 
 
-def run(training: Training, folder: Path) -> None:
+def run(training: Training, folder: Path, bar: Progress) -> None:
     """Run all parts of a training, each in a separate process, in its folder within `folder`.
+
+    `bar` shows the epoch that is being trained.
 
     Raises:
         UnusableError: a part failed, or there is no final checkpoint afterwards.
     """
     own = folder / training.folder
+    done_before = bar.done
+
+    def show_epoch() -> None:
+        epoch = _last_epoch_begun(own / TRACE)
+        if epoch is not None:
+            action = f"{training.what}: epoch {epoch + 1} of {EPOCHS}"
+            bar.update(action, done_before + epoch)
+
     results = own / "results"
     results.mkdir(parents=True, exist_ok=True)
     link_predictions(results)
@@ -206,15 +222,30 @@ def run(training: Training, folder: Path) -> None:
             "DETAUG_SEED": text_of_seed(part.settings.seed),
             "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path),
         }
-        _run_part(part, own, variables)
+        _run_part(part, own, variables, show_epoch)
     if not any(results.glob(f"*/*/fold_*/{CHECKPOINT}")):
         raise UnusableError(
             f"the training ended without a {CHECKPOINT}: does the trainer save one?"
         )
 
 
-def _run_part(part: Part, folder: Path, variables: dict[str, str]) -> None:
-    """Run a part of a training in a separate process, with trace and log in `folder`."""
+def _last_epoch_begun(trace: Path) -> int | None:
+    """Return the epoch that began last in a trace; None: there is none yet."""
+    if not trace.exists():
+        return None
+    epochs = re.findall(r'^\["start of epoch (\d+)"', trace.read_text(), re.MULTILINE)
+    if not epochs:
+        return None
+    return int(epochs[-1])
+
+
+def _run_part(
+    part: Part, folder: Path, variables: dict[str, str], on_poll: Callable[[], None]
+) -> None:
+    """Run a part of a training in a separate process, with trace and log in `folder`.
+
+    `on_poll` is called about once a second until it ends.
+    """
     with (folder / "log.txt").open("ab") as log:
         process = subprocess.Popen(
             [*interpreter_command(_CODE), json.dumps(asdict(part)), str(os.getpid())],
@@ -225,7 +256,7 @@ def _run_part(part: Part, folder: Path, variables: dict[str, str]) -> None:
             start_new_session=True,
         )
         try:
-            code = process.wait()
+            code = _wait(process, on_poll)
         finally:
             # All that it started as well. On macOS those that ended give a PermissionError.
             with suppress(ProcessLookupError, PermissionError):
@@ -240,3 +271,12 @@ def _run_part(part: Part, folder: Path, variables: dict[str, str]) -> None:
     last_line = lines[-1] if lines else "(none)"
     ending = f"signal {-code}" if code < 0 else f"exit status {code}"
     raise UnusableError(f"the training ended with {ending}; its last line was: {last_line}")
+
+
+def _wait(process: subprocess.Popen[bytes], on_poll: Callable[[], None]) -> int:
+    """Return the exit status of a process once it has ended."""
+    while True:
+        try:
+            return process.wait(_POLL_INTERVAL)
+        except subprocess.TimeoutExpired:
+            on_poll()

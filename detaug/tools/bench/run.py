@@ -54,6 +54,9 @@ DEMO_PATCH = 64
 
 RED = "#D55E00"
 
+#: Names of systems in the table, which a narrow terminal shows without breaking them.
+_SHORT_NAMES = {"NonDetMultiThreadedAugmenter": "batchgenerators"}
+
 
 @dataclass(frozen=True)
 class Rate:
@@ -141,7 +144,8 @@ class Benchmark:
         for name in ("processes", "batches/s", "detaug over it"):
             rates.add_column(name, justify="right", no_wrap=True, overflow="fold")
         for rate in self.rates:
-            rates.add_row(rate.system, str(rate.processes), *_cells(rate))
+            name = _SHORT_NAMES.get(rate.system, rate.system)
+            rates.add_row(name, str(rate.processes), *_cells(rate))
         yield rates
         yield Text()
         if self.load.warning:

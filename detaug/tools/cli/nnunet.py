@@ -36,12 +36,12 @@ def nnunet() -> None:
     """
 
 
-@nnunet.command()
+@nnunet.command(short_help="Print the folder of detaug's trainers.")
 def path() -> None:
-    """Print the folder that nnUNetv2_train finds detaug's trainers in; `detaug nnunet train` needs
-    no such variable.
+    """Print the folder of detaug's trainers, for the environment variable nnUNet_extTrainer.
 
-    For the environment variable nnUNet_extTrainer; several folders are separated as in PATH.
+    nnUNetv2_train finds the trainers in the folders that this variable names; several are separated
+    as in PATH. `detaug nnunet train` does not need it.
     """
     click.echo(str(importlib.resources.files("detaug.nnunet") / "external"))
 

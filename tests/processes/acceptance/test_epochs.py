@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -197,3 +198,30 @@ def test_first_batches_of_the_next_epoch_are_prefetched_and_kept(
     for epoch in range(3):
         for step in range(5):
             assert len(list(tmp_path.glob(f"{epoch}-{step}-*"))) == 1, "and it is not made again"
+
+
+@pytest.mark.parametrize(
+    ("loader", "options", "count"),
+    [
+        (RandomSampler, {}, 1),
+        (RandomLoader, {}, 1),
+        (RandomLoader, {"batches_per_epoch": 3}, 0),
+        (lambda: IndexLoader(8, 2), {}, 0),
+        (Pass, {}, 0),
+    ],
+)
+def test_a_loop_that_never_ends_is_logged_once(
+    make: Maker,
+    caplog: pytest.LogCaptureFixture,
+    loader: Callable[[], Any],
+    options: dict[str, Any],
+    count: int,
+) -> None:
+    caplog.set_level(logging.INFO, "detaug")
+    augmenter = make(loader(), None, 0, seed=1, **options)
+    next(augmenter)
+    assert "never ends" not in caplog.text, "next() asks for no loop"
+    for _ in range(2):
+        for _ in augmenter:
+            break
+    assert caplog.text.count("a for loop over this augmenter never ends") == count

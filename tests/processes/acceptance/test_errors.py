@@ -123,22 +123,23 @@ ENDINGS: dict[str, tuple[Any, Any, str, str]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("n", [0, 1])
-def test_users_lines_come_first_and_the_text_is_printed_once(
+def test_the_message_is_the_first_line_and_after_the_users_lines_the_last(
     make: Maker, ending: str, n: int
 ) -> None:
     loader, transform, text, line = ENDINGS[ending]
     _, error = run_into_error(make(loader(), transform, n, seed=1), BatchError)
     lines = str(error).splitlines()
     assert text in lines[0]
+    assert shown(error).splitlines()[-1] == lines[-1] == lines[0]
     assert [
         each for each in lines if "detaug" in each and "File" in each and "test_errors" not in each
     ] == []
     at_user = next(number for number, each in enumerate(lines) if line in each)
     at_epoch = next(number for number, each in enumerate(lines) if "epoch 0, step 0" in each)
-    assert at_user < at_epoch
+    assert 0 < at_epoch < at_user
     assert "producer.py" in error.worker_traceback, "the whole of it is there for whoever wants it"
     printed = shown(error).replace(f'{line}"{text}")', "")  # the line of code
-    assert printed.count(text) == 1 + (ending == "chain") * printed.count(f'"{text}") from error')
+    assert printed.count(text) == 2 + (ending == "chain") * printed.count(f'"{text}") from error')
 
 
 def test_error_of_a_native_transform_names_it_and_where_it_was_raised(make: Maker) -> None:

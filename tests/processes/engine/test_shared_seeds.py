@@ -7,6 +7,7 @@ Run as a program, this file is the process that forks two ranks of a gloo group.
 from __future__ import annotations
 
 import json
+import logging
 import multiprocessing
 import os
 import subprocess
@@ -154,6 +155,11 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
+def repetitions(caplog: pytest.LogCaptureFixture) -> list[str]:
+    messages = [record.getMessage() for record in caplog.records]
+    return [message for message in messages if "give the same batches" in message]
+
+
 def numbers(*augmenters: DeterministicAugmenter) -> list[Any]:
     return [next(augmenter)["data"].tolist() for augmenter in augmenters]
 
@@ -193,6 +199,25 @@ def test_nothing_is_said_of_names_seeds_and_ranks_of_their_own_and_of_repetition
     with DeterministicAugmenter(Loader("after the others were closed"), None, 0, seed=9011) as last:
         numbers(last)
     assert said(caplog) == []
+
+
+def test_the_same_pipeline_twice_at_the_same_time_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "detaug")
+    with DeterministicAugmenter(Loader(), None, 0, seed=9020) as first:
+        numbers(first)
+        first.restart()
+        numbers(first)
+        assert repetitions(caplog) == [], "it repeats itself on purpose"
+        with (
+            DeterministicAugmenter(Loader(), None, 0, seed=9020) as second,
+            DeterministicAugmenter(Loader(), None, 0, seed=9020) as third,
+        ):
+            assert numbers(second) == numbers(third)
+    (message,) = repetitions(caplog)
+    assert "seed 9020 and name=''" in message
+    assert 'name="train" and name="val"' in message
 
 
 if __name__ == "__main__":

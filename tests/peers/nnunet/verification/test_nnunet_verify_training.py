@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -52,13 +53,18 @@ def killed() -> None:
     raise Killed
 
 
-def run_here(part: Part, folder: Path, variables: dict[str, str]) -> None:
+def run_here(
+    part: Part, folder: Path, variables: dict[str, str], on_poll: Callable[[], None]
+) -> None:
     """Run a part in this process, because importing nnU-Net takes longest."""
     with mock.patch.dict(os.environ, variables), contextlib.suppress(Killed):
         recording.train(part, folder / recording.TRACE)
+    on_poll()
 
 
-def interrupted(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> verifying.Row:
+def interrupted(
+    trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch, bar: Progress | None = None
+) -> verifying.Row:
     """Return the row of a training that is killed in its second epoch and resumed."""
     monkeypatch.setenv("nnUNet_extTrainer", str(FAULTY))
     monkeypatch.setattr(verifying, "_run_part", run_here)
@@ -68,7 +74,7 @@ def interrupted(trainer: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         replace(training, parts=tuple(replace(part, processes=0) for part in training.parts))
         for training in verifying.trainings(settings)
     )
-    result = verifying.run_and_compare(settings, (straight, resumed), folder, Progress())
+    result = verifying.run_and_compare(settings, (straight, resumed), folder, bar or Progress())
     return result.rows[1]
 
 
@@ -87,8 +93,18 @@ def test_the_first_step_and_what_differs_in_it_are_named(
 def test_detaugs_trainer_writes_the_same_checkpoint_where_it_is_resumed(
     nnunet_environment: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = interrupted("nnUNetTrainerDetAug", tmp_path, monkeypatch)
+    actions = []
+    bar = Progress(told=lambda action, done, total: actions.append((action, done, total)))
+    row = interrupted("nnUNetTrainerDetAug", tmp_path, monkeypatch, bar)
     assert (row.verdict, row.reason) == ("equal", "")
+    straight, resumed = "straight through, 2 processes", row.what
+    assert actions == [
+        (straight, 0, 4),
+        (f"{straight}: epoch 2 of 2", 1, 4),
+        (resumed, 2, 4),
+        (f"{resumed}: epoch 1 of 2", 2, 4),
+        (f"{resumed}: epoch 2 of 2", 3, 4),
+    ]
 
 
 def test_the_report_says_what_is_wrong_in_one_line_a_training() -> None:
