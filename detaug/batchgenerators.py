@@ -83,7 +83,7 @@ class NonDetMultiThreadedAugmenter(
         """Whether the workers are running."""
         return self._engine is not None
 
-    def _look(self) -> None:
+    def _inspect_pipeline(self) -> None:
         loader = self._data_loader
         if is_batchgenerators(loader, "DataLoader") and not loader.infinite:
             raise ValueError(
@@ -92,7 +92,7 @@ class NonDetMultiThreadedAugmenter(
                 "pass infinite=True, or use MultiThreadedAugmenter, which goes through the data "
                 "once an epoch"
             )
-        super()._look()
+        super()._inspect_pipeline()
 
     def __next__(self) -> Batch:
         """Return the batch that is due.
@@ -165,7 +165,7 @@ class MultiThreadedAugmenter(
 
     @num_cached_per_queue.setter
     def num_cached_per_queue(self, value: int) -> None:
-        self._refuse_if_taken("num_cached_per_queue")
+        self._refuse_if_settled("num_cached_per_queue")
         self._num_cached_per_queue = arguments.count("num_cached_per_queue", value)
 
     @property

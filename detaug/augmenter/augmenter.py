@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic
 
@@ -54,83 +55,82 @@ from detaug.training.machine import environment
 
 logger = logging.getLogger("detaug")
 
-#: What the pipeline's batches are, for type checkers: ``aug: DeterministicAugmenter[dict[str,
+#: The type of the pipeline's batches, for type checkers: ``aug: DeterministicAugmenter[dict[str,
 #: np.ndarray]] = ...``.
 Batch = TypeVar("Batch", default=Any)
 
 
 class DeterministicAugmenter(Generic[Batch]):
-    """Batches from worker processes, in one fixed order and with the same bytes whatever the
-    workers do.
+    """Batches from worker processes, in one fixed order and always with the same bytes.
 
-    Takes the place of batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments)
-    and keeps the promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure
-    function of (pipeline, seed, epoch, step): number of processes, start method, timing, crashes,
-    resume and replay change nothing about it.
+    Replaces batchgenerators' ``NonDetMultiThreadedAugmenter`` (same positional arguments) and keeps
+    the promises of ``MultiThreadedAugmenter`` for finite loaders. A batch is a pure function of
+    (pipeline, seed, epoch, step). The number of processes, the start method, timing, crashes,
+    resuming and replaying do not change it.
 
-    The loader and the transform are taken as they are when the first batch is asked for, or
-    `_start`, `replay` or `settle` is called, and again at `restart`. Until then `generator`,
-    `transform`, `num_processes`, `num_cached` and `seeds` may be set, and the objects changed.
-    Later changes do not reach the workers; what must change with the epoch goes into a method
-    ``set_epoch(epoch)`` of either.
+    The loader and the transform are copied when the first batch is requested, when `settle`,
+    `replay` or `_start` is called, and again at `restart`. Until then you may set `generator`,
+    `transform`, `num_processes`, `num_cached` and `seeds`, and change the objects. Later changes do
+    not reach the workers. Anything that must change with the epoch belongs in a method
+    ``set_epoch(epoch)`` of the loader or the transform.
 
     Args:
-        data_loader: a batchgenerators loader (nnU-Net's too), an iterator, an iterable, or a
-            callable that makes one.
-        transform: called on every batch, as `call` says; None for none. Before workers start,
-            ``warm_up()`` of it (or of transforms in it and in the loader) is called here, so that
-            workers compile nothing.
-        num_processes: worker processes; 0 makes every batch in this process when it is asked for.
-        num_cached: batches kept ready beyond the one each process works on.
-        seeds: as batchgenerators has it, one seed for each process; the list is then the seed, and
-            its length the number of streams. Better: `seed`.
-        pin_memory: tensors are copied to page-locked memory where there is a GPU.
-        wait_time: accepted for compatibility; nothing here polls.
-        seed: a non-negative integer or a list of them. None: ``DETAUG_SEED`` from the environment,
-            else one is drawn, logged, and shown as `.seed`.
+        data_loader: a batchgenerators loader (including nnU-Net's), an iterator, an iterable, or a
+            callable that returns one of these.
+        transform: called on every batch in the way that `call` says; None: no transform. Before
+            workers start, the ``warm_up()`` of the transform (or of transforms inside it and the
+            loader) is called in this process, so that workers compile nothing.
+        num_processes: number of worker processes; 0: this process makes each batch when it is
+            requested.
+        num_cached: number of batches kept ready in addition to the one that each process works on.
+        seeds: one seed for each process, as in batchgenerators. The list is then the seed, and its
+            length the number of streams. Prefer `seed`.
+        pin_memory: copy tensors to page-locked memory if there is a GPU.
+        wait_time: ignored; accepted for compatibility, since nothing here polls.
+        seed: a non-negative integer or a list of them. None: the environment variable
+            ``DETAUG_SEED``, or if that is not set, a seed that is drawn, logged, and available as
+            `.seed`.
         name: the branch of the seed tree, e.g. "train" or "val"; "a/b" is branch b of branch a.
-        batches_per_epoch: an epoch's batches over all ranks; None: until a finite loader ends, or
-            for ever.
-        num_streams: logical workers. Part of the result, unlike `num_processes`. None: what the
-            loader declares.
-        stateless: whether any copy of the loader may make any batch. None: only where that is known
-            to be safe.
+        batches_per_epoch: number of batches of an epoch, over all ranks. None: an epoch lasts until
+            the loader ends, or forever.
+        num_streams: number of logical workers. It changes the batches; `num_processes` does not.
+            None: the number that the loader declares.
+        stateless: True if any copy of the loader may make any batch. None: only for loaders that
+            are known to be safe.
         rank, world_size: this process takes steps rank, rank + world_size, ... of the one global
-            stream: a round of steps after the other. A state that was saved with any number of
-                ranks loads in any other. None: 0 of 1, which is an
-            error where more processes train together; 0 and 1 themselves give each of them all
-            batches.
+            stream, round by round. A state that was saved with any number of ranks loads into any
+            other number. None: 0 and 1, which raises if several processes train together. Pass 0
+            and 1 explicitly to give each of them all batches.
         tail: what several ranks do with an epoch's last round if it has fewer batches than there
-            are ranks. "drop": no rank gets any of them. "pad": all of them are given, and the ranks
-            that would have none get the epoch's first batches (step 0, 1, ...) once more.
+            are ranks. "drop": no rank gets any of these batches. "pad": all of them are used, and
+            the ranks that would have none get the epoch's first batches (step 0, 1, ...) again.
         on_error: "raise", or `Skip` to leave out (and log) batches whose loader or transform
             raises.
-        version: change it when code changes behind the same class names, so that older state dicts
-            are refused.
-        call: how the transform takes a batch that is a dict: "kwargs" is ``transform(**batch)``,
-            "dict" ``transform(batch)``, "args" ``transform(*batch.values())``, or
-            ``transform(*batch)`` for a list or tuple. None: "dict" for transforms of MONAI,
-            torchvision and TorchIO, known by class, else "kwargs". Any other batch is the only
-            argument.
-        keep: names of attributes that go on from batch to batch although transforms start each one
-            as they were handed in: caches (an atlas that is read on first use), and what cannot be
-                copied (an open file, an inference session).
-            They are shared as they are, so that a batch may depend on others through them.
-        check: `Check`, how batches are made a second time and compared. An integer is its `every`,
-            False is none, True the default.
-        executor: what makes the batches: `LocalProcesses`, `InThisProcess`,
-            `detaug.ray.RayExecutor`, or one of your own (`detaug.engine.executor`). None:
-            ``LocalProcesses()``, or where `num_processes` is 0 ``InThisProcess()``.
-        ledger: a file to which a line is written for every batch that is given (docs/ledger.md):
-            JSON Lines. An earlier run's is continued; with several ranks each has a file of its
-            own, ``run.jsonl``
-            being ``run.rank1of4.jsonl``. None: there is none.
+        version: change it when code changes without changing class names, so that older state
+            dicts are refused.
+        call: how the transform is called with a batch that is a dict. "kwargs":
+            ``transform(**batch)``; "dict": ``transform(batch)``; "args":
+            ``transform(*batch.values())``, or ``transform(*batch)`` for a list or tuple. None:
+            "dict" for transforms of MONAI, torchvision and TorchIO (recognised by class), else
+            "kwargs". A batch of any other type is the only argument.
+        keep: names of attributes that are carried from batch to batch, although each batch starts
+            with the transforms as you passed them. Use it for caches (an atlas that is read on
+            first use) and for objects that cannot be copied (an open file, an inference session).
+            They are shared, not copied, so that a batch may depend on earlier ones through them.
+        check: a `Check` that says which batches are made a second time and compared. An integer is
+            its `every`, False turns checks off, True is the default.
+        executor: runs the workers: `LocalProcesses`, `InThisProcess`, `detaug.ray.RayExecutor`, or
+            your own (`detaug.engine.executor`). None: ``LocalProcesses()``, or ``InThisProcess()``
+            if `num_processes` is 0.
+        ledger: path of a JSON Lines file that gets one line for each batch (docs/ledger.md). The
+            file of an earlier run is continued. With several ranks each one writes its own file:
+            ``run.jsonl`` becomes ``run.rank1of4.jsonl``. None: no ledger.
 
     Raises:
-        TypeError, ValueError: an argument cannot be right, or can have no effect beside the others;
-            the message says what is allowed.
-        ValueError: `torch.distributed` or the launcher (torchrun, srun, mpirun) has more ranks than
-            `world_size`, which was not given. Or there are several ranks, and the number of batches
+        TypeError, ValueError: an argument is invalid, or has no effect together with the others.
+            The message says what is allowed.
+        ValueError: `world_size` was not passed, and `torch.distributed` or the launcher (torchrun,
+            srun, mpirun) has several ranks. Or there are several ranks, and the number of batches
             of an epoch that ends is not known.
     """
 
@@ -165,24 +165,24 @@ class DeterministicAugmenter(Generic[Batch]):
         ledger: str | os.PathLike[str] | None = None,
     ) -> None:
         self._engine: Engine | None = None
-        self._starting = threading.RLock()  # several threads may ask for the first batch
-        self._closed = False
-        self._owner = os.getpid()
-        self._settings: ProcessSettings | None = (
-            None  # those of the program where the workers were started
-        )
+        #: Several threads may ask for the first batch.
+        self._start_lock = threading.RLock()
+        self._is_closed = False
+        self._owner_pid = os.getpid()
+        #: Settings of the program when the workers were started.
+        self._settings: ProcessSettings | None = None
         self._rank_seeds: RankSeeds | None = None
         self._num_cached = arguments.count("num_cached", num_cached)
         self.rank, self.world_size = arguments.rank_of(
             rank or 0, 1 if world_size is None else world_size
         )
-        self._ranks_are_given = world_size is not None
+        self._is_world_size_explicit = world_size is not None
         self.tail = arguments.one_of("tail", tail, TAILS)
         self.batches_per_epoch = arguments.optional_positive("batches_per_epoch", batches_per_epoch)
         self.on_error = Skip.of(on_error)
         self.version = arguments.text("version", version)
-        self._call = call and arguments.one_of("call", call, WAYS)
-        self._transform = called(arguments.transform(transform), self._call)
+        self._call_style = arguments.one_of("call", call, WAYS) if call else call
+        self._transform = called(arguments.transform(transform), self._call_style)
         self.pin_memory = bool(pin_memory)
         self.wait_time = wait_time
         self.keep = arguments.strings("keep", keep, "attribute names", str.isidentifier)
@@ -194,31 +194,34 @@ class DeterministicAugmenter(Generic[Batch]):
         if not isinstance(stateless, bool | None):
             raise TypeError(f"stateless must be True, False or None, got {stateless!r}")
         self._stateless = stateless
-        self._num_streams_wanted = arguments.optional_positive("num_streams", num_streams)
+        self._user_num_streams = arguments.optional_positive("num_streams", num_streams)
         self._user_seed = seed
         self._name = arguments.text("name", name)
         self._set_seeds(seeds)
-        self._health = RunStats()
+        self._run_stats = RunStats()
+        #: The epoch of a state that has just been loaded.
         self._loaded_epoch: int | None = None
-        self._rest_is_wanted = False
+        #: The loop has named the loaded epoch: its next pass is the rest of that epoch.
+        self._is_resuming_epoch = False
         self._finalizer: Any = None
 
         self._data_loader = data_loader
-        #: A state that was loaded before the pipeline was taken, with which it is compared then.
+        #: A state that was loaded before the pipeline was settled; it is compared at that time.
         self._loaded_state: State | None = None
-        #: Checks made of earlier pipelines of this augmenter, and how many of them found a
-        #: difference.
-        self._earlier_checks = (0, 0)
-        self._said: set[str] = set()
-        self._look()
-        # Refuses what cannot be copied where the user wrote it, and not at the first batch.
-        self._pipeline = self._frozen()
-        self._kept_replayer: Replayer | None = None
-        self._is_taken = False
+        #: Checks of this augmenter's earlier pipelines, and how many of them found a difference.
+        self._earlier_check_counts = (0, 0)
+        #: Texts of the warnings that the user has seen.
+        self._logged_warnings: set[str] = set()
+        self._inspect_pipeline()
+        # Here, where the user wrote it, and not at the first batch: this refuses objects that
+        # cannot be copied.
+        self._pipeline = self._copy_pipeline()
+        self._cached_replayer: Replayer | None = None
+        self._is_settled = False
         self._begin_checks()
         self._schedule = self._new_schedule()
-        self._mention_streams()
-        if self._drawn and self.world_size > 1:
+        self._warn_about_streams()
+        if self._is_seed_drawn and self.world_size > 1:
             logger.warning(
                 "rank %d of %d drew its own seed: pass the same seed on all ranks",
                 self.rank,
@@ -241,39 +244,37 @@ class DeterministicAugmenter(Generic[Batch]):
         num_processes: int = 2,
         **options: Any,
     ) -> DeterministicAugmenter:
-        """Batches of a torch Dataset, in a new order every epoch.
+        """Return an augmenter of a torch Dataset, by default in a new order every epoch.
 
         Args:
-            dataset: has ``__len__`` and ``__getitem__``. While item i of a batch is fetched,
-                `detaug.current()` is that sample, with its own Generator. Or a torch
-                IterableDataset, which says the order itself: each stream reads a copy of its own,
-                    for which `torch.utils.data.get_worker_info()` has the stream's number as ``id``
-                    and
-                `num_streams` as ``num_workers``. One that shares its items out by these may have
-                several streams.
-            batch_size: samples per batch; with `batch_sampler` it is left out.
-            shuffle: a permutation from the epoch's SeedSequence child; False: the data set's own
-                order. None: True, where no other argument says the order.
-            sampler: the indices of an epoch, in order: torch's or MONAI's samplers, or any iterable
-                with a length that can be pickled. Every epoch it starts as it was handed in, with
-                the generators that it holds and the global ones seeded from the epoch's child; its
-                ``set_epoch``, if it has one, is told the epoch.
-            batch_sampler: as `sampler`, with a list of indices for every batch.
+            dataset: a map-style data set (``__len__`` and ``__getitem__``), or an IterableDataset.
+                While a map-style data set fetches an item, `detaug.current()` is that sample, with
+                its own Generator. An IterableDataset sets the order itself: each stream reads its
+                own copy, for which `torch.utils.data.get_worker_info()` has the stream's number as
+                ``id`` and `num_streams` as ``num_workers``. If it divides its items by these
+                numbers, it may have several streams.
+            batch_size: samples per batch. Do not pass it together with `batch_sampler`.
+            shuffle: True: a permutation drawn from the epoch's SeedSequence child. False: the data
+                set's own order. None: True, unless another argument sets the order.
+            sampler: the indices of an epoch, in order: a sampler of torch or MONAI, or any iterable
+                that has a length and can be pickled. It starts every epoch as you passed it; the
+                generators that it holds and the global ones are seeded from the epoch's child. Its
+                ``set_epoch``, if it has one, is called with the epoch.
+            batch_sampler: like `sampler`, with a list of indices for each batch.
             drop_last: leave out the last, smaller batch of an epoch.
-            collate_fn: list of samples → batch. None: torch's default_collate.
-            worker_init_fn: is called with the worker's number, 0 ... num_processes-1, in every
-                process that makes batches, before the first batch that its copy of the data set
-                makes; `torch.utils.data.get_worker_info()` has that
-                copy as ``dataset`` meanwhile. Seeds that it sets have no effect: every batch starts
-                    from its own.
+            collate_fn: combines a list of samples into a batch. None: torch's default_collate.
+            worker_init_fn: called with the worker's number, 0 ... num_processes - 1, in every
+                process that makes batches, before its copy of the data set makes the first one.
+                `torch.utils.data.get_worker_info()` has that copy as ``dataset`` during the call.
+                Seeds that it sets have no effect, since every batch starts from its own seed.
             transform: applied to the collated batch.
-            num_processes: worker processes.
-            **options: as for DeterministicAugmenter.
+            num_processes: number of worker processes.
+            **options: further arguments of `DeterministicAugmenter`.
 
         Raises:
             TypeError: the data set has no length or no items; a sampler has no length or cannot be
                 pickled; or arguments exclude each other (`shuffle`, `sampler`, `batch_sampler`).
-            ValueError: the data set makes no batch at all; or a sampler gives one rank's share.
+            ValueError: an epoch has no batch; or a sampler yields only one rank's share.
         """
         known = {
             *inspect.signature(cls.from_dataset).parameters,
@@ -281,17 +282,17 @@ class DeterministicAugmenter(Generic[Batch]):
             *inspect.signature(cls).parameters,
         }
         refuse_arguments(options, known)
-        how: dict[str, Any] = {
+        dataset_options: dict[str, Any] = {
             "drop_last": drop_last,
             "collate_fn": collate_fn,
             "worker_init_fn": worker_init_fn,
+            "sampler": sampler,
+            "batch_sampler": batch_sampler,
         }
-        how |= {"sampler": sampler, "batch_sampler": batch_sampler}
-        samples = SampleBatches(dataset, batch_size, shuffle, how)
+        samples = SampleBatches(dataset, batch_size, shuffle, dataset_options)
         return cls(samples, transform, num_processes, **options)
 
-    # --- what may be set until the pipeline is taken
-    # ----------------------------------------------------------------
+    # --- attributes that may be set until the pipeline is settled ---
 
     @property
     def generator(self) -> Any:
@@ -300,170 +301,180 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @generator.setter
     def generator(self, value: Any) -> None:
-        self._refuse_if_taken("generator")
-        before = self._data_loader
-        if isinstance(before, SampleBatches):
-            value = replace(before, dataset=value)
+        self._refuse_if_settled("generator")
+        loader_before = self._data_loader
+        if isinstance(loader_before, SampleBatches):
+            value = replace(loader_before, dataset=value)
         self._data_loader = value
         try:
-            self._look()
+            self._inspect_pipeline()
         except BaseException:
-            self._data_loader = before
+            self._data_loader = loader_before
             raise
-        self._renew_schedule()
+        self._reset_schedule()
 
     @property
     def transform(self) -> Any:
-        """The transform, called with keyword arguments: itself, or with `call` what calls it so."""
+        """The transform; with `call`, the wrapper that calls it in that way."""
         return self._transform
 
     @transform.setter
     def transform(self, value: Callable[..., Any] | None) -> None:
-        self._refuse_if_taken("transform")
-        self._transform = called(arguments.transform(value), self._call)
+        self._refuse_if_settled("transform")
+        self._transform = called(arguments.transform(value), self._call_style)
 
     @property
     def num_processes(self) -> int:
-        """Worker processes; 0: none."""
+        """The number of worker processes; 0: this process makes the batches."""
         return self._num_processes
 
     @num_processes.setter
     def num_processes(self, value: int) -> None:
-        self._refuse_if_taken("num_processes")
+        self._refuse_if_settled("num_processes")
         self._set_num_processes(value)
 
     @property
     def num_cached(self) -> int:
-        """Batches kept ready beyond the one each process works on."""
+        """The number of batches kept ready in addition to the one that each process works on."""
         return self._num_cached
 
     @num_cached.setter
     def num_cached(self, value: int) -> None:
-        self._refuse_if_taken("num_cached")
+        self._refuse_if_settled("num_cached")
         self._num_cached = arguments.count("num_cached", value)
 
     @property
     def seeds(self) -> list[int | None]:
-        """The seeds as batchgenerators has them; None for each process where none were passed."""
-        return [None] * self._num_processes if self._seeds is None else self._seeds
+        """The seeds as in batchgenerators: one for each process, None where none were passed."""
+        if self._seeds is None:
+            return [None] * self._num_processes
+        return self._seeds
 
     @seeds.setter
     def seeds(self, value: Sequence[int | None] | None) -> None:
-        self._refuse_if_taken("seeds")
+        self._refuse_if_settled("seeds")
         self._set_seeds(value)
         self._close_ledger()
 
-    def _refuse_if_taken(self, name: str) -> None:
-        if self._is_taken:
+    def _refuse_if_settled(self, name: str) -> None:
+        if self._is_settled:
             raise AttributeError(
                 f"{name} cannot be set now: the pipeline was taken when the first batch was asked "
-                "for. Set it before that, or "
-                "between aug._finish() and aug.restart(). What must change with the epoch goes "
-                "into a method "
-                "set_epoch(epoch) of the loader or transform"
+                "for. Set it before that, or between aug._finish() and aug.restart(). What must "
+                "change with the epoch goes into a method set_epoch(epoch) of the loader or "
+                "transform"
             )
 
     def _set_num_processes(self, value: Any) -> None:
-        number = arguments.count("num_processes", value)
+        num_processes = arguments.count("num_processes", value)
         executor = self._user_executor
         if executor is None:
-            executor = LocalProcesses() if number else InThisProcess()
+            executor = LocalProcesses() if num_processes else InThisProcess()
         self.executor: Executor = arguments.executor(executor)
-        self._num_workers: int = self.executor.num_workers(number)
-        self._num_processes = number
+        self._num_workers: int = self.executor.num_workers(num_processes)
+        self._num_processes = num_processes
 
     def _set_seeds(self, seeds: Sequence[int | None] | None) -> None:
-        listed = arguments.old_style_seeds(
-            seeds, self._user_seed, self._num_processes, self._num_streams_wanted
+        seed_list = arguments.old_style_seeds(
+            seeds, self._user_seed, self._num_processes, self._user_num_streams
         )
         self._seeds = None if seeds is None else list(seeds)
-        self._num_seeds = None if listed is None else len(listed)
-        nobody_says = self._user_seed is None and listed is None
-        self._drawn = nobody_says and not os.environ.get(SEED_VARIABLE)
-        tree = SeedTree(self._user_seed if listed is None else listed)
-        self._tree = tree.child(self._name) if self._name else tree
+        self._num_seeds = None if seed_list is None else len(seed_list)
+        has_argument = self._user_seed is not None or seed_list is not None
+        self._is_seed_drawn = not has_argument and not os.environ.get(SEED_VARIABLE)
+        self._seed_tree = _branch_of(
+            self._user_seed if seed_list is None else seed_list, self._name
+        )
 
-    # --- the pipeline
-    # -----------------------------------------------------------------------------------------------
+    # --- the pipeline ---
 
     def settle(self) -> None:
-        """Take the pipeline as it is now, unless it was taken.
+        """Copy the pipeline as it is now; do nothing if that has been done.
 
-        What the program changes later does not reach the workers.
+        Changes that the program makes afterwards do not reach the workers.
 
         Raises:
             StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
-            TypeError, ValueError: the loader or the transform cannot be taken.
+            TypeError, ValueError: the loader or the transform is invalid or cannot be copied.
         """
-        if self._is_taken:  # without the lock, which nobody may be left to release in a fork
+        # Without the lock: in a fork, the thread that holds it does not exist and never releases.
+        if self._is_settled:
             return
-        with self._starting:
-            if self._is_taken:
+        with self._start_lock:
+            if self._is_settled:
                 return
-            self._look()
+            self._inspect_pipeline()
             earlier = self._pipeline
-            self._pipeline = self._frozen()
-            self._kept_replayer = None
-            self._renew_schedule()
+            self._pipeline = self._copy_pipeline()
+            self._cached_replayer = None
+            self._reset_schedule()
             if self._description() != self._checked_description:
-                self._earlier_checks = self._num_checks()
+                self._earlier_check_counts = self._check_counts()
                 self._begin_checks()
                 self._close_ledger()
-            self._mention_streams()
+            self._warn_about_streams()
             self._compare_loaded_state()
             self._pipeline.undeclared.succeed(earlier.undeclared)
-            self._is_taken = True
+            # Last: if anything above raised, the next call tries all of it again.
+            self._is_settled = True
 
-    def _look(self) -> None:
-        """Find out what follows from the loader and the transform as they are now."""
+    def _inspect_pipeline(self) -> None:
+        """Set everything that follows from the loader and the transform as they are now."""
         source = resolve_source(self._data_loader, self._stateless, self.batches_per_epoch)
         self._check_ranks()
-        declared = [
+        declared = self._describe(source)
+        if source.seen is not source.loader:
+            # The loader that a factory returned for the description alone.
+            warm_up(None, source.seen)
+            source.seen = None
+        wanted = self._user_num_streams if self._num_seeds is None else self._num_seeds
+        num_streams = wanted or source.default_num_streams
+        if num_streams > 1:
+            # The loader's length says nothing about how many batches each stream has.
+            source.length_hint = None
+        arguments.epoch_for_all_ranks(source, self.world_size, self.tail)
+        # After everything that may raise: a refused loader changes nothing.
+        self._source: Source = source
+        self._declared = declared
+        self.num_streams = num_streams
+
+    def _describe(self, source: Source) -> list[str]:
+        """Return the lines that describe the pipeline in state dicts and ledgers."""
+        lines = [
             *identity.describe(source.seen, "data_loader"),
             *identity.describe(self.transform, "transform"),
             f"batches_per_epoch = {self.batches_per_epoch}",
             f"version = {self.version!r}",
             *source.declared(),
-            *(
-                line
-                for what, part in source.declared_parts().items()
-                for line in identity.describe(part, what)
-            ),
         ]
-        if source.seen is not source.loader:
-            warm_up(None, source.seen)
-            source.seen = None
-        wanted = self._num_streams_wanted if self._num_seeds is None else self._num_seeds
-        num_streams = wanted or source.default_num_streams
-        if num_streams > 1:
-            source.length_hint = None  # what each stream gives is not known
-        arguments.epoch_for_all_ranks(source, self.world_size, self.tail)
-        self._source: Source = source
-        self._declared = declared
-        self.num_streams = num_streams
+        for name, part in source.declared_parts().items():
+            lines.extend(identity.describe(part, name))
+        return lines
 
-    def _look_again(self) -> None:
-        """Find out what has changed since, where the pipeline is not taken yet.
+    def _inspect_changes(self) -> None:
+        """Inspect the pipeline again unless it is settled.
 
-        A callable that makes the loader is not called for it: that may take long.
+        A callable that returns the loader is not called for it, since that may take long.
         """
-        if self._is_taken or isinstance(self._source, LoaderFactory):
+        if self._is_settled or isinstance(self._source, LoaderFactory):
             return
-        with self._starting:
-            if not self._is_taken:
-                self._look()
-                self._renew_schedule()
+        with self._start_lock:
+            if not self._is_settled:
+                self._inspect_pipeline()
+                self._reset_schedule()
 
-    def _frozen(self) -> Pipeline:
-        """Return the pipeline that was looked at, as it is now."""
+    def _copy_pipeline(self) -> Pipeline:
+        """Return a copy of the pipeline that was inspected, as it is now."""
         travels = self.executor.travels
-        return Pipeline(self._source, self.transform, travels, self.keep, said=self._said)
+        return Pipeline(
+            self._source, self.transform, travels, self.keep, said=self._logged_warnings
+        )
 
     def _description(self) -> list[str]:
         return [*self._declared, f"num_streams = {self.num_streams}"]
 
     def _begin_checks(self) -> None:
-        """Forget the checks of an earlier pipeline, and where its loader's copies stood."""
+        """Forget the checks and the loader states of an earlier pipeline."""
         self._loader_states = LoaderStates(self._source, self.num_streams)
         self._checks = RecheckPolicy(
             self.check, self.num_streams, self._source.stateless, self._loader_states
@@ -471,62 +482,63 @@ class DeterministicAugmenter(Generic[Batch]):
         self._checked_description = self._description()
 
     def _compare_loaded_state(self) -> None:
+        """Compare the pipeline with a state that was loaded before it was settled."""
         loaded = self._loaded_state
         if loaded is None:
             return
-        loaded.check_belongs_to(self._state(), any_seed=self._drawn)
+        loaded.check_belongs_to(self._state_at(), any_seed=self._is_seed_drawn)
         self._loader_states.load(read_states(loaded.loader_states, loaded.num_streams))
         self._compare_values(loaded)
         self._loaded_state = None
 
     def _compare_values(self, loaded: State) -> None:
-        """Tell the user of values that no argument declares and that differ from a state's."""
-        if loaded.rank == self.rank:  # what the user's objects know of their rank may differ
+        """Log undeclared values that differ from those in a loaded state."""
+        # Another rank's objects may rightly hold other values.
+        if loaded.rank == self.rank:
             self._pipeline.log_remarks(self._pipeline.undeclared.on_load(loaded.values))
 
-    def _mention_streams(self) -> None:
-        """Warn of streams that each give all items, and of processes that have no stream to make."""
+    def _warn_about_streams(self) -> None:
+        """Warn of streams that each yield all items, and of processes without a stream."""
         name = self._source.class_name
         if self._source.may_end and self.num_streams > 1:
             self._pipeline.warn_once(
                 f"{name} may end (it raises StopIteration), and does not say so: each of its "
                 f"{self.num_streams} streams (num_streams) is a copy that gives all of its items, "
-                "so every item comes as "
-                "often. Pass num_streams=1, or let its copies share the items out by "
-                "number_of_threads_in_multithreaded"
+                "so every item comes as often. Pass num_streams=1, or let its copies share the "
+                "items out by number_of_threads_in_multithreaded"
             )
-        idle = self._num_workers - self._busy_workers
-        if idle:
+        num_idle = self._num_workers - self._num_busy_workers
+        if num_idle:
             self._pipeline.warn_once(
-                f"{idle} of {self._num_workers} processes will be idle: {name} keeps state between "
-                "batches, "
-                f"and its streams (num_streams={self.num_streams}) can be made by "
-                f"{self._num_workers - idle} at most. Pass "
-                "num_streams=... if several copies of it may share the work (it changes the "
-                "batches), or stateless=True if it "
-                "keeps nothing between batches."
+                f"{num_idle} of {self._num_workers} processes will be idle: {name} keeps state "
+                f"between batches, and its streams (num_streams={self.num_streams}) can be made by "
+                f"{self._num_workers - num_idle} at most. Pass num_streams=... if several copies "
+                "of it may share the work (it changes the batches), or stateless=True if it keeps "
+                "nothing between batches."
             )
 
-    # --- batches
-    # ----------------------------------------------------------------------------------------------------
+    # --- batches ---
 
     def __iter__(self) -> DeterministicAugmenter[Batch]:
-        """The augmenter itself, at the batch that is due: the first of the next epoch where this
-        one's last has been taken and its end not been seen, as by ``for _ in range(len(augmenter)):
-        next(augmenter)``. (Directly after `load_state_dict` and `set_epoch` of the loaded epoch it
-        is not: the loop is to give the rest of that epoch, which is empty.)
+        """Return the augmenter itself, positioned at the batch that is due.
+
+        If all batches of this epoch were taken and its end was not seen, as after ``for _ in
+        range(len(augmenter)): next(augmenter)``, that is the next epoch's first batch. The
+        exception: directly after `load_state_dict` and `set_epoch` of the loaded epoch, the loop
+        gets the rest of that epoch, which is empty.
         """
         refuse_to_be_a_loader()
         self._log_if_endless()
         position = self._schedule.position
-        if not self._rest_is_wanted and position.taken + position.before > 0 and not self._closed:
-            self._look_again()
-            self._pass_over_the_end()
+        has_begun = position.taken + position.before > 0
+        if has_begun and not self._is_resuming_epoch and not self._is_closed:
+            self._inspect_changes()
+            self._skip_finished_epoch()
         return self
 
     def _log_if_endless(self) -> None:
         """Log once that a loop over the augmenter does not end by itself, where that is so."""
-        self._look_again()
+        self._inspect_changes()
         source = self._source
         if source.total_batches is None and (source.stateless or source.endless):
             self._pipeline.warn_once(
@@ -537,17 +549,18 @@ class DeterministicAugmenter(Generic[Batch]):
             )
 
     def __next__(self) -> Batch:
-        """The batch that is due.
+        """Return the batch that is due.
 
         Raises:
-            StopIteration: the epoch is over; the next call gives the next epoch's first batch.
-            BatchError: the loader or the transform failed on it; again at every call until
-                `set_epoch`, `load_state_dict` or `restart`.
+            StopIteration: the epoch has ended; the next call returns the next epoch's first batch.
+            BatchError: the loader or the transform failed on this batch. Every further call raises
+                it again, until `set_epoch`, `load_state_dict` or `restart`.
             ValueError: `torch.distributed` is initialised, and another rank has another seed.
         """
         self._loaded_epoch = None
-        self._rest_is_wanted = False
+        self._is_resuming_epoch = False
         self._start()
+        # Another thread may close the augmenter while this one waits.
         engine = self._engine
         if engine is None:
             raise RuntimeError("the augmenter was closed while its next batch was awaited")
@@ -557,108 +570,116 @@ class DeterministicAugmenter(Generic[Batch]):
         pipeline = self._pipeline
         pipeline.log_remarks(pipeline.undeclared.on_batch(self._schedule.position.epoch))
         try:
-            asked = time.perf_counter()
-            batch: Batch = (
-                engine.next() if self._ledger is None else self._next_noted(engine, self._ledger)
-            )
-            self._health.on_batch(asked)
+            asked_at = time.perf_counter()
+            batch: Batch
+            if self._ledger is None:
+                batch = engine.next()
+            else:
+                batch = self._next_with_ledger(engine, self._ledger)
+            self._run_stats.on_batch(asked_at)
             return batch
         except StopIteration:
-            end = self._schedule.ended
-            if end is not None:
-                if end.taken + end.before == 0:
-                    whom = (
-                        "" if self.world_size == 1 else f" to rank {self.rank} of {self.world_size}"
-                    )
-                    self._pipeline.warn_once(
-                        f"{self._source.class_name} gave no batch{whom} in a whole epoch"
-                    )
-                self._health.on_epoch_end(end.epoch, self._busy_workers)
+            self._on_epoch_end()
             raise
 
-    def _next_noted(self, engine: Engine, ledger: LedgerWriter) -> Any:
-        """The batch that is due, which has its line in the ledger then."""
+    def _next_with_ledger(self, engine: Engine, ledger: LedgerWriter) -> Any:
+        """Return the batch that is due, after its line was written to the ledger."""
         with ledger.taking:
-            asked = time.perf_counter()
+            asked_at = time.perf_counter()
             try:
-                noted = engine.next()
+                # (batch, record of the batch).
+                delivery = engine.next()
             except StopIteration:
                 ledger.epoch_ended()
                 raise
             try:
-                waited = time.perf_counter() - asked
+                waited = time.perf_counter() - asked_at
                 position = self._schedule.taken
                 assert position is not None
-                step = self._schedule.key_at(position).step
                 ledger.delivered(
                     Key(position.epoch, position.step),
-                    step,
-                    noted[1],
+                    self._schedule.key_at(position).step,
+                    delivery[1],
                     waited,
-                    self._health.restarts,
+                    self._run_stats.restarts,
                 )
-            except BaseException:  # Ctrl-C just now: the batch is still due
-                engine.put_back(noted)
+            except BaseException:
+                # KeyboardInterrupt as well: a batch that the user does not get is due again.
+                engine.put_back(delivery)
                 raise
-            return noted[0]
+            return delivery[0]
+
+    def _on_epoch_end(self) -> None:
+        """Warn of an epoch without batches, and log how long the loop waited."""
+        end = self._schedule.ended
+        if end is None:
+            return
+        if end.taken + end.before == 0:
+            receiver = ""
+            if self.world_size > 1:
+                receiver = f" to rank {self.rank} of {self.world_size}"
+            self._pipeline.warn_once(
+                f"{self._source.class_name} gave no batch{receiver} in a whole epoch"
+            )
+        self._run_stats.on_epoch_end(end.epoch, self._num_busy_workers)
 
     def next(self) -> Batch:
-        """As ``next(augmenter)``: batchgenerators has it under this name as well."""
+        """Return ``next(augmenter)``; batchgenerators has this name as well."""
         return self.__next__()
 
     def __len__(self) -> int:
-        """This rank's batches in a whole epoch, also where less of one is left after
-        `load_state_dict`.
+        """Return this rank's number of batches in a whole epoch.
+
+        The number is the same after `load_state_dict`, when only the rest of an epoch is left.
 
         Raises:
-            TypeError: epochs have no end, or the loader does not say where it is.
+            TypeError: epochs have no end, or the loader does not have a length.
         """
-        self._look_again()
-        number = self._source.total_batches
-        if number is None:
-            why = (
-                "its epochs have no end"
-                if self._source.endless
-                else "its loader does not say how many it gives"
-            )
+        self._inspect_changes()
+        num_batches = self._source.total_batches
+        if num_batches is None:
+            reason = "its loader does not say how many it gives"
+            if self._source.endless:
+                reason = "its epochs have no end"
             raise TypeError(
-                f"this augmenter's number of batches is not known: {why}. Pass "
+                f"this augmenter's number of batches is not known: {reason}. Pass "
                 "batches_per_epoch=..."
             )
-        return self._schedule.plan.share_of(number)
+        return self._schedule.plan.share_of(num_batches)
 
     def loader(self, epoch: int | None = None) -> AugmenterLoader:
-        """The augmenter as the torch DataLoader that training loops ask for (docs/loops.md).
+        """Return the augmenter as a torch DataLoader, which training loops need (docs/loops.md).
 
         Args:
-            epoch: the epoch that every pass gives, as for a validation that is the same every time.
-                None: one epoch after the other.
+            epoch: the epoch of every pass, for a validation that is the same every time. None: each
+                pass is the next epoch.
 
         Raises:
-            TypeError: the number of batches of an epoch is not known. (Lightning and others then
-                read one batch ahead, and a state would be one too far.)
+            TypeError: the number of batches of an epoch is not known. Lightning and others then
+                read one batch ahead, and a saved state would be one batch too far.
         """
-        self._look_again()
+        self._inspect_changes()
         if self._source.total_batches is None:
             raise TypeError(
                 "aug.loader() needs to know how many batches an epoch has, and "
-                f"{self._source.class_name} does not say: pass "
-                "batches_per_epoch=... to the augmenter"
+                f"{self._source.class_name} does not say: pass batches_per_epoch=... to the "
+                "augmenter"
             )
         return AugmenterLoader(self, None if epoch is None else arguments.epoch(epoch))
 
     def replay(self, epoch: int, step: int) -> Batch:
-        """Make a batch again, in this process and with the same bytes; the running stream does not
-        notice.
+        """Return a batch that is made again in this process, with the same bytes.
+
+        The running stream is not affected.
 
         Args:
             epoch: 0 ... 2**32 - 1.
-            step: the batch's number in the one global stream; it may be another rank's.
+            step: the batch's number in the one global stream. It may belong to another rank.
 
         Raises:
             ValueError: there is no such batch.
             StateMismatch: (a ValueError) the state that was loaded belongs to another pipeline.
-            Exception: whatever the loader or the transform raises, as it is.
+            Exception: any exception of the loader or the transform, unchanged.
         """
         self.settle()
         key = BatchKey(arguments.epoch(epoch), arguments.step(step, self.num_streams))
@@ -679,176 +700,181 @@ class DeterministicAugmenter(Generic[Batch]):
             raise
 
     def _replayer(self) -> Replayer:
-        """Return the one that replays batches and makes them again for checks, if there are no
-        workers.
+        """Return the replayer, which without workers also makes the batches of checks.
 
-        It is kept with its copy of the pipeline, which has files and stores open.
+        It is kept together with its copy of the pipeline, which has files and stores open.
         """
-        job = self._job()
-        if self._kept_replayer is None or self._kept_replayer.job != job:
-            self._kept_replayer = Replayer(self._pipeline, job)
-        return self._kept_replayer
+        config = self._worker_config()
+        if self._cached_replayer is None or self._cached_replayer.job != config:
+            self._cached_replayer = Replayer(self._pipeline, config)
+        return self._cached_replayer
 
     def stats(self) -> dict[str, Any]:
-        """Return what has happened so far, JSON-able.
+        """Return counters of this run as a dict that can be written as JSON.
 
-        ``checked`` batches were made a second time, and ``mismatches`` of them differed. The loop
-        ``waited`` for batches for so many seconds. Of the processes, ``restarts`` died and were
-        replaced, and ``retirements`` were replaced for their memory.
+        Returns:
+            ``checked``: batches that were made a second time. ``mismatches``: those that differed.
+            ``waited``: seconds that the loop has waited for batches. ``restarts``: processes that
+            died and were replaced. ``retirements``: processes that were replaced because of their
+            memory.
         """
-        num_checked, num_different = self._num_checks()
-        health = self._health
+        num_checked, num_mismatches = self._check_counts()
+        run_stats = self._run_stats
         return {
             "checked": num_checked,
-            "mismatches": num_different,
-            "waited": health.waited,
-            "restarts": health.restarts,
-            "retirements": health.retirements,
+            "mismatches": num_mismatches,
+            "waited": run_stats.waited,
+            "restarts": run_stats.restarts,
+            "retirements": run_stats.retirements,
         }
 
-    def _num_checks(self) -> tuple[int, int]:
+    def _check_counts(self) -> tuple[int, int]:
         """Return how many batches were made a second time, and how many of them differed."""
-        earlier, earlier_different = self._earlier_checks
-        return earlier + self._checks.done, earlier_different + self._checks.different
+        earlier_checked, earlier_different = self._earlier_check_counts
+        num_checked = earlier_checked + self._checks.done
+        return num_checked, earlier_different + self._checks.different
 
     @property
     def setup(self) -> Setup:
-        """What its batches are made of: the pipeline is taken."""
+        """The parts from which batches are made. Reading it settles the pipeline."""
         self.settle()
         return Setup(
             source=self._source,
-            drew_its_seed=self._drawn,
+            drew_its_seed=self._is_seed_drawn,
             declared=self._declared,
             branch=self._branch,
-            replayer=Replayer(self._pipeline, self._job()),
+            replayer=Replayer(self._pipeline, self._worker_config()),
         )
 
     @property
-    def _busy_workers(self) -> int:
-        """How many can make batches at a time."""
+    def _num_busy_workers(self) -> int:
+        """The number of workers that can make batches at the same time."""
         return min(self._num_workers, self._schedule.busy_workers)
 
-    # --- position
-    # ---------------------------------------------------------------------------------------------------
+    # --- position ---
 
     @property
     def seed(self) -> Seed:
-        """The seed, as given or as drawn."""
-        return self._tree.seed
+        """The seed that was passed or drawn."""
+        return self._seed_tree.seed
 
     @property
     def name(self) -> str:
         """The branch of the seed tree."""
-        return "/".join(self._tree.path)
+        return "/".join(self._seed_tree.path)
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch that is due next."""
+        """The epoch of the batch that is due."""
         return self._schedule.position.epoch
 
     @property
     def step(self) -> int:
-        """The step, in the one global stream, of the batch that is due next; where an epoch is
-        padded, one of its first.
+        """The step, in the one global stream, of the batch that is due.
+
+        In the padded tail of an epoch it is one of the epoch's first steps.
         """
         position = self._schedule.position
-        return (
-            position.step
-            if self._schedule.is_over(position)
-            else self._schedule.key_at(position).step
-        )
+        if self._schedule.is_over(position):
+            return position.step
+        return self._schedule.key_at(position).step
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to step 0 of an epoch. What was prefetched for it is kept. Directly after
-        `load_state_dict`, with the epoch that was loaded, the position stays where it is: ``for e
-        in range(aug.epoch, E): aug.set_epoch(e)`` resumes in mid-epoch.
+        """Go to step 0 of an epoch, keeping the batches that were prefetched for it.
+
+        Directly after `load_state_dict`, with the epoch that was loaded, the position does not
+        change: ``for e in range(aug.epoch, E): aug.set_epoch(e)`` resumes within the epoch.
         """
-        number = arguments.epoch(epoch)
-        self._rest_is_wanted = self._loaded_epoch == number
+        epoch = arguments.epoch(epoch)
+        self._is_resuming_epoch = self._loaded_epoch == epoch
         self._loaded_epoch = None
-        if self._rest_is_wanted:
-            return
-        self._move(self._schedule.start_of(number))
+        if not self._is_resuming_epoch:
+            self._move(self._schedule.start_of(epoch))
 
     def state_dict(self) -> dict[str, int | str | list[int] | None]:
-        """Where the stream stands and what it belongs to, as JSON-able integers and strings. One of
-        them says where a loader's copies stand, if it has ``state_dict`` and ``load_state_dict`` of
-        its own and its state is plain JSON.
+        """Return the position and the identity of the stream, as values that JSON can hold.
+
+        If the loader has ``state_dict`` and ``load_state_dict`` of its own, and its state is plain
+        JSON, the states of the loader's copies are included.
         """
-        self._look_again()
-        return self._state().as_dict()
+        self._inspect_changes()
+        return self._state_at().as_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken, by any rank of any number of ranks: all ranks load
-        the same state, and go on with the global stream's next steps, the first of which is rank
-        0's. A seed that was drawn (none given) is replaced.
+        """Continue where `state_dict` was called, by any rank of any number of ranks.
 
-        Whether the state belongs to this pipeline is compared when the pipeline is taken, and at
-        once where it was.
+        All ranks load the same state and continue with the global stream's next steps, beginning
+        with rank 0. If no seed was passed to this augmenter, it takes the state's seed.
+
+        The state is compared with the pipeline at once if the pipeline is settled, and otherwise
+        when it is.
 
         Raises:
-            StateMismatch: (a ValueError) it belongs to another seed, seed scheme or numerics
-                version, or to another pipeline or stream count; the message says what differs.
-            ValueError, TypeError: it is no state dict.
+            StateMismatch: (a ValueError) the state belongs to another seed, seed scheme, numerics
+                version, pipeline or number of streams. The message says what differs.
+            TypeError, ValueError: it is not a state dict.
         """
         loaded = State.from_dict(state)
         loaded.check_belongs_to(
-            self._state(), any_seed=self._drawn, any_pipeline=not self._is_taken
+            self._state_at(), any_seed=self._is_seed_drawn, any_pipeline=not self._is_settled
         )
         position = loaded.position_for(self.rank, self.world_size)
         loader_states = read_states(loaded.loader_states, loaded.num_streams)
         if loaded.seed != self.seed:
             self._stop()
             self._close_ledger()
-            tree = SeedTree(loaded.seed)
-            self._tree = tree.child(loaded.name) if loaded.name else tree
-            self._renew_schedule()
+            self._seed_tree = _branch_of(loaded.seed, loaded.name)
+            self._reset_schedule()
         self._loader_states.load(loader_states)
-        self._loaded_state = None if self._is_taken else loaded
-        if self._is_taken:
+        if self._is_settled:
+            self._loaded_state = None
             self._compare_values(loaded)
+        else:
+            self._loaded_state = loaded
         self._move(position)
         self._loaded_epoch = position.epoch
-        self._rest_is_wanted = False
+        self._is_resuming_epoch = False
 
     def _close_ledger(self) -> None:
-        """Close the ledger, whose header names the seed or pipeline that was: the next line begins
-        another.
+        """Close the ledger; its header names an earlier seed or pipeline.
+
+        The next line begins a new header.
         """
         if self._ledger is not None:
             self._ledger.close()
 
     def _move(self, position: Position) -> None:
-        left = self._schedule.position
+        epoch_before = self._schedule.position.epoch
         if self._engine is None:
             self._schedule.position = position
         else:
             self._check_owner()
             self._engine.move(position)
-        self._health.on_epoch_end(left.epoch, self._busy_workers)
+        self._run_stats.on_epoch_end(epoch_before, self._num_busy_workers)
 
-    # --- what loaders read, see `detaug.augmenter.passes.BatchStream`
-    # -------------------------------------------------------
+    # --- what loaders read: implements `detaug.augmenter.passes.BatchStream` ---
 
     @property
     def num_batches(self) -> int | None:
-        """The batches of an epoch, over all ranks; None where that is not known."""
+        """The number of batches of an epoch, over all ranks; None if it is not known."""
         return self._source.total_batches
 
     @property
     def position(self) -> Position:
-        """Where the stream stands, as `move_to` takes it."""
+        """The position of the stream, for `move_to`."""
         return self._schedule.position
 
     @property
     def next_key(self) -> BatchKey | None:
         """The epoch and step of the batch that is due; None at an epoch's end."""
         position = self._schedule.position
-        return None if self._schedule.is_over(position) else self._schedule.key_at(position)
+        if self._schedule.is_over(position):
+            return None
+        return self._schedule.key_at(position)
 
     @property
     def has_finished_epoch(self) -> bool:
-        """Whether all of the epoch's batches were taken, as far as that is known beforehand."""
+        """Whether all batches of the epoch were taken, as far as that is known beforehand."""
         return self._schedule.is_over(self._schedule.position)
 
     def move_to(self, position: Position) -> None:
@@ -856,14 +882,17 @@ class DeterministicAugmenter(Generic[Batch]):
         self._move(position)
 
     def start_epoch(self, epoch: int) -> None:
-        """Go to an epoch's first batch, also directly after `load_state_dict`."""
+        """Go to an epoch's first batch, even directly after `load_state_dict`."""
         self._loaded_epoch = None
         self.set_epoch(epoch)
 
     def seek(self, epoch: int, step: int) -> bool:
-        """Go to a batch. False: it is none of this rank's."""
-        end = self._schedule.plan.end()
-        if self._schedule.plan.phase_of(step) or (end is not None and step >= end):
+        """Go to a batch. Return False if this rank does not have it."""
+        plan = self._schedule.plan
+        if plan.phase_of(step):
+            return False
+        end = plan.end()
+        if end is not None and step >= end:
             return False
         if step == self.rank:
             self.start_epoch(epoch)
@@ -872,34 +901,35 @@ class DeterministicAugmenter(Generic[Batch]):
         return True
 
     def state_at(self, position: Position | None) -> dict[str, Any]:
-        """Return the state dict for a position of this stream; None: for where it stands."""
-        return self._state(position).as_dict()
+        """Return the state dict for a position of this stream; None: for the current position."""
+        return self._state_at(position).as_dict()
 
-    def _pass_over_the_end(self) -> None:
-        """Go to the next epoch, if this one has no more batches."""
+    def _skip_finished_epoch(self) -> None:
+        """Go to the next epoch if this one has no more batches."""
         position = self._schedule.position
         if self._schedule.is_over(position):
             self._move(self._schedule.start_of(position.epoch + 1))
-        elif (
-            not self._source.stateless
-            and self._source.num_steps is None
-            and os.getpid() == self._owner
-        ):
-            # Only the loader's end ends an epoch. What says that it has no end may be wrong.
-            self._start()
-            assert self._engine is not None
-            try:
-                batch = self._engine.next()
-            except ReproducibilityError:
-                raise
-            except (
-                Exception
-            ):  # StopIteration, and the position is the next epoch's; what failed is raised again
-                return
-            self._engine.put_back(batch)
+            return
+        if self._source.stateless or self._source.num_steps is not None:
+            return
+        if os.getpid() != self._owner_pid:
+            return
+        # Only the loader's own end ends an epoch, even if the loader claims to have none. So a
+        # batch is taken, and put back.
+        self._start()
+        assert self._engine is not None
+        try:
+            batch = self._engine.next()
+        except ReproducibilityError:
+            raise
+        except Exception:
+            # StopIteration has moved the position to the next epoch. Any other error leaves the
+            # batch due, and the next call raises it again.
+            return
+        self._engine.put_back(batch)
 
-    def _renew_schedule(self) -> None:
-        """Forget what was made ahead, and stand where the schedule stood."""
+    def _reset_schedule(self) -> None:
+        """Forget what was prefetched, and keep the position."""
         position = self._schedule.position
         self._schedule = self._new_schedule()
         self._schedule.position = position
@@ -911,15 +941,21 @@ class DeterministicAugmenter(Generic[Batch]):
         # steps than batches.
         num_steps = source.known_steps if self.world_size == 1 else source.total_batches
         plan = StepPlan(self.num_streams, self.rank, self.world_size, num_steps, self.tail)
-        window = self._num_workers + self.num_cached if self._num_workers else 1
+        window = 1
+        if self._num_workers:
+            window = self._num_workers + self.num_cached
         max_skips = self.on_error.most if isinstance(self.on_error, Skip) else None
         return Schedule(
             plan, window, self._num_workers, source.stateless, self.batches_per_epoch, max_skips
         )
 
-    def _state(self, position: Position | None = None) -> State:
-        """Where the stream stands, or stood when `position` was due."""
-        position = position or self._schedule.position
+    def _state_at(self, position: Position | None = None) -> State:
+        """Return the state for a position of this stream; None: for the current position."""
+        if position is None:
+            position = self._schedule.position
+        before = None
+        if position.before or self._schedule.plan.phase_of(position.step):
+            before = position.before
         return State(
             seed=self.seed,
             name=self.name,
@@ -933,36 +969,38 @@ class DeterministicAugmenter(Generic[Batch]):
             values=tuple(self._pipeline.undeclared.as_lines()),
             loader_states=self._loader_states.as_text(BatchKey(position.epoch, position.step)),
             skipped=position.skipped,
-            before=position.before
-            if position.before or self._schedule.plan.phase_of(position.step)
-            else None,
+            before=before,
         )
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- starting and stopping ---
 
     def close(self) -> None:
-        """End the workers. Batches that are still held stay valid. A closed augmenter gives no more
-        batches until `restart`.
+        """End the workers. Batches that you still hold stay valid.
+
+        A closed augmenter returns no more batches until `restart`.
         """
         self._stop()
-        if self._ledger is not None and os.getpid() == self._owner:
+        # In a fork the ledger belongs to the parent, which still writes it.
+        if self._ledger is not None and os.getpid() == self._owner_pid:
             if self.has_finished_epoch:
                 self._ledger.epoch_ended()
             self._ledger.close()
-        self._closed = True
+        self._is_closed = True
 
     def restart(self) -> None:
-        """Take the pipeline as it is now, and start fresh workers at the start of an epoch.
+        """Copy the pipeline as it is now, and start new workers at the start of an epoch.
 
-        It is the current epoch where a seed was passed, as batchgenerators' augmenters repeat their
-        seeds' batches. Where the seed was drawn it is the next one, if the current one has begun,
-        as theirs go on with new numbers.
+        If a seed was passed, it is the current epoch: batchgenerators' augmenters repeat the
+        batches of their seeds too. If the seed was drawn and the current epoch has begun, it is the
+        next epoch: batchgenerators' augmenters continue with new numbers too.
         """
         self._finish()
-        self._closed = False
+        self._is_closed = False
         position = self._schedule.position
+        epoch = position.epoch
         has_begun = position.taken + position.before > 0
-        epoch = position.epoch + 1 if self._drawn and has_begun else position.epoch
+        if self._is_seed_drawn and has_begun:
+            epoch += 1
         self._schedule.position = self._schedule.start_of(epoch)
         self._start()
 
@@ -973,49 +1011,51 @@ class DeterministicAugmenter(Generic[Batch]):
         self.close()
 
     def _start(self) -> None:
-        """Start the workers, if they are not running (as batchgenerators has it)."""
+        """Start the workers if they are not running (batchgenerators has this name)."""
         if self.num_processes:
-            # at every batch: nobody waits for one who would have to wait for the import
+            # At every batch, before the lock: no thread waits for one that waits for an import.
             refuse_while_importing()
         if self._engine is None:
-            self._check_owner()  # in a fork, the thread that had the lock is not there to let it go
-            with self._starting:
+            # Before the lock: in a fork, the thread that held it does not exist and never releases.
+            self._check_owner()
+            with self._start_lock:
                 self._start_once()
 
     def _start_once(self) -> None:
         if self._engine is not None:
             return
-        if self._closed:
+        if self._is_closed:
             raise RuntimeError("this augmenter was closed; restart() brings it back")
         self.settle()
         self._check_ranks()
         self._settings = ProcessSettings.here()
+        self._rank_seeds = None
         group = process_group()
-        shared = (
-            group is not None and group[1] == self.world_size > 1
-        )  # else the group's ranks are others
-        self._rank_seeds = RankSeeds(self.rank, self.name, self.seed) if shared else None
+        # A group of another size has ranks of another kind.
+        if group is not None and group[1] == self.world_size > 1:
+            self._rank_seeds = RankSeeds(self.rank, self.name, self.seed)
         log_shared_seed(self._running_record())
         warm_up(self.transform, self._source.loader)
         self._pipeline.log_remarks(self._pipeline.undeclared.on_start(self.epoch))
         if self.ledger is not None and self._ledger is None:
-            header = weakref.WeakMethod(
-                self._ledger_header
-            )  # the finalizer must not keep this object alive
-            self._ledger = LedgerWriter(self.ledger, lambda: header()())  # type: ignore[misc]
+            # The finalizer holds the writer, which must not keep this object alive in turn.
+            ledger_header = weakref.WeakMethod(self._ledger_header)
+            self._ledger = LedgerWriter(self.ledger, partial(_call_weak_method, ledger_header))
             weakref.finalize(self, self._ledger.close)
-        work = self._work()
-        # Earlier replays may have opened what one copy in a process can have open, and forks of it.
-        work.replayer.close()
-        self._health.is_fresh = True
-        with interrupts_deferred():  # or processes might run that no object knows of
-            engine = self._engine = self.executor.start(work)
+        context = self._engine_context()
+        # A replayer may hold files that only one copy in a process, or in its forks, can have open.
+        context.replayer.close()
+        self._run_stats.is_fresh = True
+        # An interrupt here would leave processes running that no object knows of.
+        with interrupts_deferred():
+            engine = self.executor.start(context)
+            self._engine = engine
             if engine.prefetches:
                 self._finalizer = weakref.finalize(self, engine.close)
 
     def _running_record(self) -> RunningAugmenter:
         return RunningAugmenter(
-            entropy=tuple(self._tree.entropy),
+            entropy=tuple(self._seed_tree.entropy),
             rank=self.rank,
             declared=tuple(self._declared),
             source_name=self._source.class_name,
@@ -1028,76 +1068,82 @@ class DeterministicAugmenter(Generic[Batch]):
         return self._engine is not None
 
     def _check_ranks(self) -> None:
-        """More ranks than are known of, and not on the user's word, would all get the same batches."""
-        if not self._ranks_are_given:
+        """Raise if there are several ranks and `world_size` was not passed.
+
+        All of them would get the same batches.
+        """
+        if not self._is_world_size_explicit:
             check_all_are_known(self.world_size)
 
     def _check_owner(self) -> None:
-        """A fork of the process that made this augmenter has none of its threads, and would wait
-        for ever. Without workers it needs none, and continues.
+        """Raise in a fork of the process that made this augmenter, unless there are no workers.
+
+        A fork has none of the augmenter's threads, and would wait forever.
         """
-        if os.getpid() == self._owner or (self._engine is not None and not self._engine.prefetches):
+        if os.getpid() == self._owner_pid:
+            return
+        if self._engine is not None and not self._engine.prefetches:
             return
         raise RuntimeError(
-            f"this augmenter was made in another process (pid {self._owner}), which this one (pid "
-            f"{os.getpid()}) was "
-            "forked from; its workers and batches belong to that one. Make an augmenter in the "
-            "process that uses it; "
-            "state_dict(), load_state_dict() of a new one, and replay() work here"
+            f"this augmenter was made in another process (pid {self._owner_pid}), which this one "
+            f"(pid {os.getpid()}) was forked from; its workers and batches belong to that one. "
+            "Make an augmenter in the process that uses it; state_dict(), load_state_dict() of a "
+            "new one, and replay() work here"
         )
 
     def _finish(self, timeout: float = 10, force: bool = False) -> None:
-        """End the workers and forget what was prefetched (as batchgenerators has it).
+        """End the workers and forget what was prefetched (batchgenerators has this name).
 
-        The pipeline may be changed now: `restart` and `next` take it as it is then, and start the
+        The pipeline may be changed now. `restart` and `next` copy it as it is then, and start the
         workers again.
         """
         self._stop()
-        self._is_taken = False
+        self._is_settled = False
 
     def _stop(self) -> None:
         """End the workers and forget what was prefetched."""
-        engine, self._engine = self._engine, None
+        engine = self._engine
+        self._engine = None
         if self._finalizer is not None:
             self._finalizer.detach()
-        if self._kept_replayer is not None:
-            self._kept_replayer.close()
-            self._kept_replayer = None
+        if self._cached_replayer is not None:
+            self._cached_replayer.close()
+            self._cached_replayer = None
         if engine is not None:
             engine.close()
-        self._renew_schedule()
+        self._reset_schedule()
 
-    # --- what engines and ledgers are given
-    # -------------------------------------------------------------------------
+    # --- what engines and ledgers are given ---
 
     @property
     def _branch(self) -> SeedBranch:
-        """Where in the seed tree its batches are."""
-        return SeedBranch(self._tree, self.num_streams)
+        """The branch of the seed tree that has the seeds of all batches."""
+        return SeedBranch(self._seed_tree, self.num_streams)
 
-    def _work(self) -> EngineContext:
+    def _engine_context(self) -> EngineContext:
         return EngineContext(
             pipeline=self._pipeline,
-            job=self._job(),
+            job=self._worker_config(),
             schedule=self._schedule,
             places=BatchLocator(self._branch, self._source),
             skip_errors=isinstance(self.on_error, Skip),
             pin_memory=self.pin_memory,
             checks=self._checks,
             states=self._loader_states,
-            health=self._health,
+            health=self._run_stats,
             replayer=self._replayer(),
             num_processes=self.num_processes,
         )
 
-    def _job(self) -> WorkerConfig:
+    def _worker_config(self) -> WorkerConfig:
+        ignored_keys = tuple(self.check.ignore)
         return WorkerConfig(
             self._branch,
             self._settings or ProcessSettings.here(),
             self.check.guard,
             check_every=self.check.every,
-            check_ignore=tuple(self.check.ignore),
-            noted=None if self.ledger is None else tuple(self.check.ignore),
+            check_ignore=ignored_keys,
+            noted=None if self.ledger is None else ignored_keys,
             num_workers=max(1, self._num_workers),
             variables=self._pipeline.undeclared.variables(),
         )
@@ -1122,27 +1168,38 @@ class DeterministicAugmenter(Generic[Batch]):
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class. `isinstance` asks for it where a library wants to know whether this is a
-        DataLoader.
-        """
+        """The class, which `isinstance` reads when a library asks for a DataLoader."""
         refuse_to_be_a_loader()
         return type(self)
 
     def __reduce_ex__(self, _: Any) -> Any:
-        """`pickle`, `copy.copy` and `copy.deepcopy` all begin here: always a TypeError."""
+        """Raise a TypeError: `pickle`, `copy.copy` and `copy.deepcopy` begin here."""
         raise TypeError(
             f"a {type(self).__name__} can be neither pickled nor copied: it owns its workers and "
-            "its place in the stream of "
-            "batches. To save where it stands, save aug.state_dict() and load it (load_state_dict) "
-            "into an augmenter made in "
-            "the same way. Where another process or object needs one (multiprocessing, torch.save, "
-            "Ray, Lightning's "
+            "its place in the stream of batches. To save where it stands, save aug.state_dict() "
+            "and load it (load_state_dict) into an augmenter made in the same way. Where another "
+            "process or object needs one (multiprocessing, torch.save, Ray, Lightning's "
             "save_hyperparameters), pass a function that makes the augmenter, or leave it out"
         )
 
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} of {self._source.class_name}: {self._num_workers} workers "
-            f"({type(self.executor).__name__}), "
-            f"seed {self.seed}, epoch {self.epoch}, step {self.step}>"
+            f"({type(self.executor).__name__}), seed {self.seed}, epoch {self.epoch}, "
+            f"step {self.step}>"
         )
+
+
+def _branch_of(seed: Seed | Sequence[int] | None, name: str) -> SeedTree:
+    """Return the branch `name` of a seed's tree; "": the tree itself."""
+    tree = SeedTree(seed)
+    if not name:
+        return tree
+    return tree.child(name)
+
+
+def _call_weak_method(reference: weakref.WeakMethod[Callable[[], Record]]) -> Record:
+    """Return the result of a method whose object is alive."""
+    method = reference()
+    assert method is not None
+    return method()
