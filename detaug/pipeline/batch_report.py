@@ -78,7 +78,7 @@ class Change(NamedTuple):
     fresh: str
 
 
-def prints_of(batch: Any) -> dict[str, str]:
+def batch_fingerprints(batch: Any) -> dict[str, str]:
     """Return a fingerprint for each key of a mapping, or for the whole of anything else.
 
     What holds the number of the process that made it is marked (see `differing_keys`).

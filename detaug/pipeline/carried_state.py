@@ -1,15 +1,15 @@
-"""Tells the user which state of the transforms is put back after every batch and would have changed
-the next.
+"""A search for state of the transforms that is reset after every batch and would change the next.
 
 Every batch starts from the transforms as they were passed. A counter, running statistics or a
 curriculum of the user's own therefore stands still: that makes the batches reproducible, and is
 another training than the one that was written. So early in a run a batch is made twice more: from
 pristine transforms, and from those that the batch before it has left behind, with the same seeds.
-Where the two differ, the attributes that decide are found by giving them to a pristine copy.
+If the two differ, the attributes that decide are found by setting them on a pristine copy.
 
 What a transform draws and keeps (MONAI's and TorchIO's do) is overwritten before it is read, so
-both makings are equal and end in the same state. Where they are equal but end in different states
-(a cache, "every tenth batch"), the next batches are looked at as well, as far as the time allows.
+both makings are equal and end in the same state. If they are equal but end in different states
+(a cache, "every tenth batch"), the next batches are made twice more as well, as far as the time
+allows.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 from detaug.objects.differences import differences, differing_names
 from detaug.objects.values import Value, digest_of, text_of, values_in
 from detaug.objects.walking import attributes_of, slots_of, walk
-from detaug.pipeline.copying.generators import Owned, SnapshotCopy
 from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, TransformCopies
+from detaug.pipeline.copying.snapshot import Snapshot, SnapshotCopy
 from detaug.seeding.generators import GENERATORS
 
 #: Makes a batch with a copy of the transforms, and returns its fingerprints by key.
@@ -34,11 +34,16 @@ Remake = Callable[[SnapshotCopy], dict[str, str]]
 
 #: How many batches in a row are made from what the one before has left behind.
 _MOST_BATCHES = 32
-#: What all but the first may take: seconds, or a share of the time in which batches were made.
-_ALLOWANCE, _SHARE = 0.1, 0.01
-#: How often a batch is made to find the attributes that decide, and how many of these are named.
-_MOST_SEARCHES, _MOST_NAMED = 60, 8
-#: Shuffled in place at every call: whatever order a batch begins with, it gets a random one.
+#: All but the first may take this long (seconds) ...
+_ALLOWANCE = 0.1
+#: ... or this share of the time in which batches were made.
+_SHARE = 0.01
+#: How often a batch is made to find the attributes that decide.
+_MOST_SEARCHES = 60
+#: How many of these attributes are named.
+_MOST_NAMED = 8
+#: By class: attributes that are shuffled in place at every call. Whatever order a batch begins
+#: with, it gets a random one.
 _SHUFFLED = {
     "ApplyRandomBinaryOperatorTransform": ".channel_idx",
     "RemoveRandomConnectedComponentFromOneHotEncodingTransform": ".channel_idx",
@@ -46,8 +51,11 @@ _SHUFFLED = {
 
 
 class Attribute(NamedTuple):
-    """An attribute of an object in the transforms: the object's path, and how it is written after
-    it.
+    """An attribute of an object in the transforms.
+
+    Attributes:
+        owner: the object's path.
+        label: how the attribute is written after that path.
     """
 
     owner: str
@@ -55,13 +63,13 @@ class Attribute(NamedTuple):
 
 
 class CarriedState:
-    """Looks at one process's first batches.
+    """The search in one process's first batches.
 
     Args:
         transforms: from which copies are made.
         keep: names of attributes that the user lets pass from batch to batch.
         ignore: keys of batches that may differ.
-        log: called with each message for the user.
+        log: logs a message for the user.
     """
 
     def __init__(
@@ -75,11 +83,13 @@ class CarriedState:
         self._keep = keep
         self._ignore = ignore
         self._log = log
-        self._template: Owned | None = None
-        self._left_behind: Owned | None = None
+        self._pristine: Snapshot | None = None
+        self._left_behind: Snapshot | None = None
         self._num_batches = 0
-        self._work_seconds = self._spent_seconds = self._last_seconds = 0.0
-        #: Nothing more is to be found.
+        self._work_seconds = 0.0
+        self._spent_seconds = 0.0
+        self._last_seconds = 0.0
+        #: No further batch is to be added.
         self.is_done = False
 
     def add(self, loader: LoaderCopy, used: SnapshotCopy, remake: Remake, seconds: float) -> None:
@@ -92,16 +102,16 @@ class CarriedState:
             seconds: what making it took.
         """
         self._work_seconds += seconds
-        template = self._transforms.template
-        if self._left_behind is None or self._template is not template:
-            # After `set_epoch` batches start from something else: begin again.
-            self._template = template
-            self._left_behind = self._frozen(used, loader)
+        pristine = self._transforms.snapshot
+        if self._left_behind is None or self._pristine is not pristine:
+            # After `set_epoch` batches start from other transforms: begin again.
+            self._pristine = pristine
+            self._left_behind = self._snapshot_of(used, loader)
             return
         if not self._is_affordable():
             return
         began = time.perf_counter()
-        self._look(_Makings(self._transforms, template, self._left_behind, loader, remake))
+        self._compare(_Makings(self._transforms, pristine, self._left_behind, loader, remake))
         self._last_seconds = time.perf_counter() - began
         self._spent_seconds += self._last_seconds
 
@@ -111,27 +121,33 @@ class CarriedState:
         allowed = max(_ALLOWANCE, _SHARE * self._work_seconds)
         return self._spent_seconds + self._last_seconds <= allowed
 
-    def _look(self, makings: _Makings) -> None:
-        pristine, carried = makings.pristine(), makings.left_behind()
-        expected = makings.prints(pristine)
-        prints = makings.prints(carried)
+    def _compare(self, makings: _Makings) -> None:
+        pristine = makings.pristine()
+        carried = makings.left_behind()
+        expected = makings.fingerprints(pristine)
+        fingerprints = makings.fingerprints(carried)
         self._num_batches += 1
-        if differing_names(expected, prints, self._ignore):
+        if differing_names(expected, fingerprints, self._ignore):
             self.is_done = True
             # A batch that differs from itself is for the run-time check to report.
-            if not differing_names(expected, makings.prints(makings.pristine()), self._ignore):
+            repeated = makings.fingerprints(makings.pristine())
+            if not differing_names(expected, repeated, self._ignore):
                 self._report(makings, expected)
             return
         if self._num_batches == _MOST_BATCHES or _texts(pristine) == _texts(carried):
             self.is_done = True
             return
-        self._left_behind = self._frozen(carried, makings.loader)
+        self._left_behind = self._snapshot_of(carried, makings.loader)
 
-    def _frozen(self, used: SnapshotCopy, loader: LoaderCopy) -> Owned:
-        """Take what a batch has left behind; what cannot be copied is shared."""
-        roots = used.value
-        shared = loader.shared_objects
-        return Owned(roots, roots, external=shared, keep=self._keep, passes_by=True)
+    def _snapshot_of(self, used: SnapshotCopy, loader: LoaderCopy) -> Snapshot:
+        """Return the transforms as a batch has left them; what cannot be copied is shared."""
+        return Snapshot(
+            used.value,
+            roots=used.value,
+            replacements=loader.common_objects,
+            keep=self._keep,
+            share_uncopyable=True,
+        )
 
     def _report(self, makings: _Makings, expected: Mapping[str, str]) -> None:
         search = _Search(makings, expected, self._ignore, self._num_batches)
@@ -147,31 +163,31 @@ class CarriedState:
 
 
 class _Makings:
-    """Copies of the transforms, and the batch made with them."""
+    """Copies of the transforms, and the batch that is made with each of them."""
 
     def __init__(
         self,
         transforms: TransformCopies,
-        template: Owned,
-        left_behind: Owned,
+        pristine: Snapshot,
+        left_behind: Snapshot,
         loader: LoaderCopy,
         remake: Remake,
     ) -> None:
         self._transforms = transforms
-        self._template = template
+        self._pristine = pristine
         self._left_behind = left_behind
         self._remake = remake
         self.loader = loader
 
     def pristine(self) -> SnapshotCopy:
-        """Return a copy from which every batch starts."""
-        return self._transforms.copy_of(self._template, self.loader)
+        """Return a copy of the transforms from which every batch starts."""
+        return self._transforms.copy_of(self._pristine, self.loader)
 
     def left_behind(self) -> SnapshotCopy:
-        """Return a copy of what the batch before has left behind."""
+        """Return a copy of the transforms as the batch before has left them."""
         return self._transforms.copy_of(self._left_behind, self.loader)
 
-    def prints(self, copy: SnapshotCopy) -> dict[str, str]:
+    def fingerprints(self, copy: SnapshotCopy) -> dict[str, str]:
         """Return the fingerprints of the batch made with a copy, or what making it raised."""
         try:
             return self._remake(copy)
@@ -180,7 +196,7 @@ class _Makings:
 
 
 class _Search:
-    """Finds the attributes that decide, by giving some of those left behind to a pristine copy.
+    """The search for the attributes that decide: some of those left behind on a pristine copy.
 
     Args:
         makings: the batch made with copies.
@@ -201,7 +217,8 @@ class _Search:
         self._expected = expected
         self._ignore = ignore
         self._room = _MOST_SEARCHES
-        pristine, left_behind = makings.pristine(), makings.left_behind()
+        pristine = makings.pristine()
+        left_behind = makings.left_behind()
         self._owners = dict(walk(pristine.value.items()))
         self._left_behind = dict(walk(left_behind.value.items()))
         self._before = _values(pristine)
@@ -211,12 +228,16 @@ class _Search:
         self._new_generators = self._paths_of_new_generators()
         self._changed: dict[Attribute, str] = {}
         for path, value, other_value in differences(self._before, self._after, compared_by=_text):
-            self._add(path, value if isinstance(value, Value) else other_value)
+            if isinstance(value, Value):
+                self._add(path, value)
+            else:
+                self._add(path, other_value)
 
     def _add(self, path: str, value: Value) -> None:
         attribute = Attribute(value.owner, value.attribute)
         if attribute.owner not in self._owners:
-            return  # it lies in an object that the batch has made, which is another's attribute
+            # It lies in an object that the batch has made, which is another object's attribute.
+            return
         is_shuffled = _is_shuffled(self._owners[attribute.owner], attribute.label)
         if is_shuffled or self._leads_to_new_generator(attribute):
             self.has_left_out = True
@@ -260,15 +281,20 @@ class _Search:
 
     def _differs(self, attributes: list[Attribute]) -> bool:
         self._room -= 1
-        copy, left_behind = self._makings.pristine(), self._makings.left_behind()
-        owners, others = dict(walk(copy.value.items())), dict(walk(left_behind.value.items()))
+        copy = self._makings.pristine()
+        left_behind = self._makings.left_behind()
+        owners = dict(walk(copy.value.items()))
+        others = dict(walk(left_behind.value.items()))
         for owner, label in attributes:
-            if owner in owners and owner in others:
-                with suppress(AttributeError, TypeError, ValueError):  # it cannot be set
-                    _give(owners[owner], label, others[owner])
+            if owner not in owners or owner not in others:
+                continue
+            # An attribute that cannot be set stays as it is in the pristine copy.
+            with suppress(AttributeError, TypeError, ValueError):
+                _give(owners[owner], label, others[owner])
         for name, root in copy.value.items():
-            copy.find_again(name, root)
-        return bool(differing_names(self._expected, self._makings.prints(copy), self._ignore))
+            copy.find_generators_again(name, root)
+        fingerprints = self._makings.fingerprints(copy)
+        return bool(differing_names(self._expected, fingerprints, self._ignore))
 
     def remark_on(self, attribute: Attribute) -> str:
         """Return the message about an attribute that decides."""
@@ -277,8 +303,8 @@ class _Search:
         name = f"{_name_of(owner)}{_readable(path.removeprefix(attribute.owner))}"
         if path.endswith(".len()"):
             name = f"len({name.removesuffix('.len()')})"
-        first = _shown(path, self._before) or _of_class(owner, attribute.label)
-        last = _shown(path, self._after) or "not set"
+        first = _words_at(path, self._before) or _class_value(owner, attribute.label)
+        last = _words_at(path, self._after) or "not set"
         start = f"from {first}" if first else "without it"
         text = (
             f"{name} was {first or 'not set'} when the batch began and {last} {self._end}; every "
@@ -286,14 +312,16 @@ class _Search:
             "use set_epoch(epoch) or detaug.current().step"
         )
         keep = attribute.label.removeprefix(".")
-        is_kept_by_name = keep.isidentifier() and not isinstance(owner, types.FunctionType)
-        return f'{text}; to carry it on: keep=("{keep}",)' if is_kept_by_name else text
+        if not keep.isidentifier() or isinstance(owner, types.FunctionType):
+            return text
+        return f'{text}; to carry it on: keep=("{keep}",)'
 
 
 def _is_shuffled(owner: Any, label: str) -> bool:
     for kind in type(owner).__mro__:
-        is_theirs = kind.__module__.startswith("batchgeneratorsv2.")
-        if is_theirs and _SHUFFLED.get(kind.__name__) == label:
+        if not kind.__module__.startswith("batchgeneratorsv2."):
+            continue
+        if _SHUFFLED.get(kind.__name__) == label:
             return True
     return False
 
@@ -310,18 +338,20 @@ def _text(value: Any) -> str:
     return value.text if isinstance(value, Value) else "absent"
 
 
-def _shown(path: str, values: Mapping[str, Value]) -> str:
-    """Return what stands at a path, in words; empty if nothing does."""
-    for where, words in ((path, "{}"), (f"{path}.len()", "a container of {} items")):
-        if where in values:
-            return words.format(values[where].text)
-    return ""
+def _words_at(path: str, values: Mapping[str, Value]) -> str:
+    """Return the value at a path, in words; empty if no value has that path."""
+    if path in values:
+        return values[path].text
+    length = values.get(f"{path}.len()")
+    return "" if length is None else f"a container of {length.text} items"
 
 
-def _of_class(owner: Any, label: str) -> str:
+def _class_value(owner: Any, label: str) -> str:
     """Return the plain value that an object's class has for an attribute; empty if there is none."""
     value = getattr_static(type(owner), label.removeprefix("."), None)
-    return (None if value is None else text_of(value, digest_of)) or ""
+    if value is None:
+        return ""
+    return text_of(value, digest_of) or ""
 
 
 def _name_of(owner: Any) -> str:
@@ -332,16 +362,18 @@ def _name_of(owner: Any) -> str:
 
 def _readable(label: str) -> str:
     """Return a label without marks of closures (``.<n>``) and of what has no name (``.~0``)."""
-    return re.sub(r"^\.<(\w+)>", r".\1", re.sub(r"\.~\d+", "", label))
+    without_numbers = re.sub(r"\.~\d+", "", label)
+    return re.sub(r"^\.<(\w+)>", r".\1", without_numbers)
 
 
 def _give(owner: Any, label: str, other: Any) -> None:
-    """Give an object the attribute that another one has, past whatever its class does about it."""
+    """Set on an object the attribute that another one has, bypassing the class's own setter."""
     name = label.removeprefix(".")
     if isinstance(owner, types.FunctionType) and name.startswith("<"):
-        place = owner.__code__.co_freevars.index(name.strip("<>"))
-        cells, others = owner.__closure__ or (), other.__closure__ or ()
-        cells[place].cell_contents = others[place].cell_contents
+        index = owner.__code__.co_freevars.index(name.strip("<>"))
+        cells = owner.__closure__ or ()
+        other_cells = other.__closure__ or ()
+        cells[index].cell_contents = other_cells[index].cell_contents
     elif isinstance(owner, types.FunctionType):
         setattr(owner, name, getattr(other, name))
     elif name.isidentifier():

@@ -1,5 +1,6 @@
-"""A batch as a pure function of (pipeline, seed, epoch, step): reseed, take from the source,
-transform.
+"""A batch as a pure function of (pipeline, seed, epoch, step).
+
+`Producer` reseeds all generators, takes the raw batch from the source, and transforms it.
 """
 
 from __future__ import annotations
@@ -8,18 +9,25 @@ import logging
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, Protocol
 
 from detaug.objects.frozen import Frozen, freeze, why_not_picklable
-from detaug.pipeline.batch_report import BatchReport, TraceResponse, explain, prints_of, random_keys
+from detaug.pipeline.batch_report import (
+    BatchReport,
+    TraceResponse,
+    batch_fingerprints,
+    explain,
+    random_keys,
+)
 from detaug.pipeline.calling import transform_name
 from detaug.pipeline.carried_state import CarriedState
-from detaug.pipeline.copying.array_copies import own
-from detaug.pipeline.copying.generators import SnapshotCopy, made_late, name_of
+from detaug.pipeline.copying.array_copies import copy_arrays
+from detaug.pipeline.copying.generators import name_of, new_generators
 from detaug.pipeline.copying.pipeline_snapshot import LoaderCopy, PipelineSnapshot, TransformCopies
+from detaug.pipeline.copying.snapshot import SnapshotCopy
 from detaug.pipeline.first_use import loaded_on_first_use
 from detaug.pipeline.loader_states import CannotRestore, LoaderState, NotPlain
 from detaug.pipeline.sources import Source
@@ -38,32 +46,36 @@ __all__ = ["Log", "Pipeline", "Producer", "StreamEnded", "log_nothing"]
 
 logger = logging.getLogger("detaug")
 
-#: From this part's generators a callable that makes the loader draws.
+#: The seed path's part for a callable that makes the loader.
 _MAKING = name_of("data_loader()")
-#: After this batch of a process it is looked whether transforms have loaded something large.
+#: After this many batches of a process the transforms are searched for large objects.
 _LOOK_AT_LOADED = 20
 #: A stream with transforms inside its loader is stepped this far (turns) to make a batch again.
 _MOST_TURNS = 16
 
 
 class Log(Protocol):
-    """Tells the user something, at a level of `logging`."""
+    """A function that logs a message for the user, at a level of `logging`."""
 
     def __call__(self, text: str, level: int = logging.WARNING, /) -> None: ...
 
 
 def log_nothing(text: str, level: int = logging.WARNING, /) -> None:
-    """Do nothing: what is made again was told of when it was made first."""
+    """Do nothing: whatever a replayed batch logs was logged when it was made first."""
 
 
 class Pipeline:
     """A source and the transform of its batches (or None), taken as they were handed in.
 
-    TypeError: what has to be copied, or sent to other interpreters (`must_pickle`), cannot be; the
-    message names it.
-
     Args:
-        said: what the user was told before, which is not said again. It is added to.
+        source: where raw batches come from.
+        transform: the user's, or None.
+        must_pickle: the pipeline is sent to other interpreters.
+        keep: names of attributes that pass from one copy of a transform to the next.
+        said: the messages that were logged before, which are not logged again. It is added to.
+
+    Raises:
+        TypeError: an object cannot be copied, or sent to other interpreters; the message names it.
     """
 
     def __init__(
@@ -76,37 +88,39 @@ class Pipeline:
     ) -> None:
         self._said = set() if said is None else said
         self.pristine = PipelineSnapshot(source, transform, keep)
-        #: What batches may depend on beside the declared parameters.
+        #: Values that batches may depend on and that no parameter declares.
         self.undeclared = Undeclared(self.pristine)
         if must_pickle:
             self.freeze()
         else:
-            self.pristine.check_kept()
+            self.pristine.check_carried()
 
     def warn_once(self, text: str, level: int = logging.WARNING) -> None:
-        """Tell the user, if that has not been said."""
+        """Log a message, unless it was logged before."""
         if text not in self._said:
             self._said.add(text)
             logger.log(level, "%s", text)
 
     def log_remarks(self, remarks: Iterable[Remark]) -> None:
-        """Tell the user each of these, if that has not been said."""
+        """Log each of these messages, unless it was logged before."""
         for text, level in remarks:
             self.warn_once(text, level)
 
     @staticmethod
     def thaw(frozen: Frozen) -> PipelineSnapshot:
-        """In another interpreter: the pipeline that `freeze` took."""
+        """Return, in another interpreter, the pipeline that `freeze` took."""
         source, transform, keep, reseeders = frozen.thaw()
         install(reseeders)
         return PipelineSnapshot(source, transform, keep)
 
     def freeze(self) -> Frozen:
-        """What other interpreters make it from. TypeError: something in it cannot be sent; the
-        message names it.
+        """Return the pipeline as it is sent to other interpreters.
+
+        Raises:
+            TypeError: an object in it cannot be sent; the message names it.
         """
         copy = self.pristine.new_loader()
-        transform = TransformCopies(self.pristine).fresh(copy).value["transform"]
+        transform = TransformCopies(self.pristine).for_batch(copy).value["transform"]
         try:
             return freeze((copy.source, transform, self.pristine.keep, registered()))
         except Exception as error:
@@ -116,24 +130,27 @@ class Pipeline:
             reason = why_not_picklable(parts, "").removeprefix(".")
             raise TypeError(
                 f"{reason}. This start method sends the loader and the transform to other "
-                "interpreters: keep such an object "
-                "out of them (open it on first use), pass a callable that makes the loader, or use "
+                "interpreters: keep such an object out of them (open it on first use), pass a "
+                "callable that makes the loader, or use "
                 "executor=LocalProcesses(start_method='fork')."
             ) from error
 
 
 class Producer:
-    """Makes batches in one process: any of them from a stateless source, stream by stream
-    otherwise.
+    """The maker of one process's batches.
+
+    It makes any batch from a stateless source, and otherwise those of its streams, in their order.
 
     Args:
-        log: called with what the user should know.
+        pristine: the pipeline.
+        branch: the branch of the seed tree that batches are seeded from.
+        log: logs a message for the user.
         guard: report generators created without a seed.
         only: nothing else in this process copies the pipeline or uses the objects that the user
             passed.
         takes_states: after each batch, ask the loader's copy for its state, if it has any.
-        looks_at_state: make an early batch again from what the one before it has left behind in the
-            transforms, and tell the user of state that would have changed it.
+        looks_at_state: make an early batch again from the state that the one before it has left in
+            the transforms, and log which of that state would have changed it.
         ignore: keys of batches that may differ then.
     """
 
@@ -148,33 +165,35 @@ class Producer:
         looks_at_state: bool = False,
         ignore: Collection[str] = (),
     ) -> None:
-        pristine = pristine.in_this_process(
-            lambda: reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING))
-        )
-        self._watching = Guard(log).watching if guard else nullcontext
+        def seed_factory() -> None:
+            reseed_global_rngs(of_part(branch.tree.sequence(0), _MAKING))
+
+        pristine = pristine.in_this_process(seed_factory)
+        self._guarded: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if guard:
+            self._guarded = Guard(log).watching
         self._branch = branch
         self._log = log
         self._pristine = pristine
-        self._only = only
+        self._owns_pipeline = only
         self._stateless = pristine.source.stateless
         self._transforms = TransformCopies(pristine)
-        self._batches_made = 0
+        self._num_batches = 0
         self._carried_state = CarriedState(self._transforms, pristine.keep, ignore, log)
         self._looks_at_state = looks_at_state and not self._transforms.pure
         self._loader: LoaderCopy | None = None
-        self._told_epoch: int | None = None
+        self._last_epoch_set: int | None = None
         self._streams: dict[int, StreamCursor] = {}
         self._used: SnapshotCopy | None = None
         self._takes_states = takes_states and pristine.source.keeps_states
-        #: Which of how many processes this one is, as `worker_init_fn` is told.
-        self.worker = 0, 1
-        #: Where the loader's copy stood after the batch that was made last; None: it did not say.
+        #: This process's index and the number of processes, as `worker_init_fn` gets them.
+        self.worker = (0, 1)
+        #: Where the loader's copy stood after the latest batch; None if the loader did not say.
         self.loader_state: LoaderState | None = None
-        if pristine.settled:
+        if pristine.num_benchmarks_disabled:
             log(
-                f"switched benchmark=True off in {pristine.settled} GaussianBlurTransform: it "
-                "chooses an algorithm by the "
-                "clock"
+                f"switched benchmark=True off in {pristine.num_benchmarks_disabled} "
+                "GaussianBlurTransform: it chooses an algorithm by the clock"
             )
 
     def make(
@@ -187,15 +206,15 @@ class Producer:
         """Return the batch.
 
         Args:
-            epoch: Epoch and step say which batch.
-            step: See `epoch`.
-            watch: Called with the loader's part of it.
-            state: Where its stream may be continued from. It is used if no running copy is nearer.
+            epoch: the batch's epoch.
+            step: its step in the epoch, over all ranks.
+            watch: called with the raw batch.
+            state: a state of its stream's loader. It is used if no running copy is nearer.
 
         Raises:
-            StreamEnded: There is no such batch.
+            StreamEnded: there is no such batch.
         """
-        with self._watching():
+        with self._guarded():
             began = time.perf_counter()
             self.loader_state = None
             batch = Current(self._branch, epoch, step)
@@ -212,55 +231,61 @@ class Producer:
                 if watch is not None:
                     watch(raw)
                 item = self._transformed(batch, raw, transforms)
-                self._transforms.is_done_with(transforms)
+                self._transforms.carry_on_from(transforms)
                 self._used = transforms
-                self._batches_made += 1
-                if self._batches_made == _LOOK_AT_LOADED:
-                    self._mention_loaded(transforms)
+                self._num_batches += 1
+                if self._num_batches == _LOOK_AT_LOADED:
+                    self._log_loaded_objects(transforms)
                 if self._looks_at_state:
                     seconds = time.perf_counter() - began
                     self._look_at_state(batch, raw, loader, transforms, seconds)
                 return item
 
     def _transformed(self, batch: Current, raw: Any, transforms: SnapshotCopy) -> Any:
-        """Return the loader's part of a batch as this copy of the transforms changes it."""
+        """Return the raw batch as this copy of the transforms changes it."""
         if self._pristine.transform is None:
             return raw
-        item = raw if self._transforms.pure else own(raw)
+        item = raw if self._transforms.pure else copy_arrays(raw)
         with making(batch):
             return _call(transforms.value["transform"], item)
 
     def _look_at_state(
         self, batch: Current, raw: Any, loader: LoaderCopy, used: SnapshotCopy, seconds: float
     ) -> None:
-        """Have `CarriedState` look at a batch that was just made, in one of the processes."""
+        """Pass a batch that was just made to `CarriedState`, in one of the processes."""
         if self.worker[0] != 0:
             return
 
         def remake(copy: SnapshotCopy) -> dict[str, str]:
             again = Current(self._branch, batch.epoch, batch.step)
-            return prints_of(self._made_again(again, raw, loader, copy))
+            return batch_fingerprints(self._remade(again, raw, loader, copy))
 
-        with ordinary_memory():  # none of these batches travels
+        # None of these batches is sent to the parent: they need no slot.
+        with ordinary_memory():
             self._carried_state.add(loader, used, remake, seconds)
-        if self._carried_state.is_done or not self._can_make_again(batch):
+        if self._carried_state.is_done or not self._can_remake(batch):
             self._looks_at_state = False
 
-    def _can_make_again(self, batch: Current) -> bool:
-        """Return whether the next batches can be made again without stepping a loader far."""
+    def _can_remake(self, batch: Current) -> bool:
+        """Return whether the next batches can be made again without a long fast-forward."""
         if self._stateless or not self._holds_transforms:
             return True
-        goes_on = self._pristine.source.goes_on and batch.epoch > 0
-        return not goes_on and batch.turn < _MOST_TURNS
+        if self._pristine.source.goes_on and batch.epoch > 0:
+            # The earlier epochs would have to be walked through as well.
+            return False
+        return batch.turn < _MOST_TURNS
 
     @property
     def _holds_transforms(self) -> bool:
         return len(self._pristine.transforms) > 1
 
-    def _made_again(
+    def _remade(
         self, batch: Current, raw: Any, loader: LoaderCopy, transforms: SnapshotCopy
     ) -> Any:
-        """Return a batch, made from its raw part where the loader has no transforms of its own."""
+        """Return a batch made again with other transforms.
+
+        It is made from the raw batch, unless the loader has transforms of its own.
+        """
         if not self._holds_transforms:
             child = batch.sequence()
             reseed_global_rngs(child)
@@ -274,11 +299,12 @@ class Producer:
             raw = self._from_stream(batch, stream, transforms)
         return self._transformed(batch, raw, transforms)
 
-    def _mention_loaded(self, used: SnapshotCopy) -> None:
+    def _log_loaded_objects(self, used: SnapshotCopy) -> None:
         if self._transforms.pure:
             return
         pristine = self._pristine
-        if remark := loaded_on_first_use(pristine.transforms, used.value, pristine.keep):
+        remark = loaded_on_first_use(pristine.transforms, used.value, pristine.keep)
+        if remark:
             self._log(remark)
 
     def make_reported(
@@ -288,68 +314,81 @@ class Producer:
 
         Arguments and errors are those of `make`.
         """
-        raw: list[Any] = []
+        # Only the fingerprints, not the raw batch: it would be kept alive until the batch is sent.
+        raw_fingerprints: dict[str, str] = {}
+        raw_random: tuple[str, ...] = ()
 
-        def watch(item: Any) -> None:
-            raw.extend((prints_of(item), random_keys(item)))
+        def watch(raw: Any) -> None:
+            nonlocal raw_fingerprints, raw_random
+            raw_fingerprints = batch_fingerprints(raw)
+            raw_random = random_keys(raw)
 
         batch = self.make(epoch, step, watch, state)
-        late = (
-            {}
-            if self._used is None or self._transforms.pure
-            else made_late(self._used.value, self._used.parts)
-        )
-        final: list[Any] = (
-            raw if self._pristine.transform is None else [prints_of(batch), random_keys(batch)]
-        )
-        return batch, BatchReport(raw[0], final[0], final[1], raw[1], late)
+        generators: dict[str, str] = {}
+        if self._used is not None and not self._transforms.pure:
+            generators = new_generators(self._used.value, self._used.parts)
+        fingerprints = raw_fingerprints
+        random = raw_random
+        if self._pristine.transform is not None:
+            fingerprints = batch_fingerprints(batch)
+            random = random_keys(batch)
+        report = BatchReport(raw_fingerprints, fingerprints, random, raw_random, generators)
+        return batch, report
 
     def explain(self, epoch: int, step: int) -> TraceResponse:
-        """How that batch comes to be in this process as it is now."""
-        self._looks_at_state = False  # other makings are not to be taken for its stages
-        objects = (
-            {"data_loader": self._process_loader(epoch).source.loader} if self._stateless else {}
-        )
-        return explain(lambda: self.make(epoch, step), objects, self._pristine.references())
+        """Return how that batch comes to be in this process as it is now."""
+        # Further makings of the batch would be treated as stages of this one.
+        self._looks_at_state = False
+        objects: dict[str, Any] = {}
+        if self._stateless:
+            objects["data_loader"] = self._process_loader(epoch).source.loader
+        return explain(partial(self.make, epoch, step), objects, self._pristine.references())
 
     def start_over(self) -> None:
-        """Forget what a stateless loader keeps: the next batch is made by a pristine copy."""
+        """Forget a stateless loader's caches: the next batch is made by a pristine copy."""
         self._loader = None
 
     def _fresh_transforms(self, epoch: int, loader: LoaderCopy) -> SnapshotCopy:
-        """Those for one batch that this loader gives, which holds its own from now on."""
+        """Return the transforms for one batch, and put the loader's own into the loader."""
         if self._transforms.is_due(epoch):
             self._seed_epoch(epoch)
             self._transforms.set_epoch_on_parts(epoch, loader)
-        transforms = self._transforms.fresh(loader)
+        transforms = self._transforms.for_batch(loader)
         _give_to_loader(transforms, loader)
         return transforms
 
     def _process_loader(self, epoch: int) -> LoaderCopy:
-        """This process's copy, with its own caches. A loader with ``set_epoch`` starts each epoch
-        pristine.
+        """Return this process's copy of the loader, with its own caches.
+
+        A loader with ``set_epoch`` starts each epoch pristine.
         """
         loader = self._loader
-        if loader is None or (loader.template.tellable and epoch != self._told_epoch):
-            loader = self._loader = self._pristine.new_loader(self._only and self._loader is None)
-            self._told_epoch = epoch
-            source: Any = loader.source
-            if hasattr(source, "before_sample"):
-                source.before_sample = self._reseeder_of(loader)
-                self._seed_epoch(0)  # whatever its worker_init_fn draws, it draws in every process
-                loader.settings = ProcessSettings.changed_by(
-                    partial(source.begin_process, *self.worker)
-                )
-            if loader.template.tellable:
-                self._seed_epoch(epoch, loader)
-                loader.set_epoch_on_parts(epoch)
+        if loader is not None:
+            is_epoch_aware = bool(loader.snapshot.epoch_aware_parts)
+            if not is_epoch_aware or epoch == self._last_epoch_set:
+                return loader
+        is_sole_copy = self._owns_pipeline and loader is None
+        loader = self._pristine.new_loader(is_sole_copy)
+        self._loader = loader
+        self._last_epoch_set = epoch
+        source: Any = loader.source
+        if hasattr(source, "before_sample"):
+            source.before_sample = self._reseeder_of(loader)
+            # Whatever its worker_init_fn draws, it draws in every process.
+            self._seed_epoch(0)
+            begin_process = partial(source.begin_process, *self.worker)
+            loader.settings = ProcessSettings.changed_by(begin_process)
+        if loader.snapshot.epoch_aware_parts:
+            self._seed_epoch(epoch, loader)
+            loader.set_epoch_on_parts(epoch)
         return loader
 
     def _reseeder_of(self, loader: LoaderCopy) -> Callable[[Current], None]:
-        """Return what is called before each sample of a data set is fetched."""
+        """Return the function that seeds all generators for a sample, before it is fetched."""
         shared = self._pristine.shared
-        # The loader has it, and must not be kept by it: once nobody uses a copy of a data set, the
-        # files and stores that it has opened are closed at once, and another copy may open them.
+        # The loader holds the function, and must not be kept alive by it: once nobody uses a copy
+        # of a data set, the files and stores that it has opened are closed at once, and another
+        # copy may open them.
         reference = weakref.ref(loader)
 
         def reseed(sample: Current) -> None:
@@ -374,9 +413,7 @@ class Producer:
         The running copy is preferred, unless the state is nearer; a new one is the last resort.
         """
         copy = self._running_copy(batch)
-        if state is not None and (
-            copy is None or (copy.epoch, copy.turn) < (state.epoch, state.turn)
-        ):
+        if state is not None and _is_ahead(state, copy):
             copy = self._restored_copy(batch, state) or copy
         if copy is None and batch.epoch > 0 and self._pristine.source.is_undecided:
             self._make_first_batch(batch.stream)
@@ -390,7 +427,8 @@ class Producer:
         """Make a stream's first batch, which shows what the loader's epochs are."""
         first = Current(self._branch, 0, stream)
         copy = StreamCursor(self._pristine, first, self._branch, log_nothing)
-        with suppress(Exception):  # it has no batch, or cannot make it
+        # The stream may have no batch, or fail to make it: then it has shown nothing.
+        with suppress(Exception):
             copy.take(first)
         self._pristine.source.learn(copy.source)
         self._streams[stream] = copy
@@ -402,7 +440,7 @@ class Producer:
         return None
 
     def _restored_copy(self, batch: Current, state: LoaderState) -> StreamCursor | None:
-        """Return a copy that continues from `state`; None: the loader refuses it."""
+        """Return a copy that continues from `state`; None if the loader refuses it."""
         try:
             return StreamCursor(self._pristine, batch, self._branch, self._log, state)
         except CannotRestore as error:
@@ -432,16 +470,23 @@ class Producer:
             self._pristine.source.learn(copy.source)
             return item
         except BaseException as error:
-            # In the middle of the loader: its state is unknown.
+            # An interrupt stopped the loader in the middle of its code: its state is unknown.
             if is_interrupt(error) and self._streams.get(batch.stream) is copy:
                 del self._streams[batch.stream]
             raise
 
     def _seed_epoch(self, epoch: int, loader: LoaderCopy | None = None) -> None:
-        """What is drawn for a whole epoch, in ``set_epoch``, is the same in all processes."""
+        """Seed all generators for ``set_epoch``, equally in all processes."""
         child = self._branch.tree.sequence(epoch)
         reseed_global_rngs(child)
         self._pristine.shared.reseed(child, loader)
+
+
+def _is_ahead(state: LoaderState, copy: StreamCursor | None) -> bool:
+    """Return whether a saved state is further than a running copy, or there is no copy."""
+    if copy is None:
+        return True
+    return (copy.epoch, copy.turn) < (state.epoch, state.turn)
 
 
 def _give_to_loader(transforms: SnapshotCopy, loader: LoaderCopy) -> None:
@@ -453,16 +498,16 @@ def _give_to_loader(transforms: SnapshotCopy, loader: LoaderCopy) -> None:
 
 def _call(transform: Any, item: Any) -> Any:
     try:
-        made = transform(**item) if isinstance(item, Mapping) else transform(item)
+        # Called from this frame: `_does_not_fit` looks at the traceback's depth.
+        if isinstance(item, Mapping):
+            result = transform(**item)
+        else:
+            result = transform(item)
     except StopIteration as error:
-        # It would be taken for the loader's end further up.
+        # The callers would treat it as the loader's end.
         raise RuntimeError("the transform raised StopIteration") from error
-    except Exception as error:
-        if (
-            isinstance(error, TypeError)
-            and isinstance(item, Mapping)
-            and _does_not_fit(error, item)
-        ):
+    except TypeError as error:
+        if isinstance(item, Mapping) and _does_not_fit(error, item):
             raise TypeError(
                 f"{error}. A batch that is a dict is passed as keyword arguments, "
                 "transform(**batch), as batchgenerators does; "
@@ -470,18 +515,20 @@ def _call(transform: Any, item: Any) -> Any:
                 'positional arguments call="args"'
             ) from error
         raise
-    if made is None and item is not None:
+    if result is None and item is not None:
         raise TypeError(
             f"the transform {transform_name(transform)} returned None in the place of the batch. A "
-            "transform returns what it "
-            "made, also where it changed the batch in place: is its return statement missing?"
+            "transform returns what it made, also where it changed the batch in place: is its "
+            "return statement missing?"
         )
-    return made
+    return result
 
 
 def _does_not_fit(error: TypeError, batch: Mapping[Any, Any]) -> bool:
-    """Whether a transform was called with arguments that it does not take."""
-    was_not_begun = error.__traceback__ is not None and error.__traceback__.tb_next is None
-    return was_not_begun or any(
-        f"unexpected keyword argument {key!r}" in str(error) for key in batch
-    )
+    """Return whether a transform was called with arguments that it does not take."""
+    traceback = error.__traceback__
+    if traceback is not None and traceback.tb_next is None:
+        # It was raised by the call itself, before the transform's first line.
+        return True
+    message = str(error)
+    return any(f"unexpected keyword argument {key!r}" in message for key in batch)

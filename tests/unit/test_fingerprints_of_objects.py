@@ -21,7 +21,7 @@ from PIL import Image
 
 from detaug import fingerprint
 from detaug.ledger.lines import prints_of as prints_of_ledger
-from detaug.pipeline.batch_report import prints_of as prints_of_check
+from detaug.pipeline.batch_report import batch_fingerprints
 
 
 class InSlots:
@@ -74,7 +74,7 @@ def test_fingerprints_depend_on_the_values_of_objects(
     form: str, wrap: Callable[[Any], Any]
 ) -> None:
     make = OBJECTS[form]
-    for prints in (fingerprint, prints_of_check, prints_of_ledger):
+    for prints in (fingerprint, batch_fingerprints, prints_of_ledger):
         one, same, other = (prints({"data": wrap(make(n))}) for n in (1, 1, 2))
         assert one == same
         assert one != other

@@ -1,3 +1,1 @@
-"""What keeps a batch pure: equal copies of what can change, and every generator in them seeded from
-the batch.
-"""
+"""Copies of a pipeline, and the generators in them that are seeded for every batch."""

@@ -1,4 +1,4 @@
-"""Why a pipeline cannot be copied, or an attribute not be kept, and what to do instead."""
+"""Messages about what cannot be copied, or carried from copy to copy, and what to do instead."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ _FIRST_USE = "Open or make such an object on first use, in the process that uses
 _HANDLES = {
     "a database connection": ("sqlite3.Connection", "sqlite3.Cursor", "sqlite3.Blob"),
     "an open file": (
-        *("h5py._hl.base.HLObject", "h5py._objects.ObjectID"),
-        *("tables.file.File", "netCDF4._netCDF4.Dataset"),
+        "h5py._hl.base.HLObject",
+        "h5py._objects.ObjectID",
+        "tables.file.File",
+        "netCDF4._netCDF4.Dataset",
     ),
     "a database environment": (
         "lmdb.Environment",
@@ -29,9 +31,13 @@ _HANDLES = {
 }
 
 
-def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseException) -> str:
-    """Which part of a pipeline ("transform" and "data_loader") cannot be copied, why, and what to
-    do. `error` is what copying it raised.
+def uncopyable_message(roots: Mapping[str, Any], keep: Collection[str], error: Exception) -> str:
+    """Return a message that names the part of a pipeline that cannot be copied, and says what to do.
+
+    Args:
+        roots: the pipeline's parts, "transform" and "data_loader".
+        keep: the names of attributes that are not copied already.
+        error: the exception that copying the pipeline raised.
     """
     culprit = error.value if isinstance(error, CannotCopy) else roots["data_loader"]
     path, value, label = _users_part(culprit, roots)
@@ -39,8 +45,7 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
     if label.isidentifier() and not any(_held_open(path, value)):
         keep_it = (
             f", or pass keep={(*keep, label)!r}: it is then shared with every copy as it is, and "
-            "batches may depend on each "
-            "other through it"
+            "batches may depend on each other through it"
         )
     name, _, rest = path.partition(".")
     of_root = f"in {type(roots[name]).__qualname__}, " if rest else ""
@@ -53,69 +58,89 @@ def why_not(roots: Mapping[str, Any], keep: Collection[str], error: BaseExceptio
 
 
 def _users_part(culprit: Any, roots: Mapping[str, Any]) -> tuple[str, Any, str]:
-    """(path, object, the path's last name) of the last of the user's own attributes that lead to
-    it: below that, it leads through a library's private names. Where none is the user's, of the
-    last that has a name.
+    """Return (path, object, label) of the innermost of the user's own attributes around an object.
+
+    Below that attribute the path leads through a library's private names. If no attribute is the
+    user's, the innermost one that has a name is returned. The label is the path's last name.
     """
-    way: list[tuple[str, Any]] = []
+    edges: list[tuple[str, Any]] = []
+    culprit_path = None
     for path, value in walk(roots.items()):
-        way.append((path, value))
+        edges.append((path, value))
         if value is culprit:
+            culprit_path = path
             break
-    else:  # it was made while it was pickled
+    if culprit_path is None:
+        # It was made while it was pickled.
         return "data_loader", roots["data_loader"], ""
-    way = [
-        each for each in way if path == each[0] or path.startswith((each[0] + ".", each[0] + "["))
-    ]
-    named = [place for place in range(len(way)) if "~" not in way[place][0]]
-    users = [place for place in named[1:] if is_the_users_own(way[place - 1][1])]
-    place = (users or named)[-1]
-    here, value = way[place]
-    return here, value, here.removeprefix(way[place - 1][0] + ".") if place else ""
+    chain = [edge for edge in edges if _is_at_or_below(culprit_path, edge[0])]
+    named = [index for index, (path, _) in enumerate(chain) if "~" not in path]
+    users = [index for index in named[1:] if is_the_users_own(chain[index - 1][1])]
+    index = (users or named)[-1]
+    path, value = chain[index]
+    if index == 0:
+        return path, value, ""
+    owner_path = chain[index - 1][0]
+    return path, value, path.removeprefix(owner_path + ".")
 
 
-def check_kept(kept: Mapping[str, Any]) -> None:
-    """Attributes (by path) that are not copied: CannotCopy where forks would share a file's
-    position, a socket or a lock.
+def _is_at_or_below(path: str, owner_path: str) -> bool:
+    return path == owner_path or path.startswith((owner_path + ".", owner_path + "["))
+
+
+def check_carried(attributes: Mapping[str, Any]) -> None:
+    """Raise an error if forks would share a file's position, a socket or a lock.
+
+    Args:
+        attributes: the attributes that are not copied, by path.
+
+    Raises:
+        CannotCopy: an attribute holds such an object.
     """
-    for path, value in kept.items():
-        for where, part, what in _held_open(path, value):
+    for path, value in attributes.items():
+        for part_path, part, kind in _held_open(path, value):
             raise CannotCopy(
-                f"{path} cannot be kept: {where} (of type {home_of(type(part))}) is {what}. "
-                "Workers are forks of this process "
-                "and would use it together, each moving it under the others, which gives wrong "
-                "data. "
-                f"{_FIRST_USE}, and keep None in the attribute until then; keep= may name it all "
-                "the same."
+                f"{path} cannot be kept: {part_path} (of type {home_of(type(part))}) is {kind}. "
+                "Workers are forks of this process and would use it together, each moving it under "
+                f"the others, which gives wrong data. {_FIRST_USE}, and keep None in the attribute "
+                "until then; keep= may name it all the same."
             )
 
 
 def _held_open(path: str, value: Any) -> Iterator[tuple[str, Any, str]]:
-    """What a process would share with its forks below a value: (path, object, what that is)."""
-
-    def is_looked_into(part: Any) -> bool:
-        return type(part).__module__ != "logging" and not is_standard_stream(part)
-
-    for where, part in walk([(path, value)], into=is_looked_into):
-        if (what := _shared_by_forks(part)) is not None:
-            yield where, part, what
+    """Yield (path, object, kind) of what a process would share with its forks below a value."""
+    for part_path, part in walk([(path, value)], into=_is_looked_into):
+        kind = _kind_of_handle(part)
+        if kind is not None:
+            yield part_path, part, kind
 
 
-def _shared_by_forks(value: Any) -> str | None:
+def _is_looked_into(value: Any) -> bool:
+    return type(value).__module__ != "logging" and not is_standard_stream(value)
+
+
+def _kind_of_handle(value: Any) -> str | None:
+    """Return what an object is that forks would share, in words; None for any other object."""
     if is_standard_stream(value):
         return None
-    kinds = {home_of(kind) for kind in type(value).__mro__}
-    for what, names in _HANDLES.items():
-        if kinds.intersection(names):
-            return what
+    class_names = {home_of(base) for base in type(value).__mro__}
+    for kind, names in _HANDLES.items():
+        if class_names.intersection(names):
+            return kind
     if isinstance(value, LOCKS):
-        free = value.acquire(blocking=False)
-        if free:
-            value.release()
-        return None if free else "a lock that is held"
+        return None if _is_free(value) else "a lock that is held"
     if not callable(getattr(type(value), "fileno", None)):
         return None
     try:
-        return "an open file or socket" if value.fileno() >= 0 else None
-    except Exception:  # closed, or in memory
+        descriptor = value.fileno()
+        return "an open file or socket" if descriptor >= 0 else None
+    except Exception:
+        # It is closed, or a file in memory.
         return None
+
+
+def _is_free(lock: Any) -> bool:
+    is_acquired = lock.acquire(blocking=False)
+    if is_acquired:
+        lock.release()
+    return bool(is_acquired)

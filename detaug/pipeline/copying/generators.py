@@ -1,4 +1,4 @@
-"""What has to be reseeded, and told the epoch, in each copy of a pipeline: `Owned`."""
+"""The generators of a pipeline that are reseeded for every batch, each by its path."""
 
 from __future__ import annotations
 
@@ -6,157 +6,134 @@ import hashlib
 import random
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from itertools import islice
-from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
 from detaug.objects.fingerprints import fingerprint
 from detaug.objects.references import shared_generators
-from detaug.objects.walking import paths_of, walk
-from detaug.pipeline.copying.snapshot import Snapshot
+from detaug.objects.walking import walk
 from detaug.seeding.generators import GENERATORS, global_generators, preserved
 from detaug.seeding.reseeders import Reseeder, reseeder_of
 from detaug.seeding.tree import of_part
-from detaug.system.interception import listening
 
-#: How many objects are searched for generators that a batch has made, and how many of these are
-#: named.
-_MOST_VALUES, _MOST_FOUND = 5_000, 20
+#: How many objects are searched for generators that a batch has made.
+_MOST_VALUES = 5_000
+#: How many new generators are named.
+_MOST_NAMED = 20
 
 
-class Owned(Snapshot):
-    """A template that knows where in its copies the generators and the parts with ``set_epoch``
-    are.
+class SeededPart(NamedTuple):
+    """A generator, and how it is seeded.
 
-    Each generator is keyed by its path, found once and on the pristine object: what is added to a
-    pipeline elsewhere, or made while it runs, moves no other generator's numbers. `roots` are the
-    object, or its parts, by the names that paths begin with.
+    Attributes:
+        handle: the generator itself, or its index among the parts of a copy.
+        path: where it is in the pipeline.
+        key: the path in the seed path, see `name_of`.
+        reseed: seeds it.
     """
 
-    def __init__(self, value: Any, roots: Mapping[str, Any], **options: Any) -> None:
-        super().__init__(value, **options)
-        self.roots = roots
-        paths = paths_of(self.originals, roots)
-        parts = [(n, paths.get(id(part), f"#{n}"), part) for n, part in enumerate(self.originals)]
-        self._generators = _seeded(parts)
-        #: Which parts of it have ``set_epoch``.
-        self.tellable = [
-            number for number, _, part in parts if callable(getattr(part, "set_epoch", None))
-        ]
+    handle: Any
+    path: str
+    key: bytes
+    reseed: Reseeder
 
 
-class SnapshotCopy:
-    """A copy, whose generators are seeded and whose parts are told the epoch."""
-
-    def __init__(self, template: Owned, copy: tuple[Any, list[Any]]) -> None:
-        self.template = template
-        self.value, self.parts = copy
+class Reseedable(Protocol):
+    """A copy of a pipeline, or of a part of one, that owns generators."""
 
     def reseed(self, child: np.random.SeedSequence) -> None:
-        """Seed every generator that it owns for that batch (or sample, or epoch)."""
-        for number, _, key, reseed in self.template._generators:
-            if self.parts[number] is not None:
-                reseed(self.parts[number], of_part(child, key))
-
-    def find_again(self, name: str, root: Any) -> None:
-        """It may hold other generators in the same places below `root` now: those are seeded from
-        now on.
-        """
-        at = dict(walk([(name, root)]))
-        for number, path, _, reseed in self.template._generators:
-            if path in at and reseeder_of(type(at[path])) is reseed:
-                self.parts[number] = at[path]
-
-    def set_epoch_on_parts(self, epoch: int) -> None:
-        """Call ``set_epoch`` of every part that has one, outermost first; not again where another
-        one has passed it on.
-        """
-        told: set[int] = set()
-
-        def note(frame: FrameType, event: str, _: Any) -> None:
-            code = frame.f_code
-            if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
-                told.add(id(frame.f_locals.get(code.co_varnames[0])))
-
-        for number in self.template.tellable:
-            part = self.parts[number]
-            if part is not None and id(part) not in told:
-                with listening(note):
-                    part.set_epoch(epoch)
+        """Seed every generator that it owns."""
 
 
 class GlobalGenerators:
-    """Generators that belong to no copy: of classes, modules and functions, one for the whole
-    process.
-    """
+    """Generators of classes, modules and functions: no copy owns them, the process has one each."""
 
     def __init__(self, references: list[Any]) -> None:
-        found = shared_generators(references, lambda kind: reseeder_of(kind) is not None)
-        ours = {id(each) for each in global_generators()}
-        self._generators = _seeded(
-            (each, path, each) for path, each in found.items() if id(each) not in ours
-        )
+        generators = shared_generators(references, _has_reseeder)
+        # Those of random, NumPy and torch are seeded by `reseed_global_rngs`.
+        known = {id(generator) for generator in global_generators()}
+        parts = []
+        for path, generator in generators.items():
+            if id(generator) not in known:
+                parts.append((generator, path, generator))
+        self._parts = seeded_parts(parts)
 
-    def reseed(self, child: np.random.SeedSequence, *copies: SnapshotCopy | None) -> None:
-        """Seed them for that batch (or sample, or epoch), and the generators that these copies own."""
-        for generator, _, key, reseed in self._generators:
-            reseed(generator, of_part(child, key))
+    def reseed(self, child: np.random.SeedSequence, *copies: Reseedable | None) -> None:
+        """Seed them for a batch (or sample, or epoch), and the generators that the copies own."""
+        for part in self._parts:
+            part.reseed(part.handle, of_part(child, part.key))
         for copy in copies:
             if copy is not None:
                 copy.reseed(child)
 
     def preserved(self) -> AbstractContextManager[None]:
-        """They are the user's: in the user's own process they are afterwards as they were."""
-        return preserved(generator for generator, *_ in self._generators)
+        """Return a context after which they are as before: in the user's process they are his."""
+        return preserved(part.handle for part in self._parts)
 
 
-def _seeded(parts: Iterable[tuple[Any, str, Any]]) -> list[tuple[Any, str, bytes, Reseeder]]:
-    """Of parts (handle, path, object), those to be seeded: (handle, path, key, how)."""
-    found = [(handle, path, part, reseeder_of(type(part))) for handle, path, part in parts]
-    # Bit generators are seeded with the generator around them.
-    around: list[Any] = [
-        part
-        for _, _, part, _ in found
-        if isinstance(part, (np.random.Generator, np.random.RandomState))
-    ]
-    inside = {id(each._bit_generator) for each in around}
-    return [
-        (handle, path, name_of(path), reseed)
-        for handle, path, part, reseed in found
-        if reseed is not None and id(part) not in inside
-    ]
+def _has_reseeder(kind: type) -> bool:
+    return reseeder_of(kind) is not None
+
+
+def seeded_parts(parts: Iterable[tuple[Any, str, Any]]) -> list[SeededPart]:
+    """Return those of some objects that are to be seeded, in their order.
+
+    Args:
+        parts: (handle, path, object) of each object.
+    """
+    candidates = list(parts)
+    # A bit generator is seeded with the generator around it; on its own it would be seeded twice.
+    seeded_by_owner = set()
+    for _, _, part in candidates:
+        if isinstance(part, (np.random.Generator, np.random.RandomState)):
+            owner: Any = part
+            seeded_by_owner.add(id(owner._bit_generator))
+    seeded = []
+    for handle, path, part in candidates:
+        reseed = reseeder_of(type(part))
+        if reseed is not None and id(part) not in seeded_by_owner:
+            seeded.append(SeededPart(handle, path, name_of(path), reseed))
+    return seeded
 
 
 def name_of(path: str) -> bytes:
-    """16 bytes that stand for a path, of any length, in the seed path."""
+    """Return 16 bytes that stand for a path, of any length, in the seed path."""
     return hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def made_late(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:
-    """Generators that a batch has made in its copy of the transforms, beside the `known` ones: by
-    path, with a stand-in for the seed.
+def new_generators(transforms: Mapping[str, Any], known: list[Any]) -> dict[str, str]:
+    """Return stand-ins for the seeds of generators that a batch has made, by path.
 
     The next batch makes them again, from the original transforms: with a constant seed, every batch
     draws the same numbers. That is reproducible, but not augmentation.
+
+    Args:
+        transforms: the copy of the transforms that has made the batch, by name.
+        known: the generators that the copy had before.
     """
-    before = {id(each) for each in known if isinstance(each, GENERATORS)}
-    made = (
-        (path[:200], fingerprint(_seed_of(value)))
-        for path, value in walk(
-            transforms.items(), _MOST_VALUES, lambda value: not isinstance(value, GENERATORS)
-        )
-        if isinstance(value, GENERATORS)
-        and not isinstance(value, random.SystemRandom)
-        and id(value) not in before
-    )
-    return dict(islice(made, _MOST_FOUND))
+    known_ids = {id(part) for part in known if isinstance(part, GENERATORS)}
+    seeds: dict[str, str] = {}
+    num_found = 0
+    for path, value in walk(transforms.items(), _MOST_VALUES, _is_no_generator):
+        if _is_no_generator(value) or isinstance(value, random.SystemRandom):
+            continue
+        if id(value) in known_ids:
+            continue
+        seeds[path[:200]] = fingerprint(_seed_of(value))
+        num_found += 1
+        if num_found == _MOST_NAMED:
+            break
+    return seeds
+
+
+def _is_no_generator(value: Any) -> bool:
+    return not isinstance(value, GENERATORS)
 
 
 def _seed_of(generator: Any) -> Any:
-    """What it was seeded with, or where that is not kept a state that stays for hundreds of draws."""
+    """Return a generator's seed, or, if it keeps none, a state that stays for hundreds of draws."""
     if isinstance(generator, torch.Generator):
         return str(generator.initial_seed())
     if isinstance(generator, random.Random):
@@ -164,10 +141,10 @@ def _seed_of(generator: Any) -> Any:
     if isinstance(generator, np.random.RandomState):
         state: Any = generator.get_state(legacy=False)["state"]
         return state.get("key", str(state))
-    bits = generator.bit_generator if isinstance(generator, np.random.Generator) else generator
+    bits = generator
+    if isinstance(generator, np.random.Generator):
+        bits = generator.bit_generator
     seed = bits.seed_seq
-    return (
-        f"{seed.entropy} {seed.spawn_key}"
-        if isinstance(seed, np.random.SeedSequence)
-        else str(bits.state)
-    )
+    if isinstance(seed, np.random.SeedSequence):
+        return f"{seed.entropy} {seed.spawn_key}"
+    return str(bits.state)

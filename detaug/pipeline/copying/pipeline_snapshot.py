@@ -13,14 +13,20 @@ from __future__ import annotations
 import os
 import types
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from detaug.objects.walking import attributes_of, paths_of
-from detaug.pipeline.copying.errors import check_kept, why_not
-from detaug.pipeline.copying.generators import GlobalGenerators, Owned, SnapshotCopy
-from detaug.pipeline.copying.snapshot import CannotCopy, Snapshot, copied_in, kept_of
+from detaug.pipeline.copying.errors import check_carried, uncopyable_message
+from detaug.pipeline.copying.generators import GlobalGenerators
+from detaug.pipeline.copying.snapshot import (
+    CannotCopy,
+    Snapshot,
+    SnapshotCopy,
+    carried_names,
+    copied_in,
+)
 from detaug.pipeline.sources import LoaderFactory, Source
 from detaug.seeding.reseeders import reseeder_of
 from detaug.system.process_settings import ProcessSettings
@@ -35,9 +41,11 @@ class PipelineSnapshot:
     """A pipeline as the user passed it.
 
     Args:
-        keep: names of attributes that are not copied with a transform: caches that may stay, what
-            cannot be copied.
-        make_anew: makes another such source, for a loader that cannot be copied.
+        source: where raw batches come from.
+        transform: the user's, or None.
+        keep: names of attributes that are not copied with a transform: caches that may stay, and
+            objects that cannot be copied.
+        loader_factory: makes another such source, for a loader that cannot be copied.
 
     Raises:
         CannotCopy: (a TypeError) an object cannot be copied; the message names it and says what to
@@ -49,199 +57,242 @@ class PipelineSnapshot:
         source: Source,
         transform: Any,
         keep: Collection[str] = (),
-        make_anew: Callable[[], Source] | None = None,
+        loader_factory: Callable[[], Source] | None = None,
     ) -> None:
         self.source = source
-        self._make_anew = make_anew
+        self._loader_factory = loader_factory
         self._is_given_away = False
         self._in_process: tuple[int, PipelineSnapshot] | None = None
         self.transform = transform
         self.keep = tuple(keep)
-        held = {name: getattr(source.loader, name) for name in source.holds_transforms}
         #: The loader's own transforms as well: nnU-Net's loader applies them to each sample.
-        self.transforms = {
-            "transform": transform,
-            **{f"data_loader.{name}": value for name, value in held.items()},
-        }
-        roots = {"transform": transform, "data_loader": source.loader}
-        passes_by = make_anew is not None
+        self.transforms = {"transform": transform}
+        for name in source.holds_transforms:
+            self.transforms[f"data_loader.{name}"] = getattr(source.loader, name)
+        shares = loader_factory is not None
         try:
-            self.shared_objects = shared = _in_both(self.transforms, source, keep, passes_by)
-            loader = {"data_loader": source.loader}
-            self.loader_template = Owned(
-                (source, shared), loader, keep=keep, passes_by=passes_by, is_untouched=True
+            self.common_objects = _in_both(self.transforms, source, keep, shares)
+            self.loader_snapshot = Snapshot(
+                (source, self.common_objects),
+                roots={"data_loader": source.loader},
+                keep=keep,
+                share_uncopyable=shares,
+                is_untouched=True,
             )
-            self.transform_template = Owned(
-                self.transforms, self.transforms, external=shared, keep=keep, is_untouched=True
+            self.transform_snapshot = Snapshot(
+                self.transforms,
+                roots=self.transforms,
+                replacements=self.common_objects,
+                keep=keep,
+                is_untouched=True,
             )
         except Exception as error:
-            raise CannotCopy(why_not(roots, keep, error)) from error
-        #: How many transforms were told not to choose their algorithm by the clock.
-        self.settled = self.loader_template.settled + self.transform_template.settled
+            roots = {"transform": transform, "data_loader": source.loader}
+            raise CannotCopy(uncopyable_message(roots, keep, error)) from error
+        snapshots = (self.loader_snapshot, self.transform_snapshot)
+        #: How many transforms had their choice of an algorithm by the clock switched off.
+        self.num_benchmarks_disabled = sum(part.num_benchmarks_disabled for part in snapshots)
         self.shared = GlobalGenerators(self.references())
 
-    def check_kept(self) -> None:
-        """See `detaug.pipeline.copying.errors.check_kept`."""
-        for template in (self.loader_template, self.transform_template):
-            parts, kept = template.originals, _kept(template.originals, self.keep)
-            paths = paths_of([parts[number] for number, _, _ in kept], template.roots)
-            check_kept(
-                {
-                    f"{paths.get(id(parts[number]), '')}.{name}": value
-                    for number, name, value in kept
-                }
-            )
+    def check_carried(self) -> None:
+        """Raise CannotCopy if forks would share a file, a socket or a lock through `keep`."""
+        for snapshot in (self.loader_snapshot, self.transform_snapshot):
+            parts = snapshot.originals
+            carried = _carried_attributes(parts, self.keep)
+            paths = paths_of([parts[attribute.part] for attribute in carried], snapshot.roots)
+            values = {}
+            for attribute in carried:
+                owner_path = paths.get(id(parts[attribute.part]), "")
+                values[f"{owner_path}.{attribute.name}"] = attribute.value
+            check_carried(values)
 
     def in_this_process(self, seed: Callable[[], None]) -> PipelineSnapshot:
-        """With the loader itself where a callable makes it: made in this process once and then
-        copied; again for every copy where it cannot be. `seed` seeds the global generators, from
-        which the callable may draw.
+        """Return the pipeline with the loader itself, if a callable makes it.
+
+        The callable is called once per process and its loader is copied; if it cannot be copied,
+        the callable is called for every copy.
+
+        Args:
+            seed: seeds the global generators, from which the callable may draw.
         """
         factory = self.source
         if not isinstance(factory, LoaderFactory):
             return self
 
-        def make() -> Source:
+        def new_source() -> Source:
             seed()
             return factory.made()
 
         if self._in_process is None or self._in_process[0] != os.getpid():
-            source = make()
+            source = new_source()
             try:
-                made = PipelineSnapshot(source, self.transform, self.keep)
+                pipeline = PipelineSnapshot(source, self.transform, self.keep)
             except CannotCopy:
-                made = PipelineSnapshot(source, self.transform, self.keep, make)
-            self._in_process = os.getpid(), made
+                pipeline = PipelineSnapshot(source, self.transform, self.keep, new_source)
+            self._in_process = (os.getpid(), pipeline)
         return self._in_process[1]
 
     def references(self) -> list[Any]:
-        """Its classes and functions."""
-        templates = (self.loader_template, self.transform_template)
-        return [each for template in templates for each in (*template.references, *template.kinds)]
+        """Return the pipeline's classes and functions."""
+        values: list[Any] = []
+        for snapshot in (self.loader_snapshot, self.transform_snapshot):
+            values += snapshot.references
+            values += snapshot.kinds
+        return values
 
-    def new_loader(self, only_one: bool = False) -> LoaderCopy:
-        """A copy of the loader; `only_one`: see `Snapshot.copy`."""
-        if self._make_anew is not None:
-            first, self._is_given_away = not self._is_given_away, True
-            made = (
-                self
-                if first
-                else PipelineSnapshot(self._make_anew(), self.transform, self.keep, self._make_anew)
-            )
-            return LoaderCopy(
-                made, ((made.source, made.shared_objects), made.loader_template.originals)
-            )
-        return LoaderCopy(self, self.loader_template.copy(only_one=only_one))
+    def new_loader(self, is_sole_copy: bool = False) -> LoaderCopy:
+        """Return a copy of the loader.
+
+        Args:
+            is_sole_copy: this process has no other copy of it; see `Snapshot.copy`.
+        """
+        if self._loader_factory is None:
+            return LoaderCopy(self, self.loader_snapshot.copy(is_sole_copy=is_sole_copy))
+        # It cannot be copied. The loader that was made together with this object serves once; the
+        # user's callable makes another one for each further copy.
+        if self._is_given_away:
+            factory = self._loader_factory
+            pipeline = PipelineSnapshot(factory(), self.transform, self.keep, factory)
+        else:
+            self._is_given_away = True
+            pipeline = self
+        value = (pipeline.source, pipeline.common_objects)
+        return LoaderCopy(pipeline, (value, pipeline.loader_snapshot.originals))
 
 
 class LoaderCopy(SnapshotCopy):
-    """A copy of the loader (`source`), and what the transforms share with it (`shared_objects`)."""
+    """A copy of the loader (`source`), and the `common_objects` that the transforms use as well."""
 
-    def __init__(self, pristine: PipelineSnapshot, copy: tuple[Any, list[Any]]) -> None:
-        super().__init__(pristine.loader_template, copy)
+    def __init__(self, pipeline: PipelineSnapshot, copy: tuple[Any, list[Any]]) -> None:
+        super().__init__(pipeline.loader_snapshot, copy)
         self.source: Source
-        self.source, self.shared_objects = self.value
+        self.source, self.common_objects = self.value
         #: As the data set's ``worker_init_fn`` has left them: they hold for all batches of this
         #: copy.
         self.settings = ProcessSettings({})
-        _take_over(self.parts, _kept(self.template.originals, pristine.keep))
+        _set_carried(self.parts, _carried_attributes(self.snapshot.originals, pipeline.keep))
 
 
-_Kept = list[tuple[int, str, Any]]
+class _CarriedAttribute(NamedTuple):
+    """An attribute that passes from copy to copy.
+
+    Attributes:
+        part: the index of the object that has it.
+        name: its name.
+        value: its value.
+    """
+
+    part: int
+    name: str
+    value: Any
 
 
-def _kept(parts: list[Any], names: Collection[str]) -> _Kept:
-    """Attributes that pass to the next copy: (part, name, value)."""
-    return [
-        (number, name, getattr(part, name))
-        for number, part in enumerate(parts)
-        for name in sorted(kept_of(type(part), names))
-        if part is not None and hasattr(part, name)
-    ]
+def _carried_attributes(parts: list[Any], keep: Collection[str]) -> list[_CarriedAttribute]:
+    """Return the attributes that pass to the next copy."""
+    attributes = []
+    for index, part in enumerate(parts):
+        if part is None:
+            continue
+        for name in sorted(carried_names(type(part), keep)):
+            if hasattr(part, name):
+                attributes.append(_CarriedAttribute(index, name, getattr(part, name)))
+    return attributes
 
 
-def _take_over(parts: list[Any], attributes: _Kept) -> None:
-    """Give them to a copy, which was made without."""
-    for number, name, value in attributes:
-        if number < len(parts) and parts[number] is not None:
-            object.__setattr__(parts[number], name, value)
+def _set_carried(parts: list[Any], attributes: list[_CarriedAttribute]) -> None:
+    """Set the attributes on the parts of a copy, which was made without them."""
+    for index, name, value in attributes:
+        if index < len(parts) and parts[index] is not None:
+            object.__setattr__(parts[index], name, value)
 
 
 class TransformCopies:
-    """Copies of `PipelineSnapshot.transforms`: for every batch a fresh one, or always the same one
-    where nothing in them can change.
+    """The copies of the transforms that make batches.
+
+    Every batch gets a fresh copy, or always the same one if nothing in them can change.
     """
 
-    def __init__(self, pristine: PipelineSnapshot) -> None:
-        self._pristine = pristine
-        #: From which every batch of the epoch starts.
-        self.template = pristine.transform_template
-        self.pure = is_pure(self.template)
+    def __init__(self, pipeline: PipelineSnapshot) -> None:
+        self._pipeline = pipeline
+        #: The transforms from which every batch of the epoch starts.
+        self.snapshot = pipeline.transform_snapshot
+        self.pure = is_pure(self.snapshot)
         self._only: SnapshotCopy | None = None
-        self._kept = _kept(self.template.originals, pristine.keep)
+        self._carried = _carried_attributes(self.snapshot.originals, pipeline.keep)
         self._epoch: int | None = None
 
     def is_due(self, epoch: int) -> bool:
-        """Whether they need `set_epoch_on_parts` for this epoch."""
-        return epoch != self._epoch and bool(self._pristine.transform_template.tellable)
+        """Return whether they need `set_epoch_on_parts` for this epoch."""
+        return epoch != self._epoch and bool(self._pipeline.transform_snapshot.epoch_aware_parts)
 
     def set_epoch_on_parts(self, epoch: int, loader: LoaderCopy) -> None:
-        """What ``set_epoch`` changes is what every batch of that epoch starts from; it is called on
-        a pristine copy.
-        """
-        pristine, shared = self._pristine, loader.shared_objects
-        copy = self.copy_of(pristine.transform_template, loader)
+        """Call ``set_epoch`` on a pristine copy, from which every batch of the epoch then starts."""
+        copy = self.copy_of(self._pipeline.transform_snapshot, loader)
         copy.set_epoch_on_parts(epoch)
-        self.template = Owned(copy.value, copy.value, external=shared, keep=pristine.keep)
-        self._epoch, self._only = epoch, None
+        self.snapshot = Snapshot(
+            copy.value,
+            roots=copy.value,
+            replacements=loader.common_objects,
+            keep=self._pipeline.keep,
+        )
+        self._epoch = epoch
+        self._only = None
 
-    def fresh(self, loader: LoaderCopy) -> SnapshotCopy:
-        """The transforms for one batch that this loader gives."""
+    def for_batch(self, loader: LoaderCopy) -> SnapshotCopy:
+        """Return the transforms for one batch that this loader gives."""
         if self._only is not None:
             return self._only
-        made = self.copy_of(self.template, loader)
-        self._only = made if self.pure else None
-        return made
+        copy = self.copy_of(self.snapshot, loader)
+        if self.pure:
+            self._only = copy
+        return copy
 
-    def copy_of(self, template: Owned, loader: LoaderCopy) -> SnapshotCopy:
-        """Return a copy of transforms that were frozen, with what is kept from batch to batch."""
-        made = SnapshotCopy(template, template.copy(loader.shared_objects))
-        _take_over(made.parts, self._kept)
-        return made
+    def copy_of(self, snapshot: Snapshot, loader: LoaderCopy) -> SnapshotCopy:
+        """Return a copy of a snapshot of the transforms, with the attributes that are carried on."""
+        copy = SnapshotCopy(snapshot, snapshot.copy(loader.common_objects))
+        _set_carried(copy.parts, self._carried)
+        return copy
 
-    def is_done_with(self, used: SnapshotCopy) -> None:
-        """A batch was made with it."""
-        self._kept = _kept(used.parts, self._pristine.keep)
+    def carry_on_from(self, used: SnapshotCopy) -> None:
+        """Take the attributes that pass to the next copy from one that has made a batch."""
+        self._carried = _carried_attributes(used.parts, self._pipeline.keep)
 
 
-def is_pure(template: Snapshot) -> bool:
-    """Whether nothing that was met can change: detaug's own transforms and plain data."""
-    modules = {kind.__module__ for kind in template.kinds}
-    return (
-        not template.originals
-        and all(module.startswith(_PURE) or module in _DATA for module in modules)
-        and not any(isinstance(each, types.FunctionType) for each in template.references)
-    )
+def is_pure(snapshot: Snapshot) -> bool:
+    """Return whether nothing in it can change: detaug's own transforms and plain data."""
+    if snapshot.originals:
+        return False
+    if any(isinstance(value, types.FunctionType) for value in snapshot.references):
+        return False
+    modules = {kind.__module__ for kind in snapshot.kinds}
+    return all(module.startswith(_PURE) or module in _DATA for module in modules)
 
 
 def _in_both(
-    transforms: Mapping[str, Any], source: Source, keep: Collection[str], passes_by: bool
+    transforms: Mapping[str, Any], source: Source, keep: Collection[str], share_uncopyable: bool
 ) -> tuple[Any, ...]:
-    """Objects that can change and that both the transforms and the loader hold, to communicate
-    through them; no transforms, which are copied also where the loader holds them.
+    """Return the objects that can change and that both the transforms and the loader hold.
+
+    The two may communicate through them. Transforms are not among them: they are copied also if
+    the loader holds them.
     """
     roots = [value for value in transforms.values() if value is not None]
-    ours = copied_in(roots, keep) if roots else []
-    data = {id(each) for each in ours if _is_data(each)}
+    if not roots:
+        return ()
+    of_transforms = copied_in(roots, keep)
+    data = {id(value) for value in of_transforms if _is_data(value)}
     if not data:
         return ()
-    apart = [*roots, *(each for each in ours if callable(each))]
-    theirs = [each for each in copied_in(source, keep, apart, passes_by) if id(each) in data]
-    attributes = {id(attributes_of(each)) for each in theirs}  # reached through their owner alone
-    return tuple(each for each in theirs if id(each) not in attributes)
+    callables = [value for value in of_transforms if callable(value)]
+    of_loader = copied_in(source, keep, roots + callables, share_uncopyable)
+    common = [value for value in of_loader if id(value) in data]
+    # An object's ``__dict__`` is reached through the object alone.
+    attributes = {id(attributes_of(value)) for value in common}
+    return tuple(value for value in common if id(value) not in attributes)
 
 
 def _is_data(value: Any) -> bool:
-    """Whether it can change, and neither calls for a copy of its own nor is seeded."""
-    is_other = callable(value) or isinstance(value, (str, bytes, tuple, frozenset, torch.Tensor))
-    return not is_other and reseeder_of(type(value)) is None
+    """Return whether it can change, and is neither copied by a rule of its own nor seeded."""
+    if callable(value) or isinstance(value, (str, bytes, tuple, frozenset, torch.Tensor)):
+        return False
+    return reseeder_of(type(value)) is None

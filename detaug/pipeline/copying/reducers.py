@@ -1,4 +1,4 @@
-"""How objects that pickle knows only for other processes, or not at all, are copied within one.
+"""Reducers for objects that pickle knows only for other processes, or not at all.
 
 Functions keep their module's variables and get their own closures and defaults; locks are replaced
 by new ones; arrays and tensors that share memory still share it.
@@ -23,51 +23,74 @@ from detaug.objects.tensor_pickling import has_plain_memory, tensor_on
 #: Shared with every copy: they hold code, or belong to the whole process. The run-time check covers
 #: variables of classes and modules.
 BY_REFERENCE = (
-    *(type, types.ModuleType, types.CodeType, property, staticmethod, classmethod),
-    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType),
-    *(types.WrapperDescriptorType, types.ClassMethodDescriptorType),
-    *(np.ufunc, np.dtype, torch.dtype, torch.device),
+    type,
+    types.ModuleType,
+    types.CodeType,
+    property,
+    staticmethod,
+    classmethod,
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.ClassMethodDescriptorType,
+    np.ufunc,
+    np.dtype,
+    torch.dtype,
+    torch.device,
 )
 _GLOBAL_GENERATORS = (random._inst, np.random.mtrand._rand)
-LOCKS = type(threading.Lock()), type(threading.RLock())
-_IMMUTABLE = (str, bytes, int, float, complex, bool, type(None), tuple, frozenset, *BY_REFERENCE)
+LOCKS = (type(threading.Lock()), type(threading.RLock()))
+_IMMUTABLE = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    tuple,
+    frozenset,
+    *BY_REFERENCE,
+)
 
 
 def is_shared_function(value: Any) -> bool:
-    """Whether it is a function without its own variables: a closure, attributes, or defaults that
-    can change.
+    """Return whether it is a function without variables of its own, which copies may share.
+
+    Its own variables are a closure, attributes, and defaults that can change.
     """
     if type(value) is types.FunctionType:
-        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
-        return not (value.__closure__ or value.__dict__) and all(
-            isinstance(each, _IMMUTABLE) for each in defaults
-        )
+        if value.__closure__ or value.__dict__:
+            return False
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        return all(isinstance(default, _IMMUTABLE) for default in defaults)
     if type(value) is types.BuiltinFunctionType:
         # Methods of built-in classes are of this type as well, and bound to an object
         # (``rng.normal``).
         owner = value.__self__
-        is_global = any(owner is each for each in _GLOBAL_GENERATORS)
-        return owner is None or is_global or isinstance(owner, (type, types.ModuleType))
+        if owner is None or isinstance(owner, (type, types.ModuleType)):
+            return True
+        return any(owner is generator for generator in _GLOBAL_GENERATORS)
     return False
 
 
 class SharedRef(NamedTuple):
-    """Marks what is shared with the copies."""
+    """A mark around what is shared with the copies."""
 
     value: Any
 
 
 def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
-    """A function of the same code and module variables; its closure, defaults and attributes are
-    copied.
-    """
-    made_of = (
+    """Reduce a function to its shared code and module variables, and copies of the rest."""
+    arguments = (
         SharedRef(function.__code__),
         SharedRef(function.__globals__),
         function.__name__,
         None,
         function.__closure__,
     )
+    # In the state, not the arguments: they may lead back to the function.
     state = (
         function.__qualname__,
         function.__module__,
@@ -75,18 +98,23 @@ def _reduce_function(function: types.FunctionType) -> tuple[Any, ...]:
         function.__kwdefaults__,
         vars(function),
     )
-    return types.FunctionType, made_of, state, None, None, _fill_function
+    return types.FunctionType, arguments, state, None, None, _fill_function
 
 
-def _fill_function(made: types.FunctionType, state: tuple[Any, ...]) -> None:
-    made.__qualname__, made.__module__, made.__defaults__, made.__kwdefaults__, attributes = state
-    made.__dict__.update(attributes)
+def _fill_function(function: types.FunctionType, state: tuple[Any, ...]) -> None:
+    qualname, module, defaults, keyword_defaults, attributes = state
+    function.__qualname__ = qualname
+    function.__module__ = module
+    function.__defaults__ = defaults
+    function.__kwdefaults__ = keyword_defaults
+    function.__dict__.update(attributes)
 
 
 def _reduce_cell(cell: types.CellType) -> tuple[Any, ...]:
     try:
         contents = (cell.cell_contents,)
-    except ValueError:  # not yet set
+    except ValueError:
+        # It is not yet set.
         return types.CellType, ()
     # In the state, not the arguments: it may lead back to the function around it.
     return types.CellType, (), contents, None, None, _fill_cell
@@ -97,34 +125,37 @@ def _fill_cell(cell: types.CellType, contents: tuple[Any]) -> None:
 
 
 def reduce_by_class(obj: Any, protocol: int = 5) -> Any:
-    """As pickle reduces it, but where that would lose attributes or not end."""
+    """Reduce an object as pickle does, except where that would lose attributes or not end."""
     kind: Any = type(obj)
-    if (
-        isinstance(obj, np.ndarray)
-        and kind.__reduce__ is np.ndarray.__reduce__
-        and getattr(obj, "__dict__", None)
-    ):
+    if _is_array_with_attributes(obj):
         array: Any = obj.__reduce__()
         function, arguments, state = array
         return function, arguments, (state, vars(obj)), None, None, _fill_array
     registered = copyreg.dispatch_table.get(kind)
     reduced: Any = registered(obj) if registered else obj.__reduce_ex__(protocol)
-    passes_on = hasattr(kind, "__getattr__") and not hasattr(kind, "__setstate__")
-    if (
-        passes_on
-        and isinstance(reduced, tuple)
-        and len(reduced) > 2
-        and isinstance(reduced[2], dict)
-    ):
-        # pickle asks the unfinished copy for `__setstate__`: one that passes such questions on to a
-        # part never ends
-        return (*(*reduced, None, None)[:5], _fill_dict)
-    return reduced
+    if not hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__"):
+        return reduced
+    has_state = isinstance(reduced, tuple) and len(reduced) > 2
+    if not has_state or not isinstance(reduced[2], dict):
+        return reduced
+    # pickle asks the unfinished copy for `__setstate__`. One whose `__getattr__` passes questions
+    # on to a part, which it does not have yet, would never end: so the state is set from outside.
+    five_items = [*reduced, None, None][:5]
+    return (*five_items, _fill_dict)
+
+
+def _is_array_with_attributes(obj: Any) -> bool:
+    """Return whether it is an array of a subclass whose attributes NumPy's pickling would lose."""
+    if not isinstance(obj, np.ndarray):
+        return False
+    kind: Any = type(obj)
+    return kind.__reduce__ is np.ndarray.__reduce__ and bool(getattr(obj, "__dict__", None))
 
 
 def _fill_array(array: Any, state: tuple[Any, dict[str, Any]]) -> None:
-    array.__setstate__(state[0])
-    vars(array).update(state[1])
+    array_state, attributes = state
+    array.__setstate__(array_state)
+    vars(array).update(attributes)
 
 
 def _fill_dict(obj: Any, state: dict[str, Any]) -> None:
@@ -132,13 +163,11 @@ def _fill_dict(obj: Any, state: dict[str, Any]) -> None:
 
 
 def _reduce_cache(cached: Any) -> Any:
-    """A ``functools.lru_cache`` that has a name is shared, like other functions; any other one
-    starts empty.
-    """
-    found: Any = sys.modules.get(cached.__module__)
+    """Share a ``functools.lru_cache`` that can be found by its name; let any other start empty."""
+    value: Any = sys.modules.get(cached.__module__)
     for name in cached.__qualname__.split("."):
-        found = getattr(found, name, None)
-    if found is cached:
+        value = getattr(value, name, None)
+    if value is cached:
         return NotImplemented
     return _new_cache, (cached.cache_parameters(), cached.__wrapped__)
 
@@ -148,18 +177,17 @@ def _new_cache(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
 
 
 def reduce_array(array: np.ndarray[Any, Any]) -> Any:
-    """A view of another array's memory remains one; NotImplemented for an array with its own
-    memory.
+    """Reduce a view of another array to a view of the copied array.
+
+    Returns:
+        The reduced view; NotImplemented for an array with its own memory.
     """
     owner = array
     while isinstance(owner.base, np.ndarray):
         owner = owner.base
-    if (
-        owner is array
-        or type(owner) is not np.ndarray
-        or array.dtype.hasobject
-        or not owner.flags.forc
-    ):
+    if owner is array or type(owner) is not np.ndarray:
+        return NotImplemented
+    if array.dtype.hasobject or not owner.flags.forc:
         return NotImplemented
     offset = array.ctypes.data - owner.ctypes.data
     return _view_of, (owner, offset, array.dtype, array.shape, array.strides, array.flags.writeable)
@@ -175,11 +203,18 @@ def _view_of(
 
 
 def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]]) -> Any:
-    """A CPU tensor over a copy of its memory, which other tensors may view as well; `memories` are
-    those met before, by address.
+    """Reduce a CPU tensor to a view of its memory, which other tensors may view as well.
 
-    NotImplemented for what is kept in other ways (sparse, quantized, on a GPU): torch's own
-    pickling copies it. TypeError: the tensor is part of a graph.
+    Args:
+        tensor: the tensor.
+        memories: the memories that were met before, by address; one is added for a new memory.
+
+    Returns:
+        The reduced tensor; NotImplemented for one that is stored in another way (sparse, quantized,
+        on a GPU): torch's own pickling copies it.
+
+    Raises:
+        TypeError: the tensor is part of a graph.
     """
     if not has_plain_memory(tensor) or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
@@ -189,33 +224,63 @@ def reduce_tensor(tensor: torch.Tensor, memories: dict[int, np.ndarray[Any, Any]
             "detach() it"
         )
     storage = tensor.untyped_storage()
-    memory = memories.get(storage.data_ptr())
+    address = storage.data_ptr()
+    memory = memories.get(address)
     if memory is None:
         memory = torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).numpy()
-        memories[storage.data_ptr()] = memory
-    place = (tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()))
-    return tensor_on, (memory, tensor.dtype, *place, tensor.requires_grad)
+        memories[address] = memory
+    shape = tuple(tensor.shape)
+    strides = tuple(tensor.stride())
+    offset = tensor.storage_offset()
+    return tensor_on, (memory, tensor.dtype, offset, shape, strides, tensor.requires_grad)
+
+
+def _reduce_method(method: types.MethodType) -> tuple[Any, ...]:
+    # pickle looks the function up by name: that fails for private names, and in subclasses it finds
+    # another function.
+    return types.MethodType, (method.__func__, method.__self__)
+
+
+def _reduce_proxy(proxy: types.MappingProxyType[Any, Any]) -> tuple[Any, ...]:
+    return types.MappingProxyType, (dict(proxy),)
+
+
+def _new_lock(_: Any) -> tuple[Any, ...]:
+    return threading.Lock, ()
+
+
+def _new_rlock(_: Any) -> tuple[Any, ...]:
+    return threading.RLock, ()
+
+
+def _reduce_thread_local(local: threading.local) -> tuple[Any, ...]:
+    attributes = vars(local) or None
+    return type(local), (), attributes
+
+
+def _new_system_random(_: Any) -> tuple[Any, ...]:
+    # Without a state: it draws from the system's entropy, and `detaug verify` names who draws.
+    return random.SystemRandom, ()
+
+
+def _reduce_torch_generator(generator: torch.Generator) -> tuple[Any, ...]:
+    device = str(generator.device)
+    state = generator.get_state()
+    set_state = torch.Generator.set_state
+    return torch.Generator, (device,), state, None, None, set_state
 
 
 #: By exact type.
 REDUCERS: dict[type, Callable[[Any], Any]] = {
     types.FunctionType: _reduce_function,
     types.CellType: _reduce_cell,
-    # pickle's own way looks the function up by name, which fails for private names and is another
-    # one in subclasses
-    types.MethodType: lambda method: (types.MethodType, (method.__func__, method.__self__)),
-    types.MappingProxyType: lambda proxy: (types.MappingProxyType, (dict(proxy),)),
-    LOCKS[0]: lambda _: (threading.Lock, ()),
-    LOCKS[1]: lambda _: (threading.RLock, ()),
-    threading.local: lambda local: (type(local), (), vars(local) or None),
+    types.MethodType: _reduce_method,
+    types.MappingProxyType: _reduce_proxy,
+    LOCKS[0]: _new_lock,
+    LOCKS[1]: _new_rlock,
+    threading.local: _reduce_thread_local,
     np.ndarray: reduce_array,
     functools._lru_cache_wrapper: _reduce_cache,
-    random.SystemRandom: lambda _: (
-        random.SystemRandom,
-        (),
-    ),  # without a state: `detaug verify` names who draws
-    torch.Generator: lambda generator: (
-        *(torch.Generator, (str(generator.device),), generator.get_state()),
-        *(None, None, torch.Generator.set_state),
-    ),
+    random.SystemRandom: _new_system_random,
+    torch.Generator: _reduce_torch_generator,
 }

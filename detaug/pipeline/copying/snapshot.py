@@ -1,12 +1,13 @@
-"""`Snapshot`: an object as it is now, from which equal copies are made within this process and
-those forked from it.
+"""`Snapshot`: an object as it is now, from which equal copies are made.
 
-Everything that can change is copied, whatever container or class it is in: pickle walks through the
-object, and so meets all of it. Classes, modules and functions without their own variables are
-shared (`detaug.pipeline.copying.reducers`), so a copy is an instance of the very same classes;
-large arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
+Copies are made within this process and those forked from it. Everything that can change is copied,
+whatever container or class it is in: pickle walks through the object, and so meets all of it.
+Classes, modules and functions without their own variables are shared
+(`detaug.pipeline.copying.reducers`), so a copy is an instance of the very same classes; large
+arrays are mapped copy-on-write (`detaug.pipeline.copying.large_arrays`).
 
-On its way through the object the pickler notes what has to be told or reseeded in each copy.
+On its way through the object the pickler notes the parts that are reseeded, or get the epoch, in
+each copy.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from __future__ import annotations
 import io
 import pickle
 import types
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache
-from itertools import chain
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
 
-from detaug.objects.walking import attributes_of
+from detaug.objects.walking import attributes_of, paths_of, walk
+from detaug.pipeline.copying.generators import seeded_parts
 from detaug.pipeline.copying.large_arrays import BULK_BYTES, BulkStore
 from detaug.pipeline.copying.reducers import (
     BY_REFERENCE,
@@ -33,10 +35,12 @@ from detaug.pipeline.copying.reducers import (
     reduce_tensor,
 )
 from detaug.seeding.reseeders import reseeder_of
+from detaug.seeding.tree import of_part
+from detaug.system.interception import listening
 from detaug.system.processes import is_standard_stream
 
-#: By class: attributes that hold what can be computed again from the object's arguments, and of
-#: which only copies are used. batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at
+#: By class: attributes that can be computed again from the object's arguments, and that hold values
+#: which are only read. batchgeneratorsv2 keeps a grid of coordinates by patch size (24 MB at
 #: nnU-Net's usual one, 70 ms to make).
 _KNOWN_CACHES = {"batchgeneratorsv2.transforms.spatial.spatial.SpatialTransform": ("_grid_cache",)}
 _ATOMS = frozenset(
@@ -45,7 +49,7 @@ _ATOMS = frozenset(
 
 
 class CannotCopy(TypeError):
-    """Something in a pipeline cannot be copied: `value`."""
+    """An error that names the object in a pipeline that cannot be copied: `value`."""
 
     value: Any = None
 
@@ -54,107 +58,183 @@ class Snapshot:
     """An object as it is now.
 
     Args:
-        external: objects that copies share with what `copy` is given instead, in this order.
+        value: the object.
+        roots: the object, or its parts, by the names that paths begin with. Each generator is keyed
+            by its path, found once and on the original: what is added to a pipeline elsewhere, or
+            made while it runs, changes no other generator's numbers. None: the copies' generators
+            are not seeded.
+        replacements: objects that copies share with what `copy` gets instead, in this order.
         keep: names of attributes that are left out of the copies.
-        passes_by: what cannot be copied is shared, for no copy is made.
+        share_uncopyable: an object that cannot be copied is shared; otherwise `CannotCopy` is
+            raised.
         is_untouched: the object is as it was passed, so that nothing has been written to its
             arrays.
+
+    Raises:
+        CannotCopy: an object cannot be copied; the error's `value` is that object.
     """
 
     def __init__(
         self,
         value: Any,
         *,
-        external: Iterable[Any] = (),
+        roots: Mapping[str, Any] | None = None,
+        replacements: Iterable[Any] = (),
         keep: Collection[str] = (),
-        passes_by: bool = False,
+        share_uncopyable: bool = False,
         is_untouched: bool = False,
     ) -> None:
-        pickler = _Pickler(external, keep, passes_by)
+        pickler = _Pickler(replacements, keep, share_uncopyable)
         pickler.dump(value)
         self._pickled = pickler.file.getvalue()
         self._table: list[Any] = pickler.table
-        #: The parts that were noted: generators, what has a seeding protocol, ``set_epoch``, or
-        #: attributes in `keep`.
+        #: The parts that were noted: generators, objects with a seeding protocol or ``set_epoch``,
+        #: and those with attributes in `keep`.
         self.originals: list[Any] = pickler.parts
-        #: The classes of all instances that were met, and classes, modules and functions that
-        #: copies share.
+        #: The classes of all instances that were met.
         self.kinds: list[type] = list(pickler.kinds)
+        #: Classes, modules and functions that copies share.
         self.references: list[Any] = [
-            each for each in pickler.table if not isinstance(each, (dict, np.ndarray))
+            entry for entry in pickler.table if not isinstance(entry, (dict, np.ndarray))
         ]
-        #: How many objects had a known dependence on the clock switched off.
-        self.settled = pickler.settled
+        #: How many transforms had their choice of an algorithm by the clock switched off.
+        self.num_benchmarks_disabled = pickler.num_benchmarks_disabled
         self._bulk = pickler.bulk
         self._bulk.seal(is_untouched)
+        self.roots: Mapping[str, Any] = {} if roots is None else roots
+        paths = {} if roots is None else paths_of(self.originals, roots)
+        parts = []
+        for index, part in enumerate(self.originals):
+            parts.append((index, paths.get(id(part), f"#{index}"), part))
+        #: The generators among the parts, by their index.
+        self.generators = [] if roots is None else seeded_parts(parts)
+        #: The indices of the parts with ``set_epoch``.
+        self.epoch_aware_parts = []
+        for index, part in enumerate(self.originals):
+            if callable(getattr(part, "set_epoch", None)):
+                self.epoch_aware_parts.append(index)
 
     def copy(
-        self, external: Iterable[Any] = (), *, only_one: bool = False
+        self, replacements: Iterable[Any] = (), *, is_sole_copy: bool = False
     ) -> tuple[Any, list[Any]]:
-        """An equal object that shares nothing that can change with the original or with another
-        copy, and its parts in the order of `originals`; None for what its construction left out.
+        """Return an equal object that shares nothing that can change with any other, and its parts.
+
+        The parts are in the order of `originals`; None for one that was not constructed.
 
         Args:
-            external: takes the place of the template's own.
-            only_one: the process has no other copy and does not use the original: large arrays are
-                passed without a copy.
+            replacements: take the place of the snapshot's own.
+            is_sole_copy: the process has no other copy and does not use the original: large arrays
+                are passed without a copy.
         """
         parts: list[Any] = [None] * len(self.originals)
 
-        def note(number: int, function: Callable[..., Any], *arguments: Any) -> Any:
-            made = parts[number] = function(*arguments)
-            return made
+        def register(index: int, function: Callable[..., Any], *arguments: Any) -> Any:
+            part = function(*arguments)
+            parts[index] = part
+            return part
 
         objects = {
             "table": self._table,
-            "external": (note, *external),
-            "bulk": self._bulk.views(only_one),
+            "external": (register, *replacements),
+            "bulk": self._bulk.views(is_sole_copy),
         }
+
+        def load_persistent(pid: tuple[str, int]) -> Any:
+            table, index = pid
+            return objects[table][index]
+
         unpickler = pickle.Unpickler(io.BytesIO(self._pickled))
-        unpickler.persistent_load = lambda pid: objects[pid[0]][pid[1]]  # type: ignore[method-assign]
+        unpickler.persistent_load = load_persistent  # type: ignore[method-assign]
         return unpickler.load(), parts
 
 
-def _note(*_: Any) -> Any:
-    """Stands in a pickle for what makes an object and puts it among the parts of the copy that is
-    being made.
-    """
+class SnapshotCopy:
+    """A copy whose generators can be seeded and whose parts can be given the epoch."""
+
+    def __init__(self, snapshot: Snapshot, copy: tuple[Any, list[Any]]) -> None:
+        self.snapshot = snapshot
+        self.value, self.parts = copy
+
+    def reseed(self, child: np.random.SeedSequence) -> None:
+        """Seed every generator that it owns for a batch (or sample, or epoch)."""
+        for generator in self.snapshot.generators:
+            part = self.parts[generator.handle]
+            if part is not None:
+                generator.reseed(part, of_part(child, generator.key))
+
+    def find_generators_again(self, name: str, root: Any) -> None:
+        """Seed, from now on, the generators that are below `root` now at the known paths."""
+        values = dict(walk([(name, root)]))
+        for generator in self.snapshot.generators:
+            if generator.path not in values:
+                continue
+            value = values[generator.path]
+            if reseeder_of(type(value)) is generator.reseed:
+                self.parts[generator.handle] = value
+
+    def set_epoch_on_parts(self, epoch: int) -> None:
+        """Call ``set_epoch`` of every part that has one, outermost first, each once.
+
+        A part whose ``set_epoch`` was called by another one's is not called again.
+        """
+        called: set[int] = set()
+
+        def note_call(frame: FrameType, event: str, _: Any) -> None:
+            code = frame.f_code
+            if event == "call" and code.co_name == "set_epoch" and code.co_argcount:
+                called.add(id(frame.f_locals.get(code.co_varnames[0])))
+
+        for index in self.snapshot.epoch_aware_parts:
+            part = self.parts[index]
+            if part is not None and id(part) not in called:
+                with listening(note_call):
+                    part.set_epoch(epoch)
+
+
+def _register(*_: Any) -> Any:
+    """Do nothing: in a pickle it stands for the function that registers a part of a new copy."""
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, external: Iterable[Any], keep: Collection[str], passes_by: bool) -> None:
+    """Walks through an object for a `Snapshot`; the arguments are the snapshot's.
+
+    A persistent id is (table, index): "table" for what copies share, "bulk" for large arrays,
+    "external" for the replacements, of which the first is `_register`.
+    """
+
+    def __init__(
+        self, replacements: Iterable[Any], keep: Collection[str], share_uncopyable: bool
+    ) -> None:
         self.file = io.BytesIO()
         super().__init__(self.file, protocol=5)
         self.bulk = BulkStore()
         self.table: list[Any] = []
         self.parts: list[Any] = []
         self.kinds: dict[type, None] = {}
-        self.settled = 0
-        self._external = {id(each): number for number, each in enumerate((_note, *external))}
+        self.num_benchmarks_disabled = 0
+        self._replaced: dict[int, int] = {}
+        for index, original in enumerate((_register, *replacements)):
+            self._replaced[id(original)] = index
         self._keep = keep
-        self._passes_by = passes_by
-        self._numbers: dict[int, Any] = {}
+        self._share_uncopyable = share_uncopyable
+        self._persistent_ids: dict[int, tuple[str, int]] = {}
         self._memories: dict[int, np.ndarray[Any, Any]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
-        if id(obj) in self._external:
-            return "external", self._external[id(obj)]
+        if id(obj) in self._replaced:
+            return "external", self._replaced[id(obj)]
         if kind is np.ndarray:
-            return self._bulk_number(obj)
+            return self._id_of_array(obj)
         if kind in _ATOMS:
             return None
         if kind is SharedRef:
-            return self._reference(obj.value)
-        # What is written to a memory map goes to the file, or nowhere.
-        is_map = isinstance(obj, np.memmap) and not obj.dtype.hasobject
-        if (
-            is_map
-            or isinstance(obj, BY_REFERENCE)
-            or is_shared_function(obj)
-            or is_standard_stream(obj)
-        ):
-            return self._reference(obj)
+            return self._id_of_shared(obj.value)
+        if isinstance(obj, BY_REFERENCE) or is_shared_function(obj) or is_standard_stream(obj):
+            return self._id_of_shared(obj)
+        if isinstance(obj, np.memmap) and not obj.dtype.hasobject:
+            # What is written to a memory map goes to the file, or nowhere.
+            return self._id_of_shared(obj)
         return None
 
     def reducer_override(self, obj: Any) -> Any:
@@ -162,7 +242,7 @@ class _Pickler(pickle.Pickler):
         try:
             return self._reduced(obj)
         except Exception as error:
-            if self._passes_by:
+            if self._share_uncopyable:
                 return SharedRef, (SharedRef(obj),)
             refusal = CannotCopy(error)
             refusal.value = obj
@@ -180,89 +260,103 @@ class _Pickler(pickle.Pickler):
         if not isinstance(reduced, tuple):
             return reduced
         function, arguments, *rest = reduced
-        keep = kept_of(kind, self._keep)
+        names = carried_names(kind, self._keep)
         is_noted = reseeder_of(kind) is not None or callable(getattr(kind, "set_epoch", None))
-        if not is_noted and not (keep and _has_any(obj, keep)):
+        if not is_noted and not (names and _has_any(obj, names)):
             if _chooses_by_the_clock(obj):
-                self.settled += 1
+                self.num_benchmarks_disabled += 1
                 rest[0] = {**rest[0], "benchmark": False}
             return (function, arguments, *rest)
-        if rest and keep:
-            rest[0] = _without(rest[0], keep)
+        if rest and names:
+            rest[0] = _without(rest[0], names)
         self.parts.append(obj)
-        return (_note, (len(self.parts) - 1, function, *arguments), *rest)
+        return (_register, (len(self.parts) - 1, function, *arguments), *rest)
 
-    def _bulk_number(self, array: np.ndarray[Any, Any]) -> Any:
+    def _id_of_array(self, array: np.ndarray[Any, Any]) -> tuple[str, int] | None:
+        """Return the id of a large array; None for an array that pickle copies."""
         if array.nbytes < BULK_BYTES or array.dtype.hasobject or not array.flags.forc:
             return None
-        if isinstance(array.base, np.ndarray) and REDUCERS[np.ndarray](array) is not NotImplemented:
-            return None  # it is copied as a view of its owner
-        if not array.flags.writeable and not isinstance(array.base, np.ndarray):
-            return self._reference(array)
-        return self._number("bulk", array, self.bulk.arrays)
+        is_view = isinstance(array.base, np.ndarray)
+        if is_view and REDUCERS[np.ndarray](array) is not NotImplemented:
+            # It is copied as a view of its owner: otherwise the two would no longer share memory.
+            return None
+        if not array.flags.writeable and not is_view:
+            return self._id_of_shared(array)
+        return self._id_in("bulk", array, self.bulk.arrays)
 
-    def _reference(self, value: Any) -> Any:
-        return self._number("table", value, self.table)
+    def _id_of_shared(self, value: Any) -> tuple[str, int]:
+        return self._id_in("table", value, self.table)
 
-    def _number(self, kind: str, value: Any, values: list[Any]) -> Any:
-        if id(value) not in self._numbers:
-            self._numbers[id(value)] = kind, len(values)
+    def _id_in(self, table: str, value: Any, values: list[Any]) -> tuple[str, int]:
+        if id(value) not in self._persistent_ids:
+            self._persistent_ids[id(value)] = (table, len(values))
             values.append(value)
-        return self._numbers[id(value)]
+        return self._persistent_ids[id(value)]
 
 
 def copied_in(
-    value: Any, keep: Collection[str], external: Iterable[Any] = (), passes_by: bool = False
+    value: Any,
+    keep: Collection[str],
+    replacements: Iterable[Any] = (),
+    share_uncopyable: bool = False,
 ) -> list[Any]:
-    """The objects of which every copy has its own, of a template with these arguments."""
-    pickler = _Pickler(external, keep, passes_by)
+    """Return the objects that a snapshot with these arguments copies, and does not share."""
+    pickler = _Pickler(replacements, keep, share_uncopyable)
     pickler.dump(value)
-    return [*(each for _, each in pickler.memo.copy().values()), *pickler.bulk.arrays]
+    memorized = [obj for _, obj in pickler.memo.copy().values()]
+    return memorized + pickler.bulk.arrays
 
 
 def _has_any(obj: Any, names: Collection[str]) -> bool:
-    """Whether an object has one of those attributes, in its ``__dict__`` or in slots."""
+    """Return whether an object has one of those attributes, in its ``__dict__`` or in slots."""
     attributes = attributes_of(obj) or ()
-    return any(
-        name in attributes or isinstance(getattr(type(obj), name, None), types.MemberDescriptorType)
-        for name in names
-    )
+    for name in names:
+        slot = getattr(type(obj), name, None)
+        if name in attributes or isinstance(slot, types.MemberDescriptorType):
+            return True
+    return False
 
 
-def kept_of(kind: type, names: Collection[str]) -> frozenset[str]:
-    """The names that are kept of objects of that class: the user's, and its known caches."""
-    known = _known_of(kind)
+def carried_names(kind: type, names: Collection[str]) -> frozenset[str]:
+    """Return the attributes of a class that pass from copy to copy.
+
+    Args:
+        kind: the class, whose known caches are added.
+        names: the user's own (``keep=``).
+    """
+    known = _known_caches_of(kind)
     return known.union(names) if names else known
 
 
 @cache
-def _known_of(kind: type) -> frozenset[str]:
-    names = (
-        _KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()) for base in kind.__mro__
-    )
-    return frozenset(chain.from_iterable(names))
+def _known_caches_of(kind: type) -> frozenset[str]:
+    names: set[str] = set()
+    for base in kind.__mro__:
+        names.update(_KNOWN_CACHES.get(f"{base.__module__}.{base.__qualname__}", ()))
+    return frozenset(names)
 
 
 def _without(state: Any, names: frozenset[str]) -> Any:
-    """An object's state but for those attributes."""
+    """Return an object's state, as pickle has it, without those attributes."""
     if isinstance(state, dict):
         return {name: value for name, value in state.items() if name not in names}
-    if (
-        isinstance(state, tuple)
-        and len(state) == 2
-        and all(part is None or isinstance(part, dict) for part in state)
-    ):
-        return tuple(None if part is None else _without(part, names) for part in state)
-    return state
+    if not isinstance(state, tuple) or len(state) != 2:
+        return state
+    # Of an object with slots: (its ``__dict__``, its slots), each a dict or None.
+    if not all(part is None or isinstance(part, dict) for part in state):
+        return state
+    return tuple(None if part is None else _without(part, names) for part in state)
 
 
 def _chooses_by_the_clock(obj: Any) -> bool:
-    """batchgeneratorsv2's ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks
-    convolution or FFT by timing them, which gives other bytes from run to run; with
-    ``benchmark=False`` it always convolves.
+    """Return whether an object is a blur of batchgeneratorsv2's that times its algorithms.
+
+    ``GaussianBlurTransform(benchmark=True)`` (nnU-Net's default) picks convolution or FFT by timing
+    them, which gives other bytes from run to run; with ``benchmark=False`` it always convolves.
     """
     kind = type(obj)
-    is_blur = kind.__name__ == "GaussianBlurTransform" and kind.__module__.startswith(
-        "batchgeneratorsv2"
-    )
-    return bool(is_blur and getattr(obj, "benchmark", False))
+    if kind.__name__ != "GaussianBlurTransform":
+        return False
+    if not kind.__module__.startswith("batchgeneratorsv2"):
+        return False
+    return bool(getattr(obj, "benchmark", False))

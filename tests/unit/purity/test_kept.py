@@ -9,7 +9,7 @@ import torch
 from batchgeneratorsv2.transforms.spatial.spatial import SpatialTransform
 
 from detaug import fingerprint
-from detaug.pipeline.copying.snapshot import Snapshot, kept_of
+from detaug.pipeline.copying.snapshot import Snapshot, carried_names
 from detaug.seeding.generators import reseed_global_rngs
 
 
@@ -26,9 +26,9 @@ class Other:
 
 
 def test_it_is_batchgeneratorsv2s_grid() -> None:
-    assert kept_of(SpatialTransform, ()) == kept_of(Derived, ()) == {"_grid_cache"}
-    assert kept_of(SpatialTransform, ("mine",)) == {"_grid_cache", "mine"}
-    assert kept_of(Other, ()) == kept_of(int, ()) == frozenset()
+    assert carried_names(SpatialTransform, ()) == carried_names(Derived, ()) == {"_grid_cache"}
+    assert carried_names(SpatialTransform, ("mine",)) == {"_grid_cache", "mine"}
+    assert carried_names(Other, ()) == carried_names(int, ()) == frozenset()
     assert "_grid_cache" in vars(spatial())  # as long as it has that name
 
 

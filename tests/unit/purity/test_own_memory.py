@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.pipeline.copying.array_copies import own
+from detaug.pipeline.copying.array_copies import copy_arrays
 
 DATA, TENSOR = np.zeros((4, 100)), torch.zeros(4, 100)
 NESTED = {"inner": [np.zeros(3)]}
@@ -21,13 +21,13 @@ NESTED = {"inner": [np.zeros(3)]}
     "x", [DATA[0], DATA, TENSOR[1:], TENSOR, torch.from_numpy(DATA), TENSOR.numpy()]
 )
 def test_arrays_and_tensors_are_copied(x):
-    own({"x": x})["x"][...] = 7
+    copy_arrays({"x": x})["x"][...] = 7
     assert not DATA.any()
     assert not TENSOR.any()
 
 
 def test_containers_in_others_are_looked_into():
-    item = own({"x": NESTED["inner"], "y": (NESTED["inner"][0], 3)})
+    item = copy_arrays({"x": NESTED["inner"], "y": (NESTED["inner"][0], 3)})
     assert item["x"][0] is item["y"][0]  # an array at two places stays one
     item["x"][0][...] = 1
     assert not NESTED["inner"][0].any()
@@ -36,7 +36,7 @@ def test_containers_in_others_are_looked_into():
 def test_read_only_arrays_are_left_as_they_are():
     fixed = DATA[1].view()
     fixed.flags.writeable = False
-    assert own({"x": fixed})["x"] is fixed
+    assert copy_arrays({"x": fixed})["x"] is fixed
 
 
 class Sample(dict):
@@ -88,7 +88,7 @@ def first_array(value):
 @pytest.mark.parametrize("what", CONTAINERS)
 def test_it_is_so_in_every_kind_of_container(what):
     item = CONTAINERS[what](DATA[0])
-    made = own(item)
+    made = copy_arrays(item)
     assert type(made) is type(item)
     first_array(made)[...] = 7
     assert not DATA.any()
@@ -97,8 +97,8 @@ def test_it_is_so_in_every_kind_of_container(what):
 def test_attributes_of_a_container_and_its_factory_are_kept():
     item, other = Sample(x=DATA[0]), defaultdict(list, x=DATA[0])
     item.name = "case"
-    assert own(item).name == "case"
-    assert own(other).default_factory is list
+    assert copy_arrays(item).name == "case"
+    assert copy_arrays(other).default_factory is list
 
 
 def test_other_objects_are_not_looked_into():
@@ -106,4 +106,4 @@ def test_other_objects_are_not_looked_into():
         data = DATA
 
     item = {"handle": Handle(), "number": 3}
-    assert own(item) is item
+    assert copy_arrays(item) is item

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from detaug.pipeline.batch_report import differing_keys, prints_of, random_keys
-from detaug.pipeline.copying.generators import made_late
+from detaug.pipeline.batch_report import batch_fingerprints, differing_keys, random_keys
+from detaug.pipeline.copying.generators import new_generators
 
 LONG = 10_000
 
@@ -44,21 +44,30 @@ class Plain:
 
 def test_of_many_objects_a_bounded_number_is_searched_for_generators() -> None:
     many = [Plain(i) for i in range(8_000)]
-    assert list(made_late({"transform": [np.random.default_rng(), *many]}, [])) == ["transform[0]"]
-    assert made_late({"transform": [*many, np.random.default_rng()]}, []) == {}
+    assert list(new_generators({"transform": [np.random.default_rng(), *many]}, [])) == [
+        "transform[0]"
+    ]
+    assert new_generators({"transform": [*many, np.random.default_rng()]}, []) == {}
 
 
 def test_an_odd_object_hides_no_change_beside_it() -> None:
     odd = memoryview(b"has no parts that could be compared")
     one, other = ({"case": [Plain(1), {"where": x}, odd]} for x in (1, 2))
-    assert prints_of({"meta": one}) != prints_of({"meta": other})
-    assert prints_of({"meta": one}) == prints_of({"meta": dict(reversed(one.items()))})
+    assert batch_fingerprints({"meta": one}) != batch_fingerprints({"meta": other})
+    assert batch_fingerprints({"meta": one}) == batch_fingerprints(
+        {"meta": dict(reversed(one.items()))}
+    )
 
 
 def test_a_number_that_is_by_chance_the_process_number_in_one_making_is_compared() -> None:
-    mine = prints_of({"index": os.getpid(), "pid": os.getpid()})
+    mine = batch_fingerprints({"index": os.getpid(), "pid": os.getpid()})
     same_index = {**mine, "index": mine["index"].removesuffix(" about the process")}
-    other_pid = {**mine, "pid": prints_of({"pid": os.getpid() + 1})["pid"] + " about the process"}
+    other_pid = {
+        **mine,
+        "pid": batch_fingerprints({"pid": os.getpid() + 1})["pid"] + " about the process",
+    }
     assert differing_keys(mine, same_index, ()) == []
     assert differing_keys(mine, other_pid, ()) == []
-    assert differing_keys(mine, prints_of({"index": 1, "pid": os.getpid()}), ()) == ["index"]
+    assert differing_keys(mine, batch_fingerprints({"index": 1, "pid": os.getpid()}), ()) == [
+        "index"
+    ]

@@ -18,8 +18,7 @@ import torch
 from detaug.objects.references import shared_generators
 from detaug.objects.walking import paths_of
 from detaug.pipeline.copying import large_arrays as bulk
-from detaug.pipeline.copying.generators import Owned, SnapshotCopy
-from detaug.pipeline.copying.snapshot import Snapshot
+from detaug.pipeline.copying.snapshot import Snapshot, SnapshotCopy
 
 
 class Slotted:
@@ -210,7 +209,7 @@ def test_more_than_can_be_kept_twice_is_shared_read_only(monkeypatch):
     template = Snapshot({"array": array})
     with pytest.raises(ValueError, match="read-only"):
         template.copy()[0]["array"][0] = 1
-    assert template.copy(only_one=True)[0]["array"].flags.writeable
+    assert template.copy(is_sole_copy=True)[0]["array"].flags.writeable
 
 
 def test_read_only_arrays_and_memory_maps_are_shared(tmp_path):
@@ -237,7 +236,7 @@ def test_generators_are_parts_and_have_paths():
 def test_a_generator_elsewhere_moves_no_other_one():
     def drawn(**attributes):
         original = types.SimpleNamespace(**attributes)
-        template = Owned(original, {"transform": original})
+        template = Snapshot(original, roots={"transform": original})
         copy = SnapshotCopy(template, template.copy())
         copy.reseed(np.random.SeedSequence((1, 2, 3, 4), spawn_key=(5,)))
         return copy.value.mine.random()
