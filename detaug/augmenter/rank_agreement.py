@@ -1,8 +1,7 @@
-"""What the ranks of one training tell each other about loaders: the seed that rank 0 drew, and that
-all read the same.
+"""Messages between the ranks of a training about a loader: rank 0's drawn seed and first batch.
 
-It goes through the process group's store: rank 0 writes and never waits, so that a loader of rank 0
-alone (a validation) is held up by nobody.
+They go through the process group's store. Rank 0 writes and never waits, so that a loader of rank 0
+alone (for a validation) is not delayed.
 """
 
 from __future__ import annotations
@@ -20,26 +19,25 @@ from detaug.seeding.ranks import RankUnknown, process_group
 
 logger = logging.getLogger("detaug")
 
-#: A rank looks for rank 0's first batch at so many of its own.
-_LOOKS = 32
+#: A rank looks for rank 0's first batch at this many of its own batches.
+_MAX_LOOKS = 32
 
-#: How many loaders of a name have drawn a seed, or read a first batch: the ranks make them in one
-#: order.
-_drawn: Counter[str] = Counter()
-_compared: Counter[str] = Counter()
+#: By loader name: how many loaders have drawn a seed, and how many have compared a first batch. All
+#: ranks make the loaders of one name in the same order, so that the number identifies a loader.
+_num_draws: Counter[str] = Counter()
+_num_comparisons: Counter[str] = Counter()
 
 
 def drawn_seed(name: str, rank: int, world_size: int) -> int:
-    """Return a seed from torch's default generator; of ranks that share batches, the one that rank
-    0 drew.
+    """Return a seed from torch's default generator; ranks that share batches get rank 0's.
 
     Args:
         name: the loader's branch of the seed tree.
-        rank, world_size: of the ranks that share its batches; 0 and 1 where none do.
+        rank, world_size: of the ranks that share its batches; 0 and 1 if none do.
 
     Raises:
-        RankUnknown: (a ValueError) there is no process group through which to agree on one, or rank
-            0 has drawn none.
+        RankUnknown: (a ValueError) there is no process group through which the ranks could agree,
+            or rank 0 has drawn no seed.
     """
     if world_size == 1:
         return _draw()
@@ -47,57 +45,59 @@ def drawn_seed(name: str, rank: int, world_size: int) -> int:
     if process_group() is None:
         raise RankUnknown(
             f"{world_size} ranks share the batches of the loader {name!r}, no seed was given, and "
-            "without a process group each "
-            f"would draw another: {advice}, or call torch.distributed.init_process_group first"
+            f"without a process group each would draw another: {advice}, or call "
+            "torch.distributed.init_process_group first"
         )
-    _drawn[name] += 1
-    key = f"detaug/drawn/{_drawn[name]}/{name}"
+    _num_draws[name] += 1
+    key = f"detaug/drawn/{_num_draws[name]}/{name}"
     if rank == 0:
         seed = _draw()
         _store().set(key, str(seed))
         return seed
     try:
         seed = int(_store().get(key))
-    except RuntimeError as error:  # torch's DistStoreError: a timeout
+    except RuntimeError as error:
+        # A timeout: torch's DistStoreError.
         raise RankUnknown(
             f"rank {rank} of {world_size} waited in vain for the seed that rank 0 draws for the "
-            f"loader {name!r}: every rank "
-            f"must read such a loader. Otherwise {advice}"
+            f"loader {name!r}: every rank must read such a loader. Otherwise {advice}"
         ) from error
     logger.info("seed=%d (rank 0's, for the loader %r)", seed, name)
     return seed
 
 
 def _draw() -> int:
+    """Return a seed from torch's default generator, and log it."""
     seed = int(torch.empty((), dtype=torch.int64).random_().item())
     logger.info("seed=%d (drawn from torch's default generator; pass it to repeat the run)", seed)
     return seed
 
 
 class FirstBatches:
-    """Compares this rank's first batch with rank 0's, where each rank reads a loader of its own."""
+    """Compares this rank's first batch with rank 0's, if each rank reads a loader of its own."""
 
     def __init__(self, name: str, rank: int, world_size: int) -> None:
-        _compared[name] += 1
-        self._key = f"detaug/first/{_compared[name]}/{name}"
+        _num_comparisons[name] += 1
+        self._key = f"detaug/first/{_num_comparisons[name]}/{name}"
         self._name = name
         self._rank = rank
         self._world_size = world_size
-        self._owner = os.getpid()  # the store's connection is this process's, and not a fork's
+        self._owner_pid = os.getpid()
         self._first: str | None = None
-        self._looks_left = _LOOKS
+        self._looks_left = _MAX_LOOKS
 
     @classmethod
     def here(cls, name: str) -> FirstBatches | None:
-        """Return a comparison for the loader of this name; None where there is one rank."""
+        """Return a comparison for the loader of this name; None if there is one rank."""
         group = process_group()
         if group is None or group[1] == 1:
             return None
         return cls(name, *group)
 
     def compare(self, batch: Any) -> None:
-        """Note the first batch, and warn once if rank 0's was the same."""
-        if not self._looks_left or os.getpid() != self._owner:
+        """Record the first batch, and warn once if rank 0's first batch was the same."""
+        # The store's connection belongs to the process that opened it, and not to its forks.
+        if not self._looks_left or os.getpid() != self._owner_pid:
             return
         if self._first is None:
             self._first = fingerprint_or_none(batch)
@@ -109,13 +109,14 @@ class FirstBatches:
         if not _store().check([self._key]):
             return
         self._looks_left = 0
-        is_first_to_see = self._first == _store().get(self._key).decode()
-        if is_first_to_see and _store().add(f"{self._key}/told", 1) == 1:
+        if self._first != _store().get(self._key).decode():
+            return
+        # The counter is 1 for the first rank that finds the same batch: one rank warns for all.
+        if _store().add(f"{self._key}/told", 1) == 1:
             logger.warning(
                 "ranks 0 and %d of %d read the same batches of the loader %r: a training needs "
-                "shard=True, or a "
-                "DistributedSampler, for each rank to get its share. Where all ranks are to see "
-                "all data, this is right",
+                "shard=True, or a DistributedSampler, for each rank to get its share. Where all "
+                "ranks are to see all data, this is right",
                 self._rank,
                 self._world_size,
                 self._name,
@@ -123,4 +124,5 @@ class FirstBatches:
 
 
 def _store() -> Any:
+    """Return the process group's store; torch has no public name for it."""
     return torch.distributed.distributed_c10d._get_default_store()
